@@ -1,0 +1,71 @@
+# `make` or `make help` lists what there is. One command runs everything: `make test`.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+SECONDS ?= 60
+SEED    ?=
+
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+CHECKED := src tests $(wildcard bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv test lint format types unit sim mutants bench bench-large fault rows docs-check clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED)"
+
+venv: $(STAMP) ## make the virtual environment, again when pyproject.toml changed
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "TernMQ needs Python 3.11 or newer; say PYTHON=... (this is $$($(PYTHON) --version))"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+# A skip that tests/allowed_skips.toml does not explain fails the run: tests/skips_plugin.py.
+test: lint types docs-check ## everything that this machine allows: checks, then all tests
+	$(BIN)/python -m pytest --rows-report=.pytest_rows.json
+	@$(BIN)/python -m tests.rows --summary
+
+lint: venv ## ruff, formatting, import contracts
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/lint-imports --no-logo
+
+format: venv ## let ruff mend what it can
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+types: venv ## mypy --strict
+	$(BIN)/mypy $(CHECKED)
+
+unit: venv ## unit tests only
+	$(BIN)/python -m pytest tests/unit
+
+sim: venv ## simulate crashes for SECONDS (SEED=n repeats one)
+	$(BIN)/python -m tests.sim run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+mutants: venv ## plant known bugs; the simulator must find each
+	$(BIN)/python -m tests.mutants
+
+bench: venv ## measure the core
+	$(BIN)/python bench/core.py
+
+bench-large: venv ## measure the core with a large journal (gigabytes of disk)
+	$(BIN)/python bench/core.py --large
+
+fault: venv ## faults on real processes and disks
+	$(BIN)/python -m pytest -m fault tests/fault
+
+rows: venv ## run the tests of mission rows, print row -> tests -> passed
+	$(BIN)/python -m tests.rows --run
+
+docs-check: venv ## every link in the documents leads somewhere
+	$(BIN)/python -m tests.docs_check
+
+clean: ## remove what make made, caches included
+	rm -rf $(VENV) build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

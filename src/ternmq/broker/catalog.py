@@ -1,0 +1,192 @@
+"""What exists: topics with their queues, and the groups that consume them.
+
+Objects are named by number in every record; numbers are never reused, so a recreated name is a new
+object. Changes are CONFIG records, decided in `broker` and applied here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ternmq.broker.filter import TagFilter, parse
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.model.errors import UnknownGroup, UnknownTopic
+from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
+from ternmq.record.batch import topic_seed
+
+PAGE_BITS: Final = 6
+"""Topics, and the subscriptions of a topic, are written to STATE in pages of 64 numbers."""
+QUEUE_BITS: Final = 4
+"""Offsets are written in pages of 16 queues of 64 topics."""
+
+
+class Queue:
+    """One ordered sequence of messages. ``next`` is the offset that the next message gets."""
+
+    __slots__ = ("end", "first", "next", "number", "page", "stamp", "topic", "watched")
+
+    def __init__(self, topic: Topic, number: int, page: list[int]) -> None:
+        self.topic = topic
+        self.number = number
+        self.page = page
+        self.next = 0
+        self.first = 0
+        """Oldest offset that is kept; derived from the index."""
+        self.end = 0
+        """Where the newest MESSAGES record ends: visible as a whole once that is durable."""
+        self.stamp = 0
+        self.watched = False
+        """Volatile: some pull is parked on it, so a moved mark must be noticed."""
+
+
+class Topic:
+    """A topic and what consumes it."""
+
+    __slots__ = (
+        "by_group",
+        "name",
+        "number",
+        "queues",
+        "round_robin",
+        "seed",
+        "spec",
+        "subscriptions",
+    )
+
+    def __init__(self, number: int, spec: TopicSpec) -> None:
+        self.number = number
+        self.spec = spec
+        self.name = spec.name
+        self.seed = topic_seed(spec.name)
+        self.queues: list[Queue] = []
+        self.subscriptions: dict[int, Subscription] = {}
+        self.by_group: dict[str, Subscription] = {}
+        self.round_robin = 0
+        """Volatile: which queue the next batch without a wish goes to."""
+
+
+class Waiter:
+    """A parked pull."""
+
+    __slots__ = ("deadline_us", "max_bytes", "max_messages", "session", "subscription", "token")
+
+    def __init__(
+        self,
+        token: int,
+        session: int,
+        subscription: Subscription,
+        max_messages: int,
+        max_bytes: int,
+        deadline_us: int,
+    ) -> None:
+        self.token = token
+        self.session = session
+        self.subscription = subscription
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.deadline_us = deadline_us
+
+
+class Subscription:
+    """A consumer group on a topic; ``group`` is the number of just this pair."""
+
+    __slots__ = ("filter", "group", "name", "ordered", "queues", "spec", "topic", "turn", "waiters")
+
+    def __init__(self, group: int, name: str, topic: Topic, spec: SubscriptionSpec) -> None:
+        self.group = group
+        self.name = name
+        self.topic = topic
+        self.waiters: deque[Waiter] = deque()
+        """Volatile: pulls that wait for rows."""
+        self.queues: list[GroupQueue] = []
+        self.turn = 0
+        """Volatile: which queue the next pull looks at first."""
+        self.set(spec)
+
+    def set(self, spec: SubscriptionSpec) -> None:
+        """Take over settings."""
+        self.spec = spec
+        self.ordered = spec.mode is Mode.ORDERED
+        self.filter: TagFilter | None = parse(spec.tags)
+
+
+class Catalog:
+    """All topics and subscriptions, by number and by name."""
+
+    __slots__ = (
+        "by_name",
+        "next_group",
+        "next_topic",
+        "queue_pages",
+        "subscription_pages",
+        "topic_pages",
+        "topics",
+    )
+
+    def __init__(self) -> None:
+        self.topics: dict[int, Topic] = {}
+        self.by_name: dict[str, Topic] = {}
+        self.next_topic = 1
+        self.next_group = 1
+        self.topic_pages: dict[int, int] = {}
+        """Page of topics -> newest record that changed a setting in it."""
+        self.subscription_pages: dict[tuple[int, int], int] = {}
+        """(topic, page of group numbers) -> newest record that changed a setting in it."""
+        self.queue_pages: dict[tuple[int, int], list[int]] = {}
+        """(page of topics, page of queues) -> newest record that moved an offset in it."""
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of that name, or raise UnknownTopic."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise UnknownTopic(f"no topic {name!r}")
+        return topic
+
+    def subscription(self, topic: str, group: str) -> Subscription:
+        """Return the group's subscription of the topic, or raise UnknownTopic or UnknownGroup."""
+        subscription = self.topic(topic).by_group.get(group)
+        if subscription is None:
+            raise UnknownGroup(f"no group {group!r} on topic {topic!r}")
+        return subscription
+
+    def put_topic(self, number: int, spec: TopicSpec) -> Topic:
+        """Put a topic in, or give one other settings; queues are added, never taken away."""
+        topic = self.topics.get(number)
+        if topic is None:
+            topic = self.topics[number] = Topic(number, spec)
+            self.by_name[spec.name] = topic
+            self.next_topic = max(self.next_topic, number + 1)
+        topic.spec = spec
+        for queue in range(len(topic.queues), spec.queues):
+            page = self.queue_pages.setdefault((number >> PAGE_BITS, queue >> QUEUE_BITS), [0])
+            topic.queues.append(Queue(topic, queue, page))
+        return topic
+
+    def remove_topic(self, number: int) -> Topic | None:
+        """Take a topic out with its subscriptions."""
+        topic = self.topics.pop(number, None)
+        if topic is not None and self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+        return topic
+
+    def put_subscription(
+        self, topic: Topic, group: int, name: str, spec: SubscriptionSpec
+    ) -> Subscription:
+        """Put a subscription in, without queues, or give one other settings."""
+        subscription = topic.subscriptions.get(group)
+        if subscription is None:
+            subscription = Subscription(group, name, topic, spec)
+            topic.subscriptions[group] = subscription
+            topic.by_group[name] = subscription
+            self.next_group = max(self.next_group, group + 1)
+        else:
+            subscription.set(spec)
+        return subscription
+
+    def remove_subscription(self, topic: Topic, group: int) -> Subscription | None:
+        """Take a subscription out."""
+        subscription = topic.subscriptions.pop(group, None)
+        if subscription is not None and topic.by_group.get(subscription.name) is subscription:
+            del topic.by_group[subscription.name]
+        return subscription

@@ -1,0 +1,64 @@
+"""Broker time: never backwards, never a jump, close to the wall clock.
+
+Broker time is a base plus what a monotonic clock has counted since; the base is the larger of the
+last record's time and the wall clock at start. While running it drifts towards the wall clock by at
+most one part in a hundred. A gap of more than five seconds is not followed but reported, until an
+operator accepts it or the broker starts again. Leases, retries and due times use broker time, so
+that a wall clock that jumps ends nothing early and keeps nothing longer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.model.types import SECOND_US
+
+SLEW: Final = 100
+"""One microsecond of correction for at least this many that passed."""
+GAP_US: Final = 5 * SECOND_US
+
+
+class BrokerClock:
+    """Turns readings of the two clocks into broker time. Pure: readings are arguments.
+
+    Args:
+        start_us: Broker time to begin with: max(last record's time, wall clock).
+        monotonic_us: The monotonic clock's reading that belongs to it.
+    """
+
+    __slots__ = ("_at_us", "_monotonic_us", "accepted", "gap_us")
+
+    def __init__(self, start_us: int, monotonic_us: int) -> None:
+        self._at_us = start_us
+        self._monotonic_us = monotonic_us
+        self.gap_us = 0
+        """How far the wall clock is ahead (negative: behind), as of the last reading."""
+        self.accepted = False
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether the gap is too large to be followed."""
+        return abs(self.gap_us) > GAP_US
+
+    def read(self, monotonic_us: int, wall_us: int) -> int:
+        """Return broker time now. Readings of the monotonic clock that go back count as no time."""
+        passed = max(0, monotonic_us - self._monotonic_us)
+        self._monotonic_us = max(monotonic_us, self._monotonic_us)
+        at_us = self._at_us + passed
+        gap = wall_us - at_us
+        if self.accepted and gap > 0:
+            at_us, gap = wall_us, 0
+        self.accepted = False
+        if abs(gap) <= GAP_US:
+            most = passed // SLEW
+            step = max(-most, min(most, gap))
+            at_us += step
+            gap -= step
+        self.gap_us = gap
+        self._at_us = at_us
+        return at_us
+
+    def accept(self) -> None:
+        """Follow the wall clock from the next reading on: at once if it is ahead; if it is behind,
+        time stands still for nobody, so the gap stays until the wall clock has caught up."""
+        self.accepted = True

@@ -1,0 +1,173 @@
+"""Rows that failed, in few bytes each: those that wait for their due time, and the dead.
+
+What failed, why, when and in whose hands stays on disk, in the SETTLED records; a row here holds
+the position of the newest one. In memory a row costs 20 bytes (2 offset, 8 time, 8 position and
+attempt, 2 deliveries), so that a million pending retries are 20 MB.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+SHARD_BITS: Final = 10
+SHARD_ROWS: Final = 1 << SHARD_BITS
+"""Offsets that one shard of a (group, queue) covers: part of the STATE format, never changed."""
+HELD_US: Final = 1 << 62
+"""The due time of a row that only an operator lets go."""
+_NUMPY_FROM: Final = 16
+_COUNT: Final = struct.Struct("<II")
+
+
+class Failure(NamedTuple):
+    """A row that waits or is dead."""
+
+    offset: int
+    when_us: int
+    """Due time of a waiting row; of a dead one, when it died."""
+    attempt: int
+    """Attempts made."""
+    deliveries: int
+    position: int
+    """The record that tells of the newest failure."""
+
+
+class FailureRows:
+    """Failed rows of one shard, sorted by offset."""
+
+    __slots__ = ("base", "deliveries", "references", "relative", "when")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.relative = array("H")
+        self.when = array("q")
+        self.references = array("Q")  # position << 16 | attempt
+        self.deliveries = array("H")
+
+    def __len__(self) -> int:
+        return len(self.relative)
+
+    def put(self, row: Failure) -> bool:
+        """Store a row, in place of what was known of it; return whether it is new."""
+        relative = row.offset - self.base
+        at = bisect_left(self.relative, relative)
+        reference = row.position << 16 | min(row.attempt, 0xFFFF)
+        deliveries = min(row.deliveries, 0xFFFF)
+        if at < len(self.relative) and self.relative[at] == relative:
+            self.when[at] = row.when_us
+            self.references[at] = reference
+            self.deliveries[at] = deliveries
+            return False
+        self.relative.insert(at, relative)
+        self.when.insert(at, row.when_us)
+        self.references.insert(at, reference)
+        self.deliveries.insert(at, deliveries)
+        return True
+
+    def remove(self, start: int, stop: int) -> int:
+        """Forget the rows with offsets in ``[start, stop)``; return how many there were."""
+        low, high = self._bounds(start, stop)
+        if low == high:
+            return 0
+        for column in (self.relative, self.when, self.references, self.deliveries):
+            del column[low:high]
+        return high - low
+
+    def get(self, offset: int) -> Failure | None:
+        """Return the row of that offset, if it is here."""
+        relative = offset - self.base
+        at = bisect_left(self.relative, relative)
+        if at < len(self.relative) and self.relative[at] == relative:
+            return self._row(at)
+        return None
+
+    def span(self, start: int, stop: int) -> Iterator[Failure]:
+        """Yield the rows with offsets in ``[start, stop)``; do not change the object meanwhile."""
+        low, high = self._bounds(start, stop)
+        for at in range(low, high):
+            yield self._row(at)
+
+    def __iter__(self) -> Iterator[Failure]:
+        for at in range(len(self.relative)):
+            yield self._row(at)
+
+    def first_us(self) -> int:
+        """Return the smallest time; the object must not be empty."""
+        if len(self.when) < _NUMPY_FROM:
+            return min(self.when)
+        return int(np.frombuffer(self.when, dtype=np.int64).min())
+
+    def until(self, now_us: int) -> list[int]:
+        """Return the offsets of the rows whose time is not after ``now_us``, in order of offset."""
+        if len(self.when) < _NUMPY_FROM:
+            return [
+                self.base + relative
+                for relative, when in zip(self.relative, self.when, strict=True)
+                if when <= now_us
+            ]
+        hits = np.flatnonzero(np.frombuffer(self.when, dtype=np.int64) <= now_us)
+        relative = np.frombuffer(self.relative, dtype=np.uint16)[hits]
+        return [self.base + row for row in relative.tolist()]
+
+    def later_us(self, now_us: int) -> int | None:
+        """Return the smallest time after ``now_us``, or None."""
+        if len(self.when) < _NUMPY_FROM:
+            later = [when for when in self.when if when > now_us]
+            return min(later) if later else None
+        when = np.frombuffer(self.when, dtype=np.int64)
+        after = when[when > now_us]
+        return int(after.min()) if len(after) else None
+
+    def refer(self, offset: int, position: int) -> None:
+        """Say that a later record tells of the row's failures (it was MOVED); unknown rows: no effect."""
+        relative = offset - self.base
+        at = bisect_left(self.relative, relative)
+        if at < len(self.relative) and self.relative[at] == relative:
+            self.references[at] = position << 16 | self.references[at] & 0xFFFF
+
+    def encode(self) -> bytes:
+        """Return the rows as they stand in a STATE record: a count and the four columns, padded to 8."""
+        count = len(self.relative)
+        parts = [
+            _COUNT.pack(count, 0),
+            self.when.tobytes(),
+            self.references.tobytes(),
+            self.relative.tobytes(),
+            bytes(-2 * count % 8),
+            self.deliveries.tobytes(),
+            bytes(-2 * count % 8),
+        ]
+        return b"".join(parts)
+
+    def decode(self, data: bytes, at: int) -> int:
+        """Take over the rows that stand at ``at``; return where they end."""
+        count, _ = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        self.when = array("q", data[at : at + 8 * count])
+        at += 8 * count
+        self.references = array("Q", data[at : at + 8 * count])
+        at += 8 * count
+        padded = 2 * count + -2 * count % 8
+        self.relative = array("H", data[at : at + 2 * count])
+        at += padded
+        self.deliveries = array("H", data[at : at + 2 * count])
+        return at + padded
+
+    def _bounds(self, start: int, stop: int) -> tuple[int, int]:
+        low = bisect_left(self.relative, max(start - self.base, 0))
+        return low, bisect_left(self.relative, max(stop - self.base, 0), low)
+
+    def _row(self, at: int) -> Failure:
+        reference = self.references[at]
+        return Failure(
+            self.base + self.relative[at],
+            self.when[at],
+            reference & 0xFFFF,
+            self.deliveries[at],
+            reference >> 16,
+        )

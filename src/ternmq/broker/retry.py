@@ -1,0 +1,30 @@
+"""When a row that failed comes again."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ternmq.model.specs import RetryPolicy
+
+
+class Chance(Protocol):
+    """A source of randomness, passed in; ``random.Random`` is one."""
+
+    def random(self) -> float:
+        """Return a number from 0 to below 1."""
+        ...
+
+
+def delay_us(policy: RetryPolicy, attempts: int, random: Chance) -> int:
+    """Return the delay after the given number of attempts (1 or more), jitter included.
+
+    ``first * factor ** (attempts - 1)``, at most the cap, then a share up to ``jitter`` more or less.
+    The result is decided once and recorded; it is never computed again from the policy.
+    """
+    delay = float(policy.cap_us)
+    exponent = attempts - 1
+    if exponent < 64:
+        delay = min(policy.first_us * policy.factor**exponent, delay)
+    if policy.jitter:
+        delay *= 1.0 + policy.jitter * (2.0 * random.random() - 1.0)
+    return int(delay)

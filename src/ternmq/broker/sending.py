@@ -1,0 +1,225 @@
+"""Decides sends: what is refused, what is a duplicate, and which offsets the rest gets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.broker.catalog import Queue, Topic
+from ternmq.broker.dedup import Entry
+from ternmq.broker.replies import Rests, RowOutcome, SendReply
+from ternmq.broker.views import Views
+from ternmq.journal.journal import Journal
+from ternmq.journal.store import RecordStore
+from ternmq.model.errors import (
+    Busy,
+    DiskFull,
+    InvalidBatch,
+    InvalidRequest,
+    JournalFull,
+    MessageTooLarge,
+    OrderingKeyRequired,
+    StrictNeedsReplica,
+    UnknownQueue,
+)
+from ternmq.model.specs import Durability
+from ternmq.record import messages
+from ternmq.record.batch import HEADER, Batch, BatchError, BatchFlag, Column, verify
+from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.messages import Messages, RowRun
+
+_KEYED: Final = int(BatchFlag.KEYED)
+_SLICE: Final = int(BatchFlag.SLICE)
+_WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
+_WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
+_RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
+
+
+class Sending:
+    """Takes batches in. Loop only."""
+
+    __slots__ = ("_journal", "_store", "_views", "refused_full")
+
+    def __init__(self, journal: Journal, views: Views, store: RecordStore) -> None:
+        self._journal = journal
+        self._views = views
+        self._store = store
+        self.refused_full = 0
+
+    def send(self, now_us: int, topic: Topic, batch: bytes, number: int | None = None) -> SendReply:
+        """Store a batch, or find that it is stored already.
+
+        Args:
+            now_us: Broker time.
+            topic: Where to.
+            batch: As the producer made it; it is checked whole.
+            number: The queue; None takes them in turn, or by ordering key on ordered topics.
+
+        Returns:
+            The receipt; it may go out when ``position`` is committed.
+
+        Raises:
+            InvalidBatch, OrderingKeyRequired, UnknownQueue, MessageTooLarge, StrictNeedsReplica:
+                nothing was stored.
+            IdConflict, ResendTooOld: see `dedup`.
+            DiskFull, Busy: nothing was stored; later it may be.
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        journal = self._journal
+        views = self._views
+        try:
+            verify(batch, topic.seed)
+        except BatchError as error:
+            raise InvalidBatch(str(error)) from error
+        _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
+        spec = topic.spec
+        if flags & (_KEYED | _SLICE | _WITH_TIMES) or spec.ordered:
+            self._check_flags(topic, flags)
+        if spec.durability is Durability.STRICT:
+            raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
+        if size > views.limits.batch_bytes or size + _RECORD_OVERHEAD > journal.max_body:
+            raise MessageTooLarge(f"a batch of {size} bytes")
+        dedup = views.dedup
+        producer = dedup.producers.get(producer_id)
+        if producer is not None and first < producer.next:
+            known = dedup.find(producer_id, first, count, crc, now_us)
+            if known is not None:
+                return self._duplicate(topic, batch, known)
+        elif producer is None and len(dedup.producers) >= views.limits.producers:
+            raise Busy("too many producers")
+        if dedup.full(now_us):
+            raise Busy("the deduplication window is full")
+        if journal.room() < size + _RECORD_OVERHEAD:
+            self.refused_full += 1
+            raise DiskFull("no room for more messages")
+        queue = self._queue(topic, batch, number)
+        if flags & _WITH_IDS:
+            return self._send_with_ids(now_us, topic, queue, batch, count)
+        return self._store_rows(now_us, topic, queue, batch, count, ())
+
+    def _check_flags(self, topic: Topic, flags: int) -> None:
+        if flags & _SLICE:
+            raise InvalidBatch("a slice cannot be sent; only producers make batches")
+        if bool(flags & _KEYED) != topic.spec.ordered:
+            wants = "is" if topic.spec.ordered else "is not"
+            raise OrderingKeyRequired(f"topic {topic.name} {wants} ordered")
+        if flags & _WITH_TIMES:
+            raise InvalidRequest("due times and expiry are not supported by this version")
+
+    def _queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
+        queues = topic.queues
+        if number is not None:
+            if not 0 <= number < len(queues):
+                raise UnknownQueue(f"topic {topic.name} has queues 0 to {len(queues) - 1}")
+            return queues[number]
+        if len(queues) == 1:
+            return queues[0]
+        if topic.spec.ordered:
+            homes = {hash_ % len(queues) for hash_ in Batch(batch).ordering_hashes()}
+            if len(homes) > 1:
+                raise InvalidBatch("the keys of this batch belong to several queues; split it")
+            return queues[homes.pop()]
+        topic.round_robin = (topic.round_robin + 1) % len(queues)
+        return queues[topic.round_robin]
+
+    def _store_rows(
+        self,
+        now_us: int,
+        topic: Topic,
+        queue: Queue,
+        batch: bytes,
+        count: int,
+        runs: tuple[RowRun, ...],
+        rows: list[RowOutcome] | None = None,
+    ) -> SendReply:
+        journal = self._journal
+        first = queue.next
+        body = messages.pack(topic.number, queue.number, first, count, batch, runs)
+        try:
+            position = journal.append(Kind.MESSAGES, body, now_us)
+        except JournalFull as error:
+            self.refused_full += 1
+            raise DiskFull("no segment is ready for more messages") from error
+        end = journal.end
+        stored = Messages(topic.number, queue.number, first, count, runs, batch)
+        self._views.apply_messages(position, end, now_us, stored)
+        if queue.first == first:
+            self._views.refresh_first(topic.number, queue.number)
+        if topic.spec.durability is Durability.FAST:
+            return SendReply(
+                topic.number, queue.number, None, count, end, Rests.WRITTEN, rows=rows or ()
+            )
+        return SendReply(
+            topic.number, queue.number, first, count, end, Rests.DURABLE, rows=rows or ()
+        )
+
+    def _send_with_ids(
+        self, now_us: int, topic: Topic, queue: Queue, batch: bytes, count: int
+    ) -> SendReply:
+        left_out, depends = self._known_rows(topic, batch)
+        if not left_out:
+            return self._store_rows(now_us, topic, queue, batch, count, ())
+        skipped = {outcome.row for outcome in left_out}
+        runs: list[RowRun] = []
+        for row in range(count):
+            if row in skipped:
+                continue
+            if runs and runs[-1][1] == row:
+                runs[-1] = (runs[-1][0], row + 1)
+            else:
+                runs.append((row, row + 1))
+        stored = count - len(left_out)
+        if not stored:
+            return SendReply(
+                topic.number, queue.number, None, 0, depends, Rests.DURABLE,
+                duplicate=True, rows=left_out,
+            )  # fmt: skip
+        return self._store_rows(now_us, topic, queue, batch, stored, tuple(runs), left_out)
+
+    def _known_rows(self, topic: Topic, batch: bytes) -> tuple[list[RowOutcome], int]:
+        """Return the rows whose application id is known, and the position that this rests on."""
+        dedup = self._views.dedup
+        reader = Batch(batch)
+        hashes = reader.body_hashes()
+        outcomes: list[RowOutcome] = []
+        depends = 0
+        here: dict[int, int] = {}
+        for row, (low, high) in enumerate(reader.application_ids()):
+            id_hash = low | high << 64
+            if not id_hash:
+                continue
+            if id_hash in here:
+                raise InvalidBatch(f"rows {here[id_hash]} and {row} have the same application id")
+            here[id_hash] = row
+            known = dedup.find_id(topic.number, id_hash)
+            if known is None:
+                continue
+            record = self._store.at(known.position)
+            stored = messages.of_record(record)
+            conflict = known.body_hash != hashes[row]
+            offset = None if conflict else stored.offset_of(known.row)
+            outcomes.append(RowOutcome(row, offset, conflict))
+            depends = max(depends, known.position + len(record))
+        return outcomes, depends
+
+    def _duplicate(self, topic: Topic, batch: bytes, known: Entry) -> SendReply:
+        """Return the first receipt of a batch that is stored, resting on its own record."""
+        record = self._store.at(known.position)
+        stored = messages.of_record(record)
+        if stored.topic != topic.number:
+            raise InvalidBatch("the batch was stored in another topic of this name")
+        rows: list[RowOutcome] = []
+        if stored.runs:
+            rows, _ = self._known_rows(topic, batch)
+            rows = [one for one in rows if stored.offset_of(one.row) is None]
+        end = known.position + len(record)
+        fast = topic.spec.durability is Durability.FAST
+        return SendReply(
+            topic.number,
+            stored.queue,
+            None if fast else stored.first_offset,
+            stored.count,
+            end,
+            Rests.WRITTEN if fast else Rests.DURABLE,
+            duplicate=True,
+            rows=rows,
+        )

@@ -1,0 +1,128 @@
+"""Puts the core together over a data folder: journal, index, views, broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.retry import Chance
+from ternmq.broker.views import Views
+from ternmq.journal.cold import ColdCache
+from ternmq.journal.disk import Disk
+from ternmq.journal.ending import Ending
+from ternmq.journal.index import Index
+from ternmq.journal.index_open import Gap, fill, hints, open_index
+from ternmq.journal.journal import DEFAULT_TAIL_BYTES
+from ternmq.journal.recovery import RecoveryReport, open_journal
+from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES
+from ternmq.journal.state import (
+    CHUNK_BYTES,
+    DEFAULT_INTERVAL_BYTES,
+    DEFAULT_INTERVAL_RECORDS,
+    StateWriter,
+)
+from ternmq.journal.store import RecordStore
+from ternmq.model.specs import Limits
+from ternmq.model.types import Position
+
+_NOTHING_TO_ADD: Final = 1 << 63
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Options:
+    """How a broker's core is set up; the segment size is fixed when the folder is made."""
+
+    limits: Limits = Limits()
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    reserve_bytes: int | None = None
+    tail_bytes: int = DEFAULT_TAIL_BYTES
+    state_bytes: int = DEFAULT_INTERVAL_BYTES
+    state_records: int = DEFAULT_INTERVAL_RECORDS
+    chunk_bytes: int = CHUNK_BYTES
+
+
+@dataclass(slots=True, frozen=True)
+class Started:
+    """A broker ready to take commands, and what the start found."""
+
+    broker: Broker
+    report: RecoveryReport
+
+
+def open_broker(
+    disk: Disk, *, wall_us: int, chance: Chance, options: Options | None = None
+) -> Started:
+    """Recover whatever lies on the disk, or begin anew; blocks until the new EPOCH is durable.
+
+    Args:
+        disk: The data root; the caller holds its lock.
+        wall_us: The wall clock.
+        chance: Randomness, for jitter.
+        options: See ``Options``.
+
+    Raises:
+        CorruptJournal: bytes that were durable are damaged; nothing was changed.
+        UnknownRecordKind: a newer version wrote the journal; nothing was changed.
+        DiskError: the disk failed.
+    """
+    options = options or Options()
+    cache = ColdCache(disk)
+    made: list[Views] = []
+
+    def prepare(ending: Ending | None) -> Views:
+        if ending is None:
+            index = Index(disk, segment_size=options.segment_bytes, cache=cache)
+            views = Views(options.limits, index)
+        else:
+            index, gaps = open_index(
+                disk,
+                segment_size=ending.segment_size,
+                first=ending.first,
+                end=ending.valid_end,
+                last_crc=ending.last_crc,
+                cache=cache,
+            )
+            begin = ending.sets[-1][0] if ending.sets else ending.first
+            views = Views(options.limits, index)
+            views.index_from = _fill(index, gaps, begin, ending.valid_end)
+        made.append(views)
+        return views
+
+    hint: Position | None = None
+    for one in hints(disk):
+        hint = one.begin
+        break
+    journal, report = open_journal(
+        disk,
+        wall_us=wall_us,
+        prepare=prepare,
+        hint=hint,
+        segment_size=options.segment_bytes,
+        reserve_bytes=options.reserve_bytes,
+        tail_bytes=options.tail_bytes,
+    )
+    views = made[0]
+    writer = StateWriter(
+        journal,
+        views,
+        interval_bytes=options.state_bytes,
+        interval_records=options.state_records,
+        chunk_bytes=options.chunk_bytes,
+    )
+    writer.remember(report.directory, report.loaded_set)
+    store = RecordStore(journal, disk, cache)
+    now_us = max(report.time_us, views.last_time_us)
+    return Started(Broker(journal, views, store, chance, now_us, writer), report)
+
+
+def _fill(index: Index, gaps: list[Gap], begin: int, end: int) -> int:
+    """Read what no run file tells into the index; return from where the replay adds to it.
+
+    The last gap is left to the replay when the replay begins at or before it.
+    """
+    for gap in gaps:
+        if gap.stop == end and begin <= gap.start:
+            return gap.start
+        fill(index, gap)
+    return end

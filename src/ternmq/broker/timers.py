@@ -1,0 +1,56 @@
+"""The one timer store: what the passing of time will end or let go.
+
+It serves lease ends, retries, session ends and whatever comes later (due messages, check-backs) as
+sorted (time, place) entries. Entries are derived from the views and rebuilt at start; each owner has
+at most one armed time per kind, so that settled leases leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import enum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from ternmq.broker.groupqueue import GroupQueue
+    from ternmq.broker.sessions import Session
+
+_Owner: TypeAlias = "GroupQueue | Session | None"
+
+
+class Timer(enum.IntEnum):
+    """What a timer is for."""
+
+    LEASES = 0
+    DUE = 1
+    SESSION = 2
+    HOUSEKEEPING = 3
+
+
+class TimerStore:
+    """Sorted due times. Equal times fire in the order in which they were set."""
+
+    __slots__ = ("_heap", "_number")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer, _Owner]] = []
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def set(self, when_us: int, kind: Timer, owner: _Owner = None) -> None:
+        """Let ``pop`` return (kind, owner) once the time has come."""
+        self._number += 1
+        heappush(self._heap, (when_us, self._number, kind, owner))
+
+    def next_us(self) -> int | None:
+        """Return the earliest time set, or None."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now_us: int) -> tuple[int, Timer, _Owner] | None:
+        """Return the earliest entry whose time has come, or None."""
+        if self._heap and self._heap[0][0] <= now_us:
+            when_us, _, kind, owner = heappop(self._heap)
+            return when_us, kind, owner
+        return None

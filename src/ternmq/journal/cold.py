@@ -1,0 +1,197 @@
+"""Bytes that may have to be read from the disk: a cache, and what to do when it blocks.
+
+The caller's thread never waits for a disk. ``ColdCache.read`` answers from the cache or with a read
+that does not block; otherwise it raises ``WouldBlock`` with a job. A worker thread runs the job,
+which reads through a descriptor of its own (so that closing one here can never redirect its read)
+and hands the bytes in; then the caller repeats its command, which has had no effect so far, and
+finds them.
+
+Threads: ``ColdRead.run`` may be called from any thread; everything else from the caller's only. The
+two meet in ``ColdCache.inbox``, a deque (its append and popleft are atomic): no lock, and eviction
+happens in one thread.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from google_crc32c import value as crc32c
+
+from ternmq.journal.disk import Disk, File
+from ternmq.model.errors import DiskReadError, FileMissing
+
+DEFAULT_CAPACITY_BYTES: Final = 64 * 1024 * 1024
+MAX_FILES: Final = 64
+"""Descriptors kept open: an eighth of the 200 that a broker may use is left to connections."""
+
+
+class Job(Protocol):
+    """Work for a worker thread."""
+
+    def run(self) -> None:
+        """Do it; raises what the disk raises."""
+
+
+class WouldBlock(Exception):
+    """The answer needs the disk: run ``job`` in a worker thread, then repeat the command."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__("a read would block")
+        self.job = job
+
+
+class DamagedBlock(Exception):
+    """A block of a cache file does not have the checksum that its header states."""
+
+    def __init__(self, name: str, at: int) -> None:
+        super().__init__(f"{name}: byte {at}")
+        self.name = name
+        self.at = at
+
+
+@dataclass(slots=True, frozen=True)
+class Block:
+    """A stretch of a file, read and cached as a whole; ``crc`` None: its reader checks it."""
+
+    name: str
+    at: int
+    length: int
+    crc: int | None = None
+
+
+class ColdRead:
+    """Reads blocks of one file, waiting for the disk, and hands them to the cache."""
+
+    __slots__ = ("_cache", "blocks")
+
+    def __init__(self, cache: ColdCache, blocks: Sequence[Block]) -> None:
+        self._cache = cache
+        self.blocks = blocks
+
+    def run(self) -> None:
+        """Read the blocks. If the file is gone, the repeated command will see to that.
+
+        Raises:
+            DiskError: the file cannot be read, or ends in a block.
+        """
+        cache = self._cache
+        name = self.blocks[0].name
+        try:
+            file = cache.disk.open(name)
+        except FileMissing:
+            cache.inbox.append((self.blocks[0], None))
+            return
+        try:
+            for block in self.blocks:
+                data = file.pread(block.length, block.at)
+                if len(data) < block.length:
+                    raise DiskReadError(f"{name} ends at byte {block.at + len(data)}")
+                cache.inbox.append((block, data))
+        finally:
+            file.close()
+
+
+_T = TypeVar("_T")
+
+
+def waiting(ask: Callable[[], _T]) -> _T:
+    """Return what ``ask`` returns, doing here what it has to wait for: for tools and tests."""
+    while True:
+        try:
+            return ask()
+        except WouldBlock as blocked:
+            blocked.job.run()
+
+
+class ColdCache:
+    """Blocks of files, least recently used out first, and the descriptors to read more.
+
+    ``capacity_bytes`` must exceed what one command reads, or the command would chase its own tail.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
+        max_files: int = MAX_FILES,
+    ) -> None:
+        self.disk = disk
+        self.inbox: deque[tuple[Block, bytes | None]] = deque()
+        self.bytes = 0
+        self._capacity = capacity_bytes
+        self._max_files = max_files
+        self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._files: OrderedDict[str, File] = OrderedDict()
+
+    def read(self, block: Block, need: int | None = None) -> bytes:
+        """Return the bytes of a block, or of its beginning if that is kept and has ``need`` bytes.
+
+        Raises:
+            WouldBlock: it is not in memory.
+            DamagedBlock: its checksum is wrong.
+            FileMissing: there is no such file.
+        """
+        if self.inbox:
+            self._drain()
+        key = (block.name, block.at)
+        data = self._blocks.get(key)
+        if data is not None and len(data) >= (block.length if need is None else need):
+            self._blocks.move_to_end(key)
+            return data
+        data = self._file(block.name).try_pread(block.length, block.at)
+        if data is None or len(data) < block.length:
+            raise WouldBlock(ColdRead(self, [block]))
+        if block.crc is not None and crc32c(data) != block.crc:
+            raise DamagedBlock(block.name, block.at)
+        self._keep(key, data)
+        return data
+
+    def forget(self, name: str) -> None:
+        """Drop the file's blocks and descriptor: it was removed or replaced."""
+        file = self._files.pop(name, None)
+        if file is not None:
+            file.close()
+        for key in [key for key in self._blocks if key[0] == name]:
+            self.bytes -= len(self._blocks.pop(key))
+
+    def close(self) -> None:
+        """Close every descriptor and drop every block."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._blocks.clear()
+        self.inbox.clear()
+        self.bytes = 0
+
+    def _drain(self) -> None:
+        while self.inbox:
+            block, data = self.inbox.popleft()
+            if data is None:
+                self.forget(block.name)
+            elif block.crc is None or crc32c(data) == block.crc:
+                self._keep((block.name, block.at), data)
+
+    def _keep(self, key: tuple[str, int], data: bytes) -> None:
+        blocks = self._blocks
+        old = blocks.pop(key, None)
+        if old is not None:
+            self.bytes -= len(old)
+        blocks[key] = data
+        self.bytes += len(data)
+        while self.bytes > self._capacity and len(blocks) > 1:
+            self.bytes -= len(blocks.popitem(last=False)[1])
+
+    def _file(self, name: str) -> File:
+        files = self._files
+        file = files.get(name)
+        if file is not None:
+            files.move_to_end(name)
+            return file
+        file = files[name] = self.disk.open(name)
+        if len(files) > self._max_files:
+            files.popitem(last=False)[1].close()
+        return file

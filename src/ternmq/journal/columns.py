@@ -1,0 +1,217 @@
+"""What a run file holds, as numpy columns: made from tails, merged, compared.
+
+Only worker threads and the checker use this; the hot path never touches numpy. Structured arrays
+have exactly the layout of the sections in the file (``idx_file``). A *place* is a record's distance
+from its segment's base in units of 8 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ternmq.journal.tail import HashTail, QueueTail, Tail
+
+Rows = npt.NDArray[np.void]
+U64 = npt.NDArray[np.uint64]
+
+QUEUE: Final = np.dtype(
+    [
+        ("key", "<u8"),
+        ("first_offset", "<u8"),
+        ("next_offset", "<u8"),
+        ("first_batch", "<u4"),
+        ("batch_count", "<u4"),
+    ]
+)
+BATCH: Final = np.dtype([("first_offset", "<u8"), ("place", "<u4"), ("length", "<u4")])
+MASK: Final = np.dtype("<u8")
+PRODUCER: Final = np.dtype(
+    [("producer", "<u8"), ("sequence", "<u8"), ("rows", "<u4"), ("place", "<u4")]
+)
+KEY: Final = np.dtype(
+    [("topic", "<u4"), ("place", "<u4"), ("hash", "<u8"), ("row", "<u4"), ("zero", "<u4")]
+)
+ID: Final = np.dtype(
+    [
+        ("low", "<u8"),
+        ("high", "<u8"),
+        ("topic", "<u4"),
+        ("place", "<u4"),
+        ("row", "<u4"),
+        ("zero", "<u4"),
+    ]
+)
+MOVED: Final = np.dtype([("key", "<u8"), ("offset", "<u8"), ("place", "<u4"), ("row", "<u4")])
+
+
+@dataclass(slots=True)
+class Columns:
+    """The content of one source or of several, each array sorted as in the file.
+
+    Attributes:
+        queues: By key.
+        batches: By queue, within it by offset.
+        masks: Tag bloom of each batch; empty when all are zero.
+        producers: By producer, sequence, place.
+        keys: By topic, hash, place, row.
+        ids: By topic, low, high, place, row.
+        moved: By key, offset, place.
+        first_time_us: Broker time of the first record told of, 0 if there is none.
+        last_time_us: Of the last.
+    """
+
+    queues: Rows
+    batches: Rows
+    masks: U64
+    producers: Rows
+    keys: Rows
+    ids: Rows
+    moved: Rows
+    first_time_us: int
+    last_time_us: int
+
+
+def _joined(parts: Sequence[Any], dtype: str) -> npt.NDArray[Any]:
+    return np.frombuffer(b"".join(parts), dtype)
+
+
+def _by(rows: Rows, *fields: str) -> Rows:
+    """Return the rows sorted by the fields, the first counting most; stable."""
+    if len(rows) < 2:
+        return rows
+    return rows[np.lexsort([rows[field] for field in reversed(fields)])]
+
+
+def _hash_rows(found: HashTail, base: int, dtype: np.dtype[np.void]) -> Rows:
+    """Return a row of ``dtype`` per hash, its hash columns still unset."""
+    ends = _joined([found.ends], "<u8").astype(np.int64) // found.width
+    counts = np.diff(ends, prepend=0)
+    rows = np.zeros(int(counts.sum()), dtype)
+    rows["topic"] = np.repeat(_joined([found.topics], "<u4"), counts)
+    rows["place"] = np.repeat(_places([found.positions], base), counts)
+    rows["row"] = np.arange(len(rows)) - np.repeat(ends - counts, counts)
+    return rows
+
+
+def _places(parts: Sequence[Any], base: int) -> U64:
+    return (_joined(parts, "<u8") - np.uint64(base)) >> np.uint64(3)
+
+
+def of_tail(tail: Tail) -> Columns:
+    """Return the content of a tail that nobody changes meanwhile."""
+    base = tail.base
+    keys = sorted(tail.queues)
+    tails: list[QueueTail] = [tail.queues[key] for key in keys]
+    counts = np.array([len(queue.lengths) for queue in tails], dtype=np.uint32)
+    queues = np.zeros(len(keys), QUEUE)
+    queues["key"] = np.array(keys, dtype=np.uint64)
+    queues["first_offset"] = np.array([queue.first_offsets[0] for queue in tails], dtype=np.uint64)
+    queues["next_offset"] = np.array([queue.next_offset for queue in tails], dtype=np.uint64)
+    queues["batch_count"] = counts
+    queues["first_batch"] = np.cumsum(counts) - counts
+    batches = np.zeros(int(counts.sum()), BATCH)
+    batches["first_offset"] = _joined([queue.first_offsets for queue in tails], "<u8")
+    batches["place"] = _places([queue.positions for queue in tails], base)
+    batches["length"] = _joined([queue.lengths for queue in tails], "<u4")
+    masks = np.zeros(0, MASK)
+    if any(queue.masks is not None for queue in tails):
+        masks = _joined(
+            [bytes(8 * len(q.lengths)) if q.masks is None else q.masks for q in tails], "<u8"
+        )
+    producers = np.zeros(len(tail.producers), PRODUCER)
+    producers["producer"] = _joined([tail.producers], "<u8")
+    producers["sequence"] = _joined([tail.sequences], "<u8")
+    producers["rows"] = _joined([tail.counts], "<u4")
+    producers["place"] = _places([tail.positions], base)
+    key_rows = _hash_rows(tail.keys, base, KEY)
+    key_rows["hash"] = _joined([tail.keys.hashes], "<u8")
+    key_rows = key_rows[key_rows["hash"] != 0]
+    id_rows = _hash_rows(tail.ids, base, ID)
+    halves = _joined([tail.ids.hashes], "<u8")
+    id_rows["low"] = halves[0::2]
+    id_rows["high"] = halves[1::2]
+    id_rows = id_rows[(id_rows["low"] != 0) | (id_rows["high"] != 0)]
+    return Columns(
+        queues,
+        batches,
+        masks,
+        _by(producers, "producer", "sequence", "place"),
+        _by(key_rows, "topic", "hash", "place", "row"),
+        _by(id_rows, "topic", "low", "high", "place", "row"),
+        _by(_moved_rows(tail), "key", "offset", "place"),
+        tail.first_time_us,
+        tail.last_time_us,
+    )
+
+
+def _moved_rows(tail: Tail) -> Rows:
+    counts = np.array([len(offsets) for _, _, offsets in tail.copies], dtype=np.int64)
+    rows = np.zeros(int(counts.sum()), MOVED)
+    if len(rows):
+        rows["key"] = np.repeat(np.array([key for key, _, _ in tail.copies], np.uint64), counts)
+        places = np.array([(at - tail.base) >> 3 for _, at, _ in tail.copies], np.uint32)
+        rows["place"] = np.repeat(places, counts)
+        rows["offset"] = _joined([offsets for _, _, offsets in tail.copies], "<u8")
+        rows["row"] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows
+
+
+def merge(parts: Sequence[Columns]) -> Columns:
+    """Return the content of several sources of one segment, given in the order of the journal."""
+    if len(parts) == 1:
+        return parts[0]
+    queues = np.concatenate([part.queues for part in parts])
+    batches = np.concatenate([part.batches for part in parts])
+    # Sources are in journal order, so a stable sort by queue leaves each queue in offset order.
+    order = np.argsort(np.repeat(queues["key"], queues["batch_count"]), kind="stable")
+    masks = np.zeros(0, MASK)
+    if any(len(part.masks) for part in parts):
+        masks = np.concatenate(
+            [part.masks if len(part.masks) else np.zeros(len(part.batches), MASK) for part in parts]
+        )[order]
+    times = [part for part in parts if part.last_time_us]
+    return Columns(
+        _merged_queues(queues),
+        batches[order],
+        masks,
+        _by(np.concatenate([part.producers for part in parts]), "producer", "sequence", "place"),
+        _by(np.concatenate([part.keys for part in parts]), "topic", "hash", "place", "row"),
+        _by(np.concatenate([part.ids for part in parts]), "topic", "low", "high", "place", "row"),
+        _by(np.concatenate([part.moved for part in parts]), "key", "offset", "place"),
+        times[0].first_time_us if times else 0,
+        times[-1].last_time_us if times else 0,
+    )
+
+
+def _merged_queues(queues: Rows) -> Rows:
+    """Return one row per key, from rows in journal order."""
+    queues = queues[np.argsort(queues["key"], kind="stable")]
+    if not len(queues):
+        return queues
+    starts = np.flatnonzero(np.concatenate([[True], queues["key"][1:] != queues["key"][:-1]]))
+    merged = queues[starts]
+    merged["next_offset"] = np.maximum.reduceat(queues["next_offset"], starts)
+    counts = np.add.reduceat(queues["batch_count"], starts)
+    merged["batch_count"] = counts
+    merged["first_batch"] = np.cumsum(counts) - counts
+    return merged
+
+
+def difference(ours: Columns, theirs: Columns) -> str | None:
+    """Return the first difference between two contents in words, None if they are equal."""
+    for name in ("queues", "batches", "masks", "producers", "keys", "ids", "moved"):
+        left, right = getattr(ours, name), getattr(theirs, name)
+        if len(left) != len(right):
+            return f"{name}: {len(left)} rows here, {len(right)} there"
+        for row in np.flatnonzero(left != right)[:1]:
+            return f"{name} row {row}: {left[row]} here, {right[row]} there"
+    for name in ("first_time_us", "last_time_us"):
+        here, there = getattr(ours, name), getattr(theirs, name)
+        if here != there:
+            return f"{name}: {here} here, {there} there"
+    return None

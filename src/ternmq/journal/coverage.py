@@ -1,0 +1,369 @@
+"""Which source tells of which positions: the tails and run files behind the index.
+
+Positions are covered without a gap by *sources*, each inside one segment: a sealed segment by one
+run file (``index/<base>.idx``), the active one by part runs (``index/<from>-<to>.part``, cut with
+each STATE set) and the live ``Tail`` in memory. ``cut`` and ``seal`` freeze the tail and return a
+``RunJob``, which works in a worker thread on what nobody changes any more; ``installed`` then puts
+the file in the place of what it covers. Until then, and if the job fails, the frozen tail answers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ternmq.journal.cold import ColdCache, DamagedBlock, WouldBlock
+from ternmq.journal.columns import Columns, difference
+from ternmq.journal.disk import Disk
+from ternmq.journal.idx_file import NO_HINT, StateHint, part_name, run_name
+from ternmq.journal.run import Run
+from ternmq.journal.run_jobs import MendJob, RemoveJob, RunJob, Source, content
+from ternmq.journal.tail import Tail
+from ternmq.model.types import NO_POSITION, Position
+
+
+class QueueSegments:
+    """The segments that hold messages of one queue, ascending.
+
+    Attributes:
+        numbers: Segment numbers (base divided by the segment size).
+        first_offsets: The queue's first offset in each.
+    """
+
+    __slots__ = ("first_offsets", "numbers")
+
+    def __init__(self) -> None:
+        self.numbers = array("I")
+        self.first_offsets = array("Q")
+
+
+@dataclass(slots=True)
+class SegmentSources:
+    """What covers one segment, ascending; the live tail is not among the sources.
+
+    Attributes:
+        base: Of the segment.
+        sources: Without a gap, except while the index is being opened.
+        chain_crc: crc32c field of the segment's last record; None while it is not sealed.
+        hint: For the run file of the sealed segment.
+        job: What is at work on the run file of the sealed segment.
+    """
+
+    base: Position
+    sources: list[Source]
+    chain_crc: int | None = None
+    hint: StateHint = NO_HINT
+    job: RunJob | None = None
+
+
+class Coverage:
+    """The sources of an index and their life; ``Index`` asks them.
+
+    Args:
+        disk: The data root.
+        segment_size: Bytes of a segment.
+        start: Position from which records will be added.
+        cache: Shared with the record store.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        segment_size: int,
+        start: Position = Position(0),
+        cache: ColdCache | None = None,
+    ) -> None:
+        self.disk = disk
+        self.cache = ColdCache(disk) if cache is None else cache
+        self.segment_size = segment_size
+        self.segments: dict[int, SegmentSources] = {}
+        self.queues: dict[int, QueueSegments] = {}
+        self.mended: deque[tuple[Run, Run]] = deque()
+        """Damaged runs and what a worker thread made in their place (its append is atomic)."""
+        self._use(Tail(Position(start - start % segment_size), start))
+
+    @property
+    def tail(self) -> Tail:
+        """The tail that records enter; its ``start`` is where records are wanted from."""
+        return self._live
+
+    def sources(self, number: int) -> list[Source]:
+        """Return what covers a segment, ascending, the live tail included."""
+        segment = self.segments.get(number)
+        if segment is None:
+            return []
+        return [*segment.sources, self._live] if number == self._number else segment.sources
+
+    def newest_first(self) -> Iterator[Source]:
+        """Yield every source, newest first."""
+        if self.mended:
+            self._take_mended()
+        for number in sorted(self.segments, reverse=True):
+            yield from reversed(self.sources(number))
+
+    # ------------------------------------------------------------------ tails, segments
+
+    def _use(self, tail: Tail) -> None:
+        """Make ``tail`` the one that records enter."""
+        self._live = tail
+        self._tails = tail.queues
+        self._number = tail.base // self.segment_size
+        self._limit = tail.base + self.segment_size
+        self._segment(self._number)
+
+    def _segment(self, number: int) -> SegmentSources:
+        segment = self.segments.get(number)
+        if segment is None:
+            segment = SegmentSources(Position(number * self.segment_size), [])
+            self.segments[number] = segment
+        return segment
+
+    def _register(self, key: int, number: int, first_offset: int) -> None:
+        """Note that a queue has messages in a segment, the first at ``first_offset``."""
+        segments = self.queues.get(key)
+        if segments is None:
+            segments = self.queues[key] = QueueSegments()
+        numbers = segments.numbers
+        at = bisect_left(numbers, number)
+        if at == len(numbers) or numbers[at] != number:
+            numbers.insert(at, number)
+            segments.first_offsets.insert(at, first_offset)
+        elif first_offset < segments.first_offsets[at]:
+            segments.first_offsets[at] = first_offset  # a gap below a part run was rebuilt
+
+    def _freeze(self, stop: Position) -> Tail | None:
+        """End the live tail at ``stop`` and go on with a new one; None if it covered nothing."""
+        live = self._live
+        frozen = None
+        if stop > live.start:
+            frozen = live
+            frozen.stop = stop
+            self._segment(self._number).sources.append(frozen)
+        self._use(Tail(Position(stop - stop % self.segment_size), stop))
+        return frozen
+
+    def _roll(self, position: int) -> None:
+        """Go on to the segment of ``position``, over segments without a message if need be."""
+        while position >= self._limit:
+            self._freeze(Position(self._limit))
+
+    # ------------------------------------------------------------------ run files
+
+    def cut(self, upto: Position, chain_crc: int, hint: StateHint = NO_HINT) -> RunJob | None:
+        """Freeze the live tail and return the job that writes it as a part run.
+
+        Args:
+            upto: End of the last record that was added or skipped; in the active segment.
+            chain_crc: crc32c field of that record.
+            hint: The newest complete STATE set.
+
+        Returns:
+            None if nothing was appended since the last cut.
+        """
+        if upto <= self._live.start:
+            return None
+        self._roll(upto - 1)
+        base = self._live.base
+        frozen = self._freeze(upto)
+        if frozen is None:
+            return None
+        return RunJob(
+            self.cache,
+            part_name(frozen.start, frozen.stop),
+            base=base,
+            sources=[frozen],
+            chain_crc=chain_crc,
+            hint=hint,
+            rebuild=self.rebuild_tail,
+        )
+
+    def seal(self, base: Position, chain_crc: int, hint: StateHint = NO_HINT) -> RunJob:
+        """Return the job that writes the run file of a segment that takes no more records.
+
+        Args:
+            base: Of the segment.
+            chain_crc: crc32c field of its last record, a PAD perhaps.
+            hint: The newest complete STATE set.
+        """
+        self._roll(base + self.segment_size)
+        segment = self._segment(base // self.segment_size)
+        if not segment.sources:  # the index began behind it
+            tail = Tail(base, base)
+            tail.stop = Position(base + self.segment_size)
+            segment.sources.append(tail)
+        segment.chain_crc = chain_crc
+        segment.hint = hint
+        return self._seal(segment, chain_crc)
+
+    def _seal(self, segment: SegmentSources, chain_crc: int) -> RunJob:
+        segment.job = RunJob(
+            self.cache,
+            run_name(segment.base),
+            base=segment.base,
+            sources=list(segment.sources),
+            chain_crc=chain_crc,
+            hint=segment.hint,
+            rebuild=self.rebuild_tail,
+        )
+        return segment.job
+
+    def unsealed(self) -> list[RunJob]:
+        """Return jobs for sealed segments without a run file at which none is at work.
+
+        For the start, and to try again after a job failed.
+        """
+        jobs: list[RunJob] = []
+        for number in sorted(self.segments):
+            segment = self.segments[number]
+            crc = segment.chain_crc
+            if crc is not None and segment.job is None and not _sealed(segment):
+                jobs.append(self._seal(segment, crc))
+        return jobs
+
+    def installed(self, job: RunJob) -> RemoveJob | None:
+        """Put the written run in the place of what it covers.
+
+        Returns:
+            A job that removes files which are no longer needed, or None.
+        """
+        run = job.result
+        assert run is not None, "the job has not run"
+        segment = self.segments.get(job.base // self.segment_size)
+        if segment is None:  # dropped meanwhile
+            return RemoveJob(self.disk, [job.name])
+        if segment.job is job:
+            segment.job = None
+        sources = segment.sources
+        covered = [one for one in sources if one.start >= run.start and one.stop <= run.stop]
+        if not covered or _sealed(segment):  # a part that came after the sealed segment's run
+            return RemoveJob(self.disk, [job.name])
+        at = sources.index(covered[0])
+        sources[at : at + len(covered)] = [run]
+        self.cache.forget(run.name)
+        old = [one.name for one in covered if isinstance(one, Run)]
+        for name in old:
+            self.cache.forget(name)
+        return RemoveJob(self.disk, old) if old else None
+
+    def failed(self, job: RunJob) -> None:
+        """Note that a job raised: what it should have replaced goes on answering.
+
+        ``unsealed`` tries again what matters. A part run that is not written is no loss.
+        """
+        segment = self.segments.get(job.base // self.segment_size)
+        if segment is not None and segment.job is job:
+            segment.job = None
+
+    # ------------------------------------------------------------------ opening (``index_open``)
+
+    def put(self, run: Run) -> None:
+        """Take in a run file that is there already; in the order of the journal."""
+        self._segment(run.head.base // self.segment_size).sources.append(run)
+
+    def put_chain_crc(self, number: int, chain_crc: int | None) -> None:
+        """Say that a segment takes no more records, and the crc32c field of its last one."""
+        self._segment(number).chain_crc = chain_crc
+
+    def put_tail(self, tail: Tail) -> None:
+        """Take in what the journal says of a stretch that no run file tells of."""
+        number = tail.base // self.segment_size
+        if tail.start == self._live.start:
+            self._use(tail)
+        else:
+            sources = self._segment(number).sources
+            at = sum(one.start < tail.start for one in sources)
+            sources.insert(at, tail)
+        for key in sorted(tail.queues):
+            self._register(key, number, tail.queues[key].first_offsets[0])
+
+    # ------------------------------------------------------------------ retention
+
+    def drop_segment(self, base: Position) -> RemoveJob:
+        """Forget a segment, the oldest, that retention removes; O(queues), 0.1 us each.
+
+        Returns:
+            The job that removes its run files.
+        """
+        number = base // self.segment_size
+        segment = self.segments.pop(number, None)
+        names = [one.name for one in segment.sources if isinstance(one, Run)] if segment else []
+        for name in names:
+            self.cache.forget(name)
+        gone: list[int] = []
+        for key, segments in self.queues.items():
+            if segments.numbers[0] <= number:
+                at = bisect_right(segments.numbers, number)
+                del segments.numbers[:at], segments.first_offsets[:at]
+                if not segments.numbers:
+                    gone.append(key)
+        for key in gone:
+            del self.queues[key]
+        return RemoveJob(self.disk, names)
+
+    def hint(self) -> StateHint:
+        """Return the newest STATE set that a run file names; ``NO_HINT`` if none does."""
+        for source in self.newest_first():
+            if isinstance(source, Run) and source.head.hint.end != NO_POSITION:
+                return source.head.hint
+        return NO_HINT
+
+    # ------------------------------------------------------------------ damage, comparison
+
+    def rebuild_tail(self, start: Position, stop: Position) -> Tail:
+        """Return what the journal says of positions that a run file covered. Any thread; blocks."""
+        from ternmq.journal.index_feed import rebuild_tail
+
+        return rebuild_tail(self.disk, start, stop, segment_size=self.segment_size)
+
+    def _mend(self, error: DamagedBlock) -> WouldBlock:
+        """Return what to raise when a run file turned out to be damaged: a job rebuilds it."""
+        for source in self.newest_first():
+            if isinstance(source, Run) and source.name == error.name:
+                return WouldBlock(MendJob(self.cache, source, self.rebuild_tail, self.mended))
+        raise AssertionError(f"no run {error.name}")
+
+    def _take_mended(self) -> None:
+        while self.mended:
+            old, new = self.mended.popleft()
+            segment = self.segments.get(old.head.base // self.segment_size)
+            if segment is not None and old in segment.sources:
+                segment.sources[segment.sources.index(old)] = new
+                self.cache.forget(old.name)
+
+    def equal(self, other: Coverage) -> str | None:
+        """Return the first difference in content between two indexes or None. Blocks.
+
+        How the content is spread over tails, parts and run files does not count.
+        """
+        for number in sorted({*self.segments, *other.segments}):
+            ours, theirs = self.content(number), other.content(number)
+            found = difference(ours, theirs)
+            if found is not None:
+                return f"segment {number * self.segment_size}: {found}"
+        for key in sorted({*self.queues, *other.queues}):
+            pair = [
+                None if one is None else (one.numbers.tolist(), one.first_offsets.tolist())
+                for one in (self.queues.get(key), other.queues.get(key))
+            ]
+            if pair[0] != pair[1]:
+                return f"queue {key >> 32}/{key & 0xFFFFFFFF}: {pair[0]} here, {pair[1]} there"
+        return None
+
+    def content(self, number: int) -> Columns:
+        """Return all that the index holds of a segment. Blocks."""
+        base = Position(number * self.segment_size)
+        return content(self.disk, self.sources(number) or [Tail(base, base)], self.rebuild_tail)
+
+
+def _sealed(segment: SegmentSources) -> bool:
+    """Tell whether one run file covers the segment."""
+    sources = segment.sources
+    return (
+        len(sources) == 1
+        and isinstance(sources[0], Run)
+        and sources[0].name == run_name(segment.base)
+    )

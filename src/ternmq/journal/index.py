@@ -1,0 +1,267 @@
+"""Where the messages of every queue stand in the journal: a cache derived from MESSAGES and MOVED.
+
+Every record of messages enters the live tail through ``add``; older positions are answered by
+frozen tails and run files, whose life is told in ``coverage``. Per queue the index keeps the
+segments that hold its messages, with the first offset in each: 12 bytes apiece. Nothing here is
+ever synced: a run file proves itself by its checksums and by the journal's chain (``index_open``),
+or is rebuilt.
+
+Reads of run files may raise ``WouldBlock``; they have no effect, so the caller runs the job and
+asks again. Called from one thread.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from ternmq.journal.cold import DamagedBlock, WouldBlock
+from ternmq.journal.coverage import Coverage
+from ternmq.journal.run import Run
+from ternmq.journal.run_jobs import Source
+from ternmq.journal.tail import Place, Places, QueueTail
+from ternmq.model.types import NO_POSITION, Position
+
+__all__ = ["Index", "Place", "Places", "WouldBlock"]
+
+
+class Index(Coverage):
+    """Finds batches by topic, queue and offset, and records by what else they are looked up by.
+
+    Made by ``index_open.open_index``, or for an empty journal directly; see ``Coverage`` for
+    arguments.
+    """
+
+    # ------------------------------------------------------------------ the hot path
+
+    def add(
+        self,
+        topic: int,
+        queue: int,
+        first_offset: int,
+        count: int,
+        position: int,
+        length: int,
+        tag_mask: int,
+        producer_id: int,
+        first_sequence: int,
+        key_hashes: bytes,
+        ids: bytes,
+        time_us: int,
+        rows: int = 0,
+    ) -> None:
+        """Take in a MESSAGES record. Records come in the order of the journal; below 1 us.
+
+        Args:
+            topic: Topic number.
+            queue: Queue number.
+            first_offset: Of the first row that is a message.
+            count: Rows that are messages.
+            position: Of the record.
+            length: Of the record, header and padding included.
+            tag_mask: Bloom of the batch's tags; 0 when it has none.
+            producer_id: From the batch.
+            first_sequence: From the batch.
+            key_hashes: u64 per row of the batch, 0 for a row without key; empty when no row has
+                one.
+            ids: u128 (low, high) per row, likewise.
+            time_us: Of the record.
+            rows: Rows of the batch when some were left out, else 0.
+        """
+        if position >= self._limit:
+            self._roll(position)
+        key = topic << 32 | queue
+        tail = self._tails.get(key)
+        if tail is None:
+            tail = self._new_queue(key, first_offset, time_us)
+        tail.first_offsets.append(first_offset)
+        tail.positions.append(position)
+        tail.lengths.append(length)
+        tail.next_offset = first_offset + count
+        masks = tail.masks
+        if masks is not None:
+            masks.append(tag_mask)
+        elif tag_mask:
+            tail.masks = array("Q", bytes(8 * (len(tail.lengths) - 1)))
+            tail.masks.append(tag_mask)
+        live = self._live
+        live.producers.append(producer_id)
+        live.sequences.append(first_sequence)
+        live.counts.append(rows or count)
+        live.positions.append(position)
+        live.last_time_us = time_us
+        if key_hashes:
+            live.keys.add(topic, position, key_hashes)
+        if ids:
+            live.ids.add(topic, position, ids)
+
+    def add_moved(
+        self, topic: int, queue: int, offsets: Sequence[int], position: int, time_us: int
+    ) -> None:
+        """Take in a MOVED record: its row ``i`` is a copy of offset ``offsets[i]``."""
+        if not offsets:
+            return
+        if position >= self._limit:
+            self._roll(position)
+        live = self._live
+        live.copies.append((topic << 32 | queue, position, array("Q", offsets)))
+        live.first_time_us = live.first_time_us or time_us
+        live.last_time_us = time_us
+
+    def locate(self, topic: int, queue: int, start: int, stop: int, max_bytes: int) -> Places:
+        """Return the batches that hold the rows ``[start, stop)`` of a queue.
+
+        At least one batch is returned where there is one, more only while their lengths sum up to
+        at most ``max_bytes``, and only as far as one source reaches: ``Places.stop`` says how far
+        that is. From the live tail it takes below 1 us for 32 singles.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        key = topic << 32 | queue
+        tail = self._tails.get(key)
+        if tail is None or start < tail.first_offsets[0]:
+            return self._locate_cold(key, start, stop, max_bytes)
+        return tail.locate(start, stop, max_bytes)
+
+    def visible(self, topic: int, queue: int, mark: int) -> int:
+        """Return the queue's next offset as far as records stand below ``mark``.
+
+        0 when the index holds no batch of the queue.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        key = topic << 32 | queue
+        tail = self._tails.get(key)
+        if tail is not None:
+            if tail.positions[-1] < mark:
+                return tail.next_offset
+            below = tail.visible(mark)
+            if below is not None:
+                return below
+        return self._visible_cold(key, mark)
+
+    def first_offset(self, topic: int, queue: int) -> int | None:
+        """Return the oldest offset kept in order (moved rows apart), None if there is none."""
+        segments = self.queues.get(topic << 32 | queue)
+        return None if segments is None else segments.first_offsets[0]
+
+    def _new_queue(self, key: int, first_offset: int, time_us: int) -> QueueTail:
+        """Return the tail of a queue that has none yet since the last cut."""
+        if not self._live.first_time_us:
+            self._live.first_time_us = time_us
+        self._register(key, self._number, first_offset)
+        tail = self._tails[key] = QueueTail()
+        return tail
+
+    # ------------------------------------------------------------------ older than the live tail
+
+    def _locate_cold(self, key: int, start: int, stop: int, max_bytes: int) -> Places:
+        if self.mended:
+            self._take_mended()
+        segments = self.queues.get(key)
+        if segments is None:
+            return Places((), (), (), start)
+        at = bisect_right(segments.first_offsets, start) - 1
+        if at < 0:
+            # Gone with its segment: nothing is kept below the first offset.
+            return Places((), (), (), min(stop, segments.first_offsets[0]))
+        try:
+            for source in self.sources(segments.numbers[at]):
+                end = source.next_offset(key)
+                if end is not None and end > start:
+                    return source.locate(key, start, stop, max_bytes)
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        return Places((), (), (), start)
+
+    def _visible_cold(self, key: int, mark: int) -> int:
+        if self.mended:
+            self._take_mended()
+        segments = self.queues.get(key)
+        if segments is None:
+            return 0
+        try:
+            for number in reversed(segments.numbers):
+                for source in reversed(self.sources(number)):
+                    if source.start < mark:
+                        whole = source is not self._live and source.stop <= mark
+                        found = source.next_offset(key) if whole else source.visible(key, mark)
+                        if found is not None:
+                            return found
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        return segments.first_offsets[0]
+
+    # ------------------------------------------------------------------ look-ups (see ``lookup``)
+
+    def by_message_id(self, producer: int, sequence: int) -> Place | None:
+        """Return the record and the row of its batch of a message id, None if it is not kept.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        try:
+            for source in self.newest_first():
+                place = source.producer(producer, sequence)
+                if place is not None:
+                    return place
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        return None
+
+    def by_key(
+        self, topic: int, hashed: int, since_us: int, until_us: int, before: Position = NO_POSITION
+    ) -> Iterator[Place]:
+        """Yield rows whose key has this hash, newest first, in records below ``before``.
+
+        Only sources that hold a time of ``[since_us, until_us)`` are asked; the caller looks at the
+        records' own times and at the keys themselves.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        try:
+            for source in self.newest_first():
+                first_us, last_us = times(source)
+                if source.start < before and first_us < until_us and last_us >= since_us:
+                    for place in source.key(topic, hashed):
+                        if place.position < before:
+                            yield place
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+
+    def by_application_id(self, topic: int, low: int, high: int) -> Iterator[Place]:
+        """Yield rows whose application id has this hash, newest first.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        try:
+            for source in self.newest_first():
+                yield from source.application_id(topic, low, high)
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+
+    def moved(self, topic: int, queue: int, offset: int) -> Place | None:
+        """Return the newest MOVED record, and the row in it, that holds a copy of an offset.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        try:
+            for source in self.newest_first():
+                place = source.moved(topic << 32 | queue, offset)
+                if place is not None:
+                    return place
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        return None
+
+
+def times(source: Source) -> tuple[int, int]:
+    """Return the broker times of a source's first and last record of messages, zeros if none."""
+    one = source.head if isinstance(source, Run) else source
+    return one.first_time_us, one.last_time_us

@@ -1,0 +1,227 @@
+"""Opening the index: believe the run files that the journal confirms, name the gaps.
+
+A run file counts if its head and directory have the checksums they state, if its range lies in the
+journal as recovered, and if the record at its ``stop`` names, as the CRC of the record before it,
+the ``chain_crc`` of the file. The chain of CRCs goes through every record before, so a file that
+outlived a cut of the journal is found out even where other records stand at the same positions now.
+Blocks read later are checked then (``run``). Nothing here is ever taken for the journal's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ternmq.journal import idx_file
+from ternmq.journal.cold import ColdCache
+from ternmq.journal.columns import Rows
+from ternmq.journal.coverage import QueueSegments
+from ternmq.journal.disk import Disk, File
+from ternmq.journal.idx_file import Head, StaleRun, StateHint
+from ternmq.journal.index import Index
+from ternmq.journal.run import Run, open_run, read_head
+from ternmq.journal.run_jobs import remove
+from ternmq.journal.segment import segment_name
+from ternmq.model.errors import FileMissing
+from ternmq.model.types import NO_POSITION, Position
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
+
+
+@dataclass(slots=True, frozen=True)
+class Gap:
+    """Positions ``[start, stop)`` of one segment of which no run file tells."""
+
+    start: Position
+    stop: Position
+
+
+def open_index(
+    disk: Disk,
+    *,
+    segment_size: int,
+    first: Position,
+    end: Position,
+    last_crc: int,
+    cache: ColdCache | None = None,
+) -> tuple[Index, list[Gap]]:
+    """Return the index of the run files that are believed, and the gaps to ``fill``. Blocks.
+
+    Run files that are not believed are removed. The index answers rightly when every gap is filled;
+    then ``Index.unsealed`` gives the jobs that write what was missing.
+
+    Args:
+        disk: The data root.
+        segment_size: Of the journal.
+        first: Base of the oldest segment.
+        end: End of the valid records, as recovery found it.
+        last_crc: crc32c field of the last valid record.
+        cache: Shared with the record store.
+
+    Raises:
+        DiskError: the disk could not read.
+    """
+    cache = ColdCache(disk) if cache is None else cache
+    chain = JournalChain(disk, segment_size, end, last_crc)
+    runs: list[tuple[Run, Rows]] = []
+    at = first
+    stale: list[str] = []
+    # Sorted so that within a segment its whole run comes before its parts.
+    for name in sorted(disk.names(idx_file.FOLDER), key=lambda one: (one[:20], "-" in one, one)):
+        path = f"{idx_file.FOLDER}/{name}"
+        found = believed(cache, path, chain, at)
+        if found is None:
+            stale.append(path)
+        else:
+            runs.append(found)
+            at = found[0].stop
+    remove(disk, stale)
+    gaps = list(_gaps([run for run, _ in runs], first, end, segment_size))
+    start = gaps[-1].start if gaps and gaps[-1].stop == end else end
+    index = Index(disk, segment_size=segment_size, start=start, cache=cache)
+    for run, _ in runs:
+        index.put(run)
+    _register(index, runs)
+    for number in range(first // segment_size, end // segment_size):
+        stop = (number + 1) * segment_size
+        index.put_chain_crc(number, chain.before(stop))
+    return index, gaps
+
+
+def fill(index: Index, gap: Gap) -> None:
+    """Read a gap from the journal into the index. Blocks; some 2 us a record of messages.
+
+    Raises:
+        CorruptJournal: the records do not reach the gap's end.
+        DiskError: the disk could not read.
+    """
+    index.put_tail(index.rebuild_tail(gap.start, gap.stop))
+
+
+def hints(disk: Disk) -> list[StateHint]:
+    """Return the STATE sets that run files name, newest first. Blocks; a hint is no proof.
+
+    Raises:
+        DiskError: the disk could not read.
+    """
+    found: dict[int, StateHint] = {}
+    for name in disk.names(idx_file.FOLDER):
+        try:
+            file = disk.open(f"{idx_file.FOLDER}/{name}")
+        except FileMissing:
+            continue
+        try:
+            hint = read_head(file).hint
+        except StaleRun:
+            continue
+        finally:
+            file.close()
+        if hint.end != NO_POSITION:
+            found[hint.end] = hint
+    return [found[end] for end in sorted(found, reverse=True)]
+
+
+class JournalChain:
+    """Tells which CRC the record before a position has, as the record at that position says.
+
+    Args:
+        disk: The data root.
+        segment_size: Of the journal.
+        end: End of the valid records.
+        last_crc: crc32c field of the last one.
+    """
+
+    def __init__(self, disk: Disk, segment_size: int, end: Position, last_crc: int) -> None:
+        self.end = end
+        self.segment_size = segment_size
+        self._disk = disk
+        self._last_crc = last_crc
+
+    def before(self, position: int) -> int | None:
+        """Return the crc32c field of the record that ends at ``position``, None if none does."""
+        if position == self.end:
+            return self._last_crc
+        base = position - position % self.segment_size
+        try:
+            file = self._disk.open(segment_name(base))
+        except FileMissing:
+            return None
+        try:
+            data = file.pread(HEADER_BYTES, position - base)
+        finally:
+            file.close()
+        if len(data) < HEADER_BYTES:
+            return None
+        _, magic, _, _, _, _, own, _, _, _, prev_crc = HEADER.unpack(data)
+        return int(prev_crc) if magic == MAGIC and own == position else None
+
+
+def believed(
+    cache: ColdCache, path: str, chain: JournalChain, at: Position
+) -> tuple[Run, Rows] | None:
+    """Return the run of a file and its directory if the journal confirms it, beyond ``at``."""
+    file: File = cache.disk.open(path)
+    try:
+        head = read_head(file)
+        if head.start < at or not _fits(path, head, chain):
+            return None
+        return open_run(cache, file, head)
+    except StaleRun:
+        return None
+    finally:
+        file.close()
+
+
+def _fits(path: str, head: Head, chain: JournalChain) -> bool:
+    """Tell whether the file's name, its range and the journal's chain agree."""
+    size = chain.segment_size
+    base, start, stop = head.base, head.start, head.stop
+    if base % size or not base <= start < stop <= min(base + size, chain.end):
+        return False
+    whole = (start, stop) == (base, base + size) and path == idx_file.run_name(base)
+    if not whole and path != idx_file.part_name(start, stop):
+        return False
+    if start != base and chain.before(start) is None:
+        return False
+    return chain.before(stop) == head.chain_crc
+
+
+def _gaps(runs: list[Run], first: Position, end: Position, segment_size: int) -> Iterator[Gap]:
+    """Yield what the runs leave open of ``[first, end)``, cut at segments."""
+    at = first
+    for start, stop in [*((run.start, run.stop) for run in runs), (end, end)]:
+        while at < start:
+            to = Position(min(start, at - at % segment_size + segment_size))
+            yield Gap(at, to)
+            at = to
+        at = stop
+
+
+def _register(index: Index, runs: list[tuple[Run, Rows]]) -> None:
+    """Note which queues have messages in which segments: column-wise, for 40,000 queues at once."""
+    directories = [rows for _, rows in runs if len(rows)]
+    if not directories:
+        return
+    keys = np.concatenate([rows["key"] for rows in directories])
+    firsts = np.concatenate([rows["first_offset"] for rows in directories])
+    numbers = np.concatenate(
+        [
+            np.full(len(rows), run.head.base // index.segment_size, np.uint32)
+            for run, rows in runs
+            if len(rows)
+        ]
+    )
+    order = np.argsort(keys, kind="stable")
+    keys, firsts, numbers = keys[order], firsts[order], numbers[order]
+    # Several parts of one segment: the first one's first offset is the segment's.
+    kept = np.ones(len(keys), dtype=bool)
+    kept[1:] = (keys[1:] != keys[:-1]) | (numbers[1:] != numbers[:-1])
+    keys, firsts, numbers = keys[kept], firsts[kept], numbers[kept]
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+    stops = [*starts[1:].tolist(), len(keys)]
+    first_bytes, number_bytes = firsts.tobytes(), numbers.tobytes()
+    for key, start, stop in zip(keys[starts].tolist(), starts.tolist(), stops, strict=True):
+        segments = index.queues[key] = QueueSegments()
+        segments.first_offsets.frombytes(first_bytes[8 * start : 8 * stop])
+        segments.numbers.frombytes(number_bytes[4 * start : 4 * stop])

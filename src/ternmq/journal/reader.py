@@ -1,0 +1,258 @@
+"""Reading a journal from outside the broker: for the command line, for Spark, for curious people.
+
+Opens files only to read them, takes no lock, and may be used while a broker writes: iteration ends
+at the first record that is not valid yet, and can be taken up there later. What it yields near the
+end may not be durable: after a crash of the machine the broker may cut it off. Everything here may
+wait for the disk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from ternmq.journal import idx_file
+from ternmq.journal.cold import ColdCache, DamagedBlock, waiting
+from ternmq.journal.disk import Disk
+from ternmq.journal.index_open import JournalChain, believed
+from ternmq.journal.real_disk import RealDisk
+from ternmq.journal.run import Run
+from ternmq.journal.scan import RawRecord, Scanner, segment_size_of
+from ternmq.journal.segment import segment_bases
+from ternmq.journal.store import RecordStore
+from ternmq.model.errors import FileMissing
+from ternmq.model.types import NO_POSITION, Position
+from ternmq.record import control, facts, messages, moved
+from ternmq.record.batch import Batch
+from ternmq.record.header import HEADER, Kind
+from ternmq.record.messages import Messages
+
+_END: Final = 2**63
+_PIECE_BYTES: Final = 1 << 20
+_TOPIC_QUEUE: Final = struct.Struct("<II")
+_NAMES: Final = {int(kind): kind.name for kind in Kind}
+
+
+class _Written:
+    """Tells the record store that all of a sealed segment may be read, and nothing is in memory."""
+
+    written = NO_POSITION
+
+    def __init__(self, segment_size: int, first: Position) -> None:
+        self.segment_size = segment_size
+        self.first = first
+
+    def record(self, position: int) -> None:
+        """Return None: only the disk is read."""
+
+
+@dataclass(slots=True, frozen=True)
+class StoredBatch:
+    """A record of messages.
+
+    Attributes:
+        position: Of the record.
+        time_us: Broker time at which it was stored.
+        epoch: Of the reign that stored it.
+        messages: Topic, queue, offsets, batch.
+    """
+
+    position: Position
+    time_us: int
+    epoch: int
+    messages: Messages
+
+
+class JournalReader:
+    """Reads the journal of a data folder.
+
+    Args:
+        where: Path of the data root, or a disk.
+
+    Attributes:
+        position: Where iteration ended last; take it up there.
+        fault: Why it ended: empty at the natural end, else what is wrong with the bytes there.
+
+    Raises:
+        CorruptJournal: no segment says how large segments are.
+        FileMissing: there is no journal.
+    """
+
+    def __init__(self, where: str | Disk) -> None:
+        self.disk: Disk = RealDisk(where) if isinstance(where, str) else where
+        bases = segment_bases(self.disk)
+        if not bases:
+            raise FileMissing("there is no journal here")
+        self.segment_size = segment_size_of(self.disk, bases)
+        self.position = bases[0]
+        self.fault = ""
+        self._cache = ColdCache(self.disk)
+        self._store = RecordStore(_Written(self.segment_size, bases[0]), self.disk, self._cache)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._cache.close()
+
+    def first(self) -> Position:
+        """Return where the oldest record stands."""
+        bases = segment_bases(self.disk)
+        return bases[0] if bases else Position(0)
+
+    def records(self, start: Position | None = None) -> Iterator[RawRecord]:
+        """Yield the records from ``start`` on, or from where the last iteration ended.
+
+        Raises:
+            UnknownRecordKind: A newer version wrote a record here.
+            DiskError: The disk could not read.
+        """
+        if start is not None:
+            self.position = start
+        scanner = Scanner(self.disk, self.position, segment_size=self.segment_size)
+        for record in scanner:
+            self.position = record.end
+            yield record
+        self.fault = scanner.fault
+
+    def batches(
+        self, topic: int, queue: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[StoredBatch]:
+        """Yield the batches that hold the rows ``[start, stop)`` of a queue, in order.
+
+        Sealed segments are read by their run files, where they can be believed, the others whole.
+
+        Raises:
+            CorruptJournal: A record that a run file names is damaged.
+            DiskError: The disk could not read.
+        """
+        stop = _END if stop is None else stop
+        base = self.first()
+        while start < stop:
+            for stored in self._of_segment(base, topic, queue, start, stop):
+                content = stored.messages
+                start = content.first_offset + content.count
+                yield stored
+            behind = [one for one in segment_bases(self.disk) if one > base]
+            if not behind:
+                return
+            base = behind[0]
+
+    def _of_segment(
+        self, base: Position, topic: int, queue: int, start: int, stop: int
+    ) -> Iterator[StoredBatch]:
+        chain = JournalChain(self.disk, self.segment_size, NO_POSITION, 0)
+        try:
+            found = believed(self._cache, idx_file.run_name(base), chain, base)
+        except FileMissing:
+            found = None
+        if found is not None:
+            try:
+                for stored in self._indexed(found[0], topic << 32 | queue, start, stop):
+                    start = stored.messages.first_offset + stored.messages.count
+                    yield stored
+                return
+            except DamagedBlock:
+                self._cache.forget(found[0].name)  # read what is left without it
+        yield from self._scanned(base, topic, queue, start, stop)
+
+    def _indexed(self, run: Run, key: int, start: int, stop: int) -> Iterator[StoredBatch]:
+        """Yield batches of a sealed segment by its run file."""
+        end = waiting(lambda: run.next_offset(key))
+        while end is not None and start < min(stop, end):
+            places = waiting(partial(run.locate, key, start, stop, _PIECE_BYTES))
+            for position, length in zip(places.positions, places.lengths, strict=True):
+                record = waiting(partial(self._store.get, position, length))
+                header = HEADER.unpack_from(record)
+                yield StoredBatch(
+                    Position(position), header[8], header[9], messages.of_record(record)
+                )
+            start = places.stop
+
+    def _scanned(
+        self, base: Position, topic: int, queue: int, start: int, stop: int
+    ) -> Iterator[StoredBatch]:
+        """Yield batches of a segment, from all of its records."""
+        wanted = (topic, queue)
+        for record in Scanner(self.disk, base, segment_size=self.segment_size):
+            if record.position >= base + self.segment_size:
+                return
+            if record.kind == Kind.MESSAGES and _TOPIC_QUEUE.unpack_from(record.body) == wanted:
+                content = messages.unpack(record.body)
+                if content.first_offset < stop and content.first_offset + content.count > start:
+                    yield StoredBatch(record.position, record.time_us, record.epoch, content)
+
+    def dump(self, start: Position | None = None) -> Iterator[dict[str, object]]:
+        """Yield every record from ``start`` on as plain values; bodies of messages are left out.
+
+        Raises:
+            UnknownRecordKind: A newer version wrote a record here.
+            DiskError: The disk could not read.
+        """
+        for record in self.records(self.first() if start is None else start):
+            yield {
+                "position": record.position,
+                "kind": _NAMES.get(record.kind, str(record.kind)),
+                "length": record.length,
+                "epoch": record.epoch,
+                "time_us": record.time_us,
+                "durable": record.durable,
+                "crc": record.crc,
+                **details(record),
+            }
+
+
+def details(record: RawRecord) -> dict[str, object]:
+    """Return what the body of a record says, as plain values; empty where nothing is known."""
+    body = record.body
+    match record.kind:
+        case Kind.MESSAGES:
+            content = messages.unpack(body)
+            batch = Batch(content.batch)
+            return {
+                "topic": content.topic,
+                "queue": content.queue,
+                "first_offset": content.first_offset,
+                "count": content.count,
+                "runs": list(content.runs),
+                "producer": batch.producer_id,
+                "first_sequence": batch.first_sequence,
+                "rows": batch.count,
+                "born_us": batch.born_us,
+            }
+        case Kind.SEGMENT:
+            names = ("base", "segment_size", "state_begin", "state_end")
+            return dict(zip(names, control.SEGMENT.unpack_from(body), strict=True))
+        case Kind.EPOCH:
+            names = ("new_epoch", "flags", "valid_end", "durable_found")
+            return dict(zip(names, control.EPOCH.unpack_from(body), strict=True))
+        case Kind.PULLED:
+            return {"facts": [dataclasses.asdict(one) for one in facts.unpack_pulled(body)]}
+        case Kind.SETTLED | Kind.ENDED:
+            return {"facts": [dataclasses.asdict(one) for one in facts.unpack_settled(body)]}
+        case Kind.EXTENDED:
+            return {"facts": [dataclasses.asdict(one) for one in facts.unpack_extended(body)]}
+        case Kind.CURSOR:
+            return dataclasses.asdict(facts.unpack_cursor(body))
+        case Kind.MOVED:
+            content_moved = moved.unpack(body)
+            return {
+                "topic": content_moved.topic,
+                "queue": content_moved.queue,
+                "offsets": content_moved.offsets(),
+                "failures": [dataclasses.asdict(one) for one in content_moved.failures],
+            }
+        case Kind.CONFIG:
+            return {"config": msgspec.to_builtins(control.unpack_config(body))}
+        case Kind.JOINED:
+            return {"joined": msgspec.to_builtins(control.unpack_joined(body))}
+        case Kind.LEFT:
+            return {"left": msgspec.to_builtins(control.unpack_left(body))}
+        case Kind.ALARM:
+            return {"alarm": msgspec.to_builtins(control.unpack_alarm(body))}
+        case _:
+            return {}

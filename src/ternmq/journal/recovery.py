@@ -1,0 +1,360 @@
+"""Opening a journal after whatever happened to it.
+
+In five steps, each of which may be cut short by the next crash and is then simply done again:
+
+1. ``find_end`` (``ending``) reads: the valid end X, the durable position D, or corruption.
+2. ``mend`` makes the disk agree: bytes from D to X are written again in place, everything behind X
+   becomes zeros, half-made spares go; all that is synced before anything new is written. (Bytes
+   read after a failed sync or a kill may live in the page cache only; it is not believed.)
+3. ``load_and_replay``: the newest complete STATE set and the facts after it go into the views.
+4. EPOCH, one above the largest epoch seen, is appended, written and synced.
+5. The views see the EPOCH, and the journal is handed out.
+
+Whatever else lies in the data folder (indexes, hints) is a cache: recovery needs none of it and
+removes none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from ternmq.journal.disk import Disk, File
+from ternmq.journal.ending import Ending, find_end, stated_sets
+from ternmq.journal.journal import DEFAULT_TAIL_BYTES, Journal
+from ternmq.journal.scan import RawRecord, Scanner, record_at
+from ternmq.journal.segment import (
+    DEFAULT_SEGMENT_BYTES,
+    EPOCH_BODY,
+    EPOCH_CLEAN,
+    FOLDER,
+    file_size,
+    segment_bases,
+    segment_name,
+)
+from ternmq.journal.state import (
+    CompleteSet,
+    Replayable,
+    StateKey,
+    begin_of_end,
+    directory_of,
+    load,
+)
+from ternmq.model.errors import CorruptJournal
+from ternmq.model.types import Epoch, Position
+from ternmq.record.header import KNOWN_KINDS, Kind
+
+_REWRITE_BYTES: Final = 1 << 20
+_FACTS: Final = KNOWN_KINDS - {Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE}
+
+
+@dataclass(slots=True, frozen=True)
+class RecoveryReport:
+    """What opening the journal found and did.
+
+    Attributes:
+        fresh: There was no journal; this one is new.
+        clean: The reign before ended with a clean stop.
+        epoch: Of the reign that begins.
+        epoch_position: Where its EPOCH record stands.
+        time_us: Broker time at start: the wall clock, or the last record's time if that is later.
+        start: Where the walk began.
+        valid_end: End of the records that were believed.
+        durable: D as found.
+        cut: Positions that were cut off, None if nothing was.
+        fault: What was wrong there.
+        record_count: Records walked.
+        loaded_set: The STATE set that the views were loaded from, None if all was replayed.
+        directory: Which chunk holds which object, for ``StateWriter.remember``.
+    """
+
+    fresh: bool
+    clean: bool
+    epoch: Epoch
+    epoch_position: Position
+    time_us: int
+    start: Position
+    valid_end: Position
+    durable: Position
+    cut: tuple[Position, Position] | None
+    fault: str
+    record_count: int
+    loaded_set: CompleteSet | None = None
+    directory: dict[StateKey, int] = field(default_factory=dict)
+
+
+def open_journal(
+    disk: Disk,
+    *,
+    wall_us: int,
+    replay: Replayable | None = None,
+    prepare: Callable[[Ending | None], Replayable] | None = None,
+    hint: Position | None = None,
+    segment_size: int = DEFAULT_SEGMENT_BYTES,
+    reserve_bytes: int | None = None,
+    tail_bytes: int = DEFAULT_TAIL_BYTES,
+    min_epoch: Epoch = Epoch(1),
+) -> tuple[Journal, RecoveryReport]:
+    """Open the journal of a data folder, or make one; blocks until its EPOCH is durable.
+
+    Args:
+        disk: Where the journal lies; the caller holds its lock.
+        wall_us: The wall clock.
+        replay: The views to fill; None fills none (tools).
+        prepare: Makes the views instead, once the end is known and mended; None is a new journal.
+        hint: BEGIN of a STATE set that an index remembers.
+        segment_size: For a journal that is made now; an existing one keeps its own.
+        reserve_bytes: See ``Journal``.
+        tail_bytes: See ``Journal``.
+        min_epoch: The new epoch is at least this (repair knows of epochs that it cut off).
+
+    Raises:
+        CorruptJournal: Bytes that were durable are damaged; nothing was changed.
+        UnknownRecordKind: A newer version wrote here; nothing was changed.
+        DiskError: The disk failed; opening again is the cure.
+    """
+    ending = find_end(disk, hint)
+    if ending is None:
+        if prepare is not None:
+            replay = prepare(None)
+        return _make(disk, wall_us, replay, segment_size, reserve_bytes, tail_bytes)
+    spares = mend(disk, ending)
+    if prepare is not None:
+        replay = prepare(ending)
+    directory: dict[StateKey, int] = {}
+    loaded_set = None
+    if replay is not None:
+        directory, loaded_set = load_and_replay(disk, ending, replay)
+    time_us = max(wall_us, ending.last_time_us)
+    journal = Journal(
+        disk,
+        segment_size=ending.segment_size,
+        first=ending.first,
+        end=ending.valid_end,
+        last_crc=ending.last_crc,
+        epoch=Epoch(max(ending.epoch + 1, min_epoch)),
+        spares=spares,
+        reserve_bytes=reserve_bytes,
+        tail_bytes=tail_bytes,
+    )
+    if loaded_set is not None:
+        journal.set_newest_state(loaded_set.begin, loaded_set.end)
+    elif ending.sets:
+        journal.set_newest_state(*ending.sets[-1])
+    journal.prepare_spare()
+    body = EPOCH_BODY.pack(
+        journal.epoch, EPOCH_CLEAN if ending.clean else 0, ending.valid_end, ending.durable
+    )
+    position = journal.append(Kind.EPOCH, body, time_us)
+    journal.flush()
+    journal.sync_now()
+    if replay is not None:
+        written = record_at(disk, position, ending.segment_size)
+        if written is None:
+            raise CorruptJournal(
+                f"the EPOCH record just written at {position} does not read back",
+                file=segment_name(position - position % ending.segment_size),
+                byte=position % ending.segment_size,
+            )
+        replay.apply(written)
+        replay.finish(ending.valid_end)
+    return journal, RecoveryReport(
+        fresh=False,
+        clean=ending.clean,
+        epoch=journal.epoch,
+        epoch_position=position,
+        time_us=time_us,
+        start=ending.start,
+        valid_end=ending.valid_end,
+        durable=ending.durable,
+        cut=ending.cut,
+        fault=ending.fault,
+        record_count=ending.record_count,
+        loaded_set=loaded_set,
+        directory=directory,
+    )
+
+
+def _make(
+    disk: Disk,
+    wall_us: int,
+    replay: Replayable | None,
+    segment_size: int,
+    reserve_bytes: int | None,
+    tail_bytes: int,
+) -> tuple[Journal, RecoveryReport]:
+    """Make a journal where there is none, or a half-made one that never answered anybody."""
+    leftovers = segment_bases(disk)
+    for base in leftovers:
+        disk.remove(segment_name(base))
+    if leftovers:
+        disk.sync_folder(FOLDER)
+    journal = Journal.create(
+        disk,
+        segment_size=segment_size,
+        time_us=wall_us,
+        reserve_bytes=reserve_bytes,
+        tail_bytes=tail_bytes,
+    )
+    start = journal.first
+    position = start
+    if replay is not None:
+        replay.loaded(start)
+    for record in Scanner(disk, start, segment_size=segment_size, prev_crc=0):
+        if record.kind == Kind.EPOCH:
+            position = record.position
+            if replay is not None:
+                replay.apply(record)
+    if replay is not None:
+        replay.finish(start)
+    return journal, RecoveryReport(
+        fresh=True,
+        clean=False,
+        epoch=journal.epoch,
+        epoch_position=position,
+        time_us=wall_us,
+        start=start,
+        valid_end=start,
+        durable=start,
+        cut=None,
+        fault="",
+        record_count=0,
+    )
+
+
+def records(disk: Disk, ending: Ending, start: Position | None = None) -> Iterator[RawRecord]:
+    """Iterate over the valid records from ``start`` (default: ``ending.start``) to the valid end.
+
+    Raises:
+        CorruptJournal: The disk gives back other bytes than to ``find_end``.
+    """
+    position = ending.start if start is None else start
+    end = ending.valid_end
+    scanner = Scanner(
+        disk, position, segment_size=ending.segment_size, prev_crc=None if position else 0
+    )
+    for record in scanner:
+        if record.position >= end:
+            return
+        position = record.end
+        yield record
+    if position != end:
+        base = position - position % ending.segment_size
+        raise CorruptJournal(
+            f"position {position} was readable a moment ago: {scanner.fault}",
+            file=segment_name(base),
+            byte=position - base,
+        )
+
+
+def load_and_replay(
+    disk: Disk, ending: Ending, replay: Replayable
+) -> tuple[dict[StateKey, int], CompleteSet | None]:
+    """Fill the views: the newest complete STATE set, then every fact from its BEGIN on.
+
+    A set that cannot be read whole is passed over for an older one (two are always kept), at last
+    for the beginning of the journal, where that is still there.
+
+    Returns:
+        Which chunk holds which object, and the set; empty and None if no set was used.
+
+    Raises:
+        CorruptJournal: Nothing to begin from can be read.
+    """
+    directory: dict[StateKey, int] = {}
+    loaded_set: CompleteSet | None = None
+    broken: CorruptJournal | None = None
+    for end in _set_ends(disk, ending):
+        try:
+            directory, loaded_set = directory_of(disk, ending.segment_size, end)
+            load(disk, ending.segment_size, directory, replay)
+            break
+        except CorruptJournal as error:  # it is raised before the first object is handed over
+            directory, loaded_set, broken = {}, None, error
+    if loaded_set is None and ending.first > 0:
+        raise CorruptJournal(
+            "no complete STATE set can be read, and the journal's beginning is gone",
+            file=segment_name(ending.first),
+        ) from broken
+    begin = ending.first if loaded_set is None else loaded_set.begin
+    replay.loaded(begin)
+    apply = replay.apply
+    for record in records(disk, ending, begin):
+        if record.kind in _FACTS:
+            apply(record)
+    return directory, loaded_set
+
+
+def _set_ends(disk: Disk, ending: Ending) -> Iterator[Position]:
+    """Yield the END positions of complete STATE sets, newest first."""
+    for _, end in reversed(ending.sets):
+        yield end
+    for begin in stated_sets(disk, segment_bases(disk)):
+        if ending.first < begin < ending.start:
+            ends = [
+                record.position
+                for record in records(disk, ending, begin)
+                if begin_of_end(record) == begin
+            ]
+            yield from ends
+
+
+def mend(disk: Disk, ending: Ending) -> int:
+    """Make the disk agree with ``ending``, durably; doing it twice does no harm.
+
+    Returns:
+        How many spare segments follow the one that the valid end is in.
+    """
+    touched: dict[Position, File] = {}
+    try:
+        _rewrite(disk, ending, touched)
+        for dirt in ending.dirt:
+            file = _touch(disk, dirt.base, touched)
+            file.pwrite(bytes(dirt.stop - dirt.start), dirt.start)
+        for file in touched.values():
+            file.sync()
+    finally:
+        for file in touched.values():
+            file.close()
+    return _keep_spares(disk, ending)
+
+
+def _touch(disk: Disk, base: Position, touched: dict[Position, File]) -> File:
+    """Open a segment's file once; it will be synced."""
+    file = touched.get(base)
+    if file is None:
+        file = touched[base] = disk.open(segment_name(base))
+    return file
+
+
+def _rewrite(disk: Disk, ending: Ending, touched: dict[Position, File]) -> None:
+    """Write the bytes from D to the valid end again, in place."""
+    size = ending.segment_size
+    position = Position(max(ending.durable, ending.start))
+    while position < ending.valid_end:
+        base = Position(position - position % size)
+        file = _touch(disk, base, touched)
+        length = min(_REWRITE_BYTES, base + size - position, ending.valid_end - position)
+        file.pwrite(file.pread(length, position - base), position - base)
+        position = Position(position + length)
+
+
+def _keep_spares(disk: Disk, ending: Ending) -> int:
+    """Count the spares behind the valid end; remove half-made ones and what lies beyond a gap."""
+    size = ending.segment_size
+    expected = Position(-(-max(ending.valid_end, 1) // size) * size)
+    spares = 0
+    removed = False
+    for base in segment_bases(disk):
+        if base < ending.valid_end:
+            continue
+        if base == expected and file_size(disk, base) == size:
+            spares += 1
+            expected = Position(expected + size)
+        else:
+            disk.remove(segment_name(base))
+            removed = True
+    if removed:
+        disk.sync_folder(FOLDER)
+    return spares

@@ -1,0 +1,377 @@
+"""A run file, read block by block through the cold cache.
+
+In memory a run keeps its head (4 bytes a block of 16 KiB) and two lists of fences (the first row of
+each block of QUEUES and of BATCHES), so that a question reads one block of each. Every method may
+raise ``WouldBlock``; a block that does not fit its checksum raises ``DamagedBlock``, and the index
+has the run rebuilt.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from google_crc32c import value as crc32c
+
+from ternmq.journal import bloom, idx_file
+from ternmq.journal.cold import Block, ColdCache, DamagedBlock
+from ternmq.journal.columns import BATCH, ID, KEY, MASK, MOVED, PRODUCER, QUEUE, Columns, Rows
+from ternmq.journal.disk import Disk, File
+from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head, Section, StaleRun
+from ternmq.journal.tail import Place, Places, fitting
+from ternmq.model.errors import FileMissing
+from ternmq.model.types import Position
+
+_QUEUE: Final = struct.Struct("<QQQII")
+_BATCH: Final = struct.Struct("<QII")
+_PRODUCER: Final = struct.Struct("<QQII")
+_KEY: Final = struct.Struct("<IIQI")
+_ID: Final = struct.Struct("<QQIII")
+_MOVED: Final = struct.Struct("<QQII")
+_U64: Final = struct.Struct("<Q")
+_FIRST_READ_BYTES: Final = 16 * 1024
+_MAX_ROWS_KEPT: Final = 4096
+
+_QueueRow = tuple[int, int, int, int]
+"""first_offset, next_offset, first_batch, batch_count."""
+
+
+class Run:
+    """One run file, a source of the index like a ``Tail``.
+
+    Args:
+        cache: Where its blocks come from.
+        name: Of the file.
+        head: What the file says of itself.
+        queue_keys: Key of the first row of each block of QUEUES.
+        fences: The section FENCES.
+        lines: The section BLOOMS.
+    """
+
+    __slots__ = (
+        "_base",
+        "_cache",
+        "_lines",
+        "_fences",
+        "_queue_keys",
+        "_rows",
+        "head",
+        "name",
+        "start",
+        "stop",
+    )
+
+    def __init__(
+        self,
+        cache: ColdCache,
+        name: str,
+        head: Head,
+        queue_keys: memoryview,
+        fences: memoryview,
+        lines: tuple[int, int, int],
+    ) -> None:
+        self.name = name
+        self.head = head
+        self.start = head.start
+        self.stop = head.stop
+        self._base = head.base
+        self._cache = cache
+        self._queue_keys = queue_keys
+        self._fences = fences
+        self._lines = lines
+        self._rows: dict[int, _QueueRow | None] = {}
+
+    # ------------------------------------------------------------------ queues
+
+    def first_offset(self, key: int) -> int | None:
+        """Return the queue's first offset here, None if it has no batch here."""
+        row = self._queue(key)
+        return None if row is None else row[0]
+
+    def next_offset(self, key: int) -> int | None:
+        """Return one above the queue's last offset here, None if it has no batch here."""
+        row = self._queue(key)
+        return None if row is None else row[1]
+
+    def locate(self, key: int, start: int, stop: int, max_bytes: int) -> Places:
+        """Return batches that hold ``[start, stop)``, of one block at most; the queue has some."""
+        row = self._queue(key)
+        assert row is not None
+        first_offset, end, begin, count = row
+        start = max(start, first_offset)
+        if start >= end or start >= stop:
+            return Places((), (), (), start)
+        at = self._batch_of(row, start)
+        number = at // BATCHES_PER_BLOCK
+        front = number * BATCHES_PER_BLOCK
+        behind = min(front + BATCHES_PER_BLOCK, begin + count)
+        # A batch has at least one row: no more batches than rows can be wanted.
+        last = min(behind, at + stop - start)
+        data = memoryview(self._block(idx_file.BATCHES, number))
+        left, right = 2 * (at - front), 2 * (last - front)
+        firsts: list[int] = data.cast("Q")[left:right:2].tolist()
+        halves = data.cast("I")
+        lengths: list[int] = halves[2 * left + 3 : 2 * right : 4].tolist()
+        wanted = bisect_left(firsts, stop, 1)
+        taken = min(wanted, fitting(lengths[:wanted], max_bytes))
+        if taken < len(firsts):
+            reached = firsts[taken]
+        elif at + taken == begin + count:
+            reached = end
+        elif at + taken == behind:
+            reached = self._fences[number + 1]
+        else:
+            reached = stop
+        base = self._base
+        places = halves[2 * left + 2 : 2 * (left + 2 * taken) : 4].tolist()
+        masks = None
+        if idx_file.MASKS in self.head.sections and self.head.sections[idx_file.MASKS].length:
+            column = memoryview(self._block(idx_file.MASKS, number)).cast("Q")
+            masks = column[at - front : at - front + taken].tolist()
+        return Places(
+            firsts[:taken],
+            [base + 8 * place for place in places],
+            lengths[:taken],
+            min(stop, reached),
+            masks,
+        )
+
+    def visible(self, key: int, mark: int) -> int | None:
+        """Return the queue's next offset below ``mark``, None if no batch here stands below it."""
+        row = self._queue(key)
+        if row is None:
+            return None
+        _, end, begin, count = row
+        place = (mark - self._base + 7) >> 3
+        at = bisect_left(
+            range(begin, begin + count), place, key=lambda index: self._batch(index)[1]
+        )
+        if at == count:
+            return end
+        return self._batch(begin + at)[0] if at else None
+
+    def _batch_of(self, row: _QueueRow, offset: int) -> int:
+        """Return the number of the batch that holds an offset of the queue of ``row``."""
+        first_offset, end, begin, count = row
+        # The same bounds as in ``QueueTail.locate``: for singles they meet.
+        low = begin + max(0, count - (end - offset))
+        high = begin + min(count, offset - first_offset + 1)
+        if high - low > 1:
+            block = (
+                bisect_right(
+                    self._fences,
+                    offset,
+                    low // BATCHES_PER_BLOCK + 1,
+                    (high - 1) // BATCHES_PER_BLOCK + 1,
+                )
+                - 1
+            )
+            low = max(low, block * BATCHES_PER_BLOCK)
+            high = min(high, (block + 1) * BATCHES_PER_BLOCK)
+            firsts = memoryview(self._block(idx_file.BATCHES, block)).cast("Q")
+            front = block * BATCHES_PER_BLOCK
+            low += (
+                bisect_right(range(low, high), offset, key=lambda at: firsts[2 * (at - front)]) - 1
+            )
+        return low
+
+    def _batch(self, index: int) -> tuple[int, int, int]:
+        """Return first offset, place and length of a batch."""
+        first_offset, place, length = self._row(idx_file.BATCHES, index, _BATCH)
+        return first_offset, place, length
+
+    def _queue(self, key: int) -> _QueueRow | None:
+        rows = self._rows
+        if key in rows:
+            return rows[key]
+        found: _QueueRow | None = None
+        block = bisect_right(self._queue_keys, key) - 1
+        if block >= 0:
+            data = self._block(idx_file.QUEUES, block)
+            column = memoryview(data).cast("Q")
+            at = bisect_left(range(0, len(column), 4), key, key=column.__getitem__)
+            if 4 * at < len(column) and column[4 * at] == key:
+                _, first_offset, end, begin, count = _QUEUE.unpack_from(data, 32 * at)
+                found = (first_offset, end, begin, count)
+        if len(rows) >= _MAX_ROWS_KEPT:
+            rows.clear()
+        rows[key] = found
+        return found
+
+    # ------------------------------------------------------------------ look-ups
+
+    def producer(self, producer: int, sequence: int) -> Place | None:
+        """Return the record, and the row of its batch, of a message id; None if it is not here."""
+        if not self._may_hold(0, bloom.entry(0, producer)):
+            return None
+        wanted = (producer, sequence + 1)
+        at = self._first(idx_file.PRODUCERS, _PRODUCER, lambda row: (row[0], row[1]) >= wanted)
+        if at == 0:
+            return None
+        found, first, rows, place = self._row(idx_file.PRODUCERS, at - 1, _PRODUCER)
+        if found != producer or sequence >= first + rows:
+            return None
+        return Place(Position(self._base + 8 * place), sequence - first)
+
+    def key(self, topic: int, hashed: int) -> Iterator[Place]:
+        """Yield the rows whose key has this hash, newest first."""
+        if self._may_hold(1, bloom.entry(topic, hashed)):
+            wanted = (topic, hashed)
+            stop = self._first(idx_file.KEYS, _KEY, lambda row: (row[0], row[2]) > wanted)
+            for index in range(stop - 1, -1, -1):
+                found, place, value, row = self._row(idx_file.KEYS, index, _KEY)
+                if (found, value) != wanted:
+                    return
+                yield Place(Position(self._base + 8 * place), row)
+
+    def application_id(self, topic: int, low: int, high: int) -> Iterator[Place]:
+        """Yield the rows whose application id has this hash, newest first."""
+        if self._may_hold(2, bloom.entry(topic, low)):
+            wanted = (topic, low, high)
+            stop = self._first(idx_file.IDS, _ID, lambda row: (row[2], row[0], row[1]) > wanted)
+            for index in range(stop - 1, -1, -1):
+                found_low, found_high, found, place, row = self._row(idx_file.IDS, index, _ID)
+                if (found, found_low, found_high) != wanted:
+                    return
+                yield Place(Position(self._base + 8 * place), row)
+
+    def moved(self, key: int, offset: int) -> Place | None:
+        """Return the newest copy of a moved row, None if no MOVED record here holds it."""
+        if not self.head.sections[idx_file.MOVED].length:
+            return None
+        wanted = (key, offset)
+        at = self._first(idx_file.MOVED, _MOVED, lambda row: (row[0], row[1]) > wanted)
+        if at == 0:
+            return None
+        found, value, place, row = self._row(idx_file.MOVED, at - 1, _MOVED)
+        return Place(Position(self._base + 8 * place), row) if (found, value) == wanted else None
+
+    def _may_hold(self, which: int, hashed: int) -> bool:
+        lines = self._lines[which]
+        if not lines:
+            return False
+        line = sum(self._lines[:which]) + bloom.line_of(hashed, lines)
+        section = self.head.sections[idx_file.BLOOM]
+        block, at = divmod(line * bloom.LINE_BYTES, section.block_bytes)
+        data = self._block(idx_file.BLOOM, block)
+        return bloom.may_hold(data[at : at + bloom.LINE_BYTES], hashed)
+
+    def _first(
+        self, number: int, layout: struct.Struct, beyond: Callable[[tuple[int, ...]], bool]
+    ) -> int:
+        """Return the number of the first row for which ``beyond`` is true, of rows sorted by it."""
+        low, high = 0, self.head.sections[number].rows
+        while low < high:
+            middle = (low + high) // 2
+            if beyond(self._row(number, middle, layout)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    # ------------------------------------------------------------------ blocks
+
+    def _row(self, number: int, index: int, layout: struct.Struct) -> tuple[int, ...]:
+        section = self.head.sections[number]
+        block, at = divmod(index * section.row_bytes, section.block_bytes)
+        return layout.unpack_from(self._block(number, block), at)
+
+    def _block(self, number: int, block: int) -> bytes:
+        section = self.head.sections[number]
+        at = block * section.block_bytes
+        wanted = Block(
+            self.name,
+            section.offset + at,
+            min(section.block_bytes, section.length - at),
+            self.head.block_crcs[section.first_block + block],
+        )
+        try:
+            return self._cache.read(wanted)
+        except FileMissing as error:  # somebody removed it: as good as damaged
+            raise DamagedBlock(self.name, wanted.at) from error
+
+
+def read_section(file: File, head: Head, number: int) -> bytes:
+    """Return a whole section, checked. Blocks; for worker threads and the start.
+
+    Raises:
+        StaleRun: it is damaged.
+        DiskError: it could not be read.
+    """
+    section: Section = head.sections[number]
+    data = file.pread(section.length, section.offset)
+    if len(data) < section.length:
+        raise StaleRun(f"{file.name} ends at byte {section.offset + len(data)}")
+    for index, at in enumerate(range(0, section.length, section.block_bytes)):
+        crc = crc32c(data[at : at + section.block_bytes])
+        if crc != head.block_crcs[section.first_block + index]:
+            raise StaleRun(f"{file.name}: damaged at byte {section.offset + at}")
+    return data
+
+
+def read_head(file: File) -> Head:
+    """Return the head of a run file. Blocks.
+
+    Raises:
+        StaleRun: it is damaged, of another version, or shorter than it says.
+        DiskError: it could not be read.
+    """
+    data = file.pread(_FIRST_READ_BYTES, 0)
+    length = idx_file.head_length(data)
+    if length > len(data):
+        if length > file.size():
+            raise StaleRun(f"{file.name} is shorter than its head")
+        data = file.pread(length, 0)
+    head = Head.decode(data)
+    if file.size() < head.file_length:
+        raise StaleRun(f"{file.name} is shorter than it says")
+    return head
+
+
+def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, Rows]:
+    """Return a run of whose file the head was read, and its section QUEUES. Blocks.
+
+    Raises:
+        StaleRun: it is damaged.
+        DiskError: it could not be read.
+    """
+    queues = np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE)
+    per_block = head.sections[idx_file.QUEUES].block_bytes // QUEUE.itemsize
+    lines = idx_file.LINES.unpack(read_section(file, head, idx_file.BLOOMS))
+    run = Run(
+        cache,
+        file.name,
+        head,
+        memoryview(queues["key"][::per_block].tobytes()).cast("Q"),
+        memoryview(read_section(file, head, idx_file.FENCES)).cast("Q"),
+        lines,
+    )
+    return run, queues
+
+
+def read_columns(disk: Disk, run: Run) -> Columns:
+    """Return the whole content of a run file. Blocks.
+
+    Raises:
+        StaleRun: it is damaged.
+        DiskError: it could not be read.
+    """
+    head = run.head
+    file = disk.open(run.name)
+    try:
+        return Columns(
+            np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE),
+            np.frombuffer(read_section(file, head, idx_file.BATCHES), BATCH),
+            np.frombuffer(read_section(file, head, idx_file.MASKS), MASK),
+            np.frombuffer(read_section(file, head, idx_file.PRODUCERS), PRODUCER),
+            np.frombuffer(read_section(file, head, idx_file.KEYS), KEY),
+            np.frombuffer(read_section(file, head, idx_file.IDS), ID),
+            np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
+            head.first_time_us,
+            head.last_time_us,
+        )
+    finally:
+        file.close()

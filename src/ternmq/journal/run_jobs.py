@@ -1,0 +1,176 @@
+"""Work on run files for a worker thread: write one, remove some.
+
+A job holds what it needs and nobody changes that meanwhile: frozen tails, run files. Its results
+    are read
+by the caller's thread after ``run`` has returned.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ternmq.journal import idx_file
+from ternmq.journal.cold import ColdCache
+from ternmq.journal.columns import Columns, merge, of_tail
+from ternmq.journal.disk import Disk
+from ternmq.journal.idx_file import StaleRun, StateHint
+from ternmq.journal.run import Run, open_run, read_columns, read_head
+from ternmq.journal.tail import Tail
+from ternmq.model.errors import FileMissing
+from ternmq.model.types import Position
+
+Source = Run | Tail
+"""What covers a stretch of the journal in the index."""
+
+
+Rebuild = Callable[[Position, Position], Tail]
+"""Reads positions ``[start, stop)`` of the journal and returns what the index holds of them."""
+
+
+def content(disk: Disk, sources: Sequence[Source], rebuild: Rebuild) -> Columns:
+    """Return what the sources of one segment hold, given in the order of the journal. Blocks.
+
+    A run file that is damaged or gone is not believed; its stretch of the journal is read instead.
+
+    Raises:
+        CorruptJournal: the journal had to be read and is damaged.
+        DiskError: the disk could not read.
+    """
+    parts: list[Columns] = []
+    for one in sources:
+        if isinstance(one, Tail):
+            parts.append(of_tail(one))
+            continue
+        try:
+            parts.append(read_columns(disk, one))
+        except (StaleRun, FileMissing):
+            parts.append(of_tail(rebuild(one.start, one.stop)))
+    return merge(parts)
+
+
+class RunJob:
+    """Writes the run file that takes the place of ``sources``, the part runs among them included.
+
+    Attributes:
+        sources: What the file covers, in the order of the journal, without a gap.
+        name: Of the file.
+        result: The run, when ``run`` has returned.
+    """
+
+    __slots__ = ("_cache", "_chain_crc", "_hint", "_rebuild", "base", "name", "result", "sources")
+
+    def __init__(
+        self,
+        cache: ColdCache,
+        name: str,
+        *,
+        base: Position,
+        sources: Sequence[Source],
+        chain_crc: int,
+        hint: StateHint,
+        rebuild: Rebuild,
+    ) -> None:
+        self.base = base
+        self.name = name
+        self.sources = sources
+        self.result: Run | None = None
+        self._cache = cache
+        self._chain_crc = chain_crc
+        self._hint = hint
+        self._rebuild = rebuild
+
+    def run(self) -> None:
+        """Write the file under another name, rename it, read its head back.
+
+        Nothing is synced: after a crash the file is what it says by its checksums, or is not
+            believed.
+
+        Raises:
+            DiskError: writing or reading failed.
+            CorruptJournal: a part run and the stretch of the journal that it covers are damaged.
+        """
+        disk = self._cache.disk
+        pieces = idx_file.encode(
+            content(disk, self.sources, self._rebuild),
+            base=self.base,
+            start=self.sources[0].start,
+            stop=self.sources[-1].stop,
+            chain_crc=self._chain_crc,
+            hint=self._hint,
+        )
+        temporary = self.name + idx_file.TEMPORARY_SUFFIX
+        remove(disk, [temporary])
+        file = disk.open(temporary, create=True)
+        try:
+            at = 0
+            for piece in pieces:
+                if piece:
+                    file.pwrite(piece, at)
+                    at += len(piece)
+        finally:
+            file.close()
+        disk.rename(temporary, self.name)
+        file = disk.open(self.name)
+        try:
+            self.result, _ = open_run(self._cache, file, read_head(file))
+        finally:
+            file.close()
+
+
+class MendJob:
+    """Writes a run file anew from the journal, because a block of it was found damaged."""
+
+    __slots__ = ("_cache", "_mended", "_rebuild", "_run")
+
+    def __init__(
+        self, cache: ColdCache, run: Run, rebuild: Rebuild, mended: deque[tuple[Run, Run]]
+    ) -> None:
+        self._cache = cache
+        self._run = run
+        self._rebuild = rebuild
+        self._mended = mended
+
+    def run(self) -> None:
+        """Write the file and hand the new run to the index, which takes it before its next answer.
+
+        Raises:
+            DiskError: writing or reading failed.
+            CorruptJournal: the journal is damaged there too.
+        """
+        old = self._run
+        job = RunJob(
+            self._cache,
+            old.name,
+            base=old.head.base,
+            sources=[self._rebuild(old.start, old.stop)],
+            chain_crc=old.head.chain_crc,
+            hint=old.head.hint,
+            rebuild=self._rebuild,
+        )
+        job.run()
+        assert job.result is not None
+        self._mended.append((old, job.result))
+
+
+class RemoveJob:
+    """Removes files of the index that nothing refers to any more."""
+
+    __slots__ = ("_disk", "names")
+
+    def __init__(self, disk: Disk, names: Sequence[str]) -> None:
+        self._disk = disk
+        self.names = names
+
+    def run(self) -> None:
+        """Remove the files that are there."""
+        remove(self._disk, self.names)
+
+
+def remove(disk: Disk, names: Sequence[str]) -> None:
+    """Remove files, those that are there."""
+    for name in names:
+        try:
+            disk.remove(name)
+        except FileMissing:
+            continue

@@ -1,0 +1,326 @@
+"""STATE: the views written into the journal, so that a start need not read all of it.
+
+A **set** is: a BEGIN record; CHUNK records, each holding objects as they are at the chunk's own
+position (their *stamp*); DIRECTORY records that name, for every object of the set, the position of
+the chunk that holds it; an END record that names the DIRECTORY records. A set is written a little at
+a time, between other records. Objects that did not change since an earlier chunk are not written
+again: the directory names that chunk. Sets without a whole END are ignored.
+
+Ruler of the body::
+
+     0  u64 begin   position of the set's BEGIN record (0 in BEGIN itself)
+     8  u8  part    1 BEGIN, 2 CHUNK, 3 DIRECTORY, 4 END
+     9  u8 0, u16 0
+    12  u32 count   of the entries that follow
+    16  CHUNK:     count x (24-byte key, u32 length, u32 0, payload, zero padding to 8)
+        DIRECTORY: count x (24-byte key, u64 position of the chunk)
+        END:       count x u64 position of a DIRECTORY record, then u64 smallest position named
+
+A key is u32 type, u32, u32, u32, u64: what they name is the views' affair. Replay goes from BEGIN on:
+a fact is applied to an object if it stands behind the object's stamp, or if the object is not in the
+directory (the fact then creates it).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from ternmq.journal.disk import Disk
+from ternmq.journal.journal import Journal
+from ternmq.journal.scan import RawRecord, record_at
+from ternmq.model.errors import CorruptJournal
+from ternmq.model.types import Position
+from ternmq.record.header import HEADER_BYTES, Kind
+
+HEAD: Final = struct.Struct("<QBBHI")
+KEY: Final = struct.Struct("<IIIIQ")
+_ENTRY: Final = struct.Struct("<24sII")
+_NAMED: Final = struct.Struct("<24sQ")
+_POSITION: Final = struct.Struct("<Q")
+
+BEGIN: Final = 1
+CHUNK: Final = 2
+DIRECTORY: Final = 3
+END: Final = 4
+
+IMMUTABLE: Final = -1
+"""``state_changed`` of an object that is written once and named ever after."""
+CHUNK_BYTES: Final = 60 * 1024
+DEFAULT_INTERVAL_BYTES: Final = 64 << 20
+DEFAULT_INTERVAL_RECORDS: Final = 200_000
+
+
+class StateKey(NamedTuple):
+    """Names an object of the views."""
+
+    type: int
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
+
+
+class StateSource(Protocol):
+    """What the writer needs of the views."""
+
+    def state_keys(self, begin: int) -> Iterator[StateKey]:
+        """Yield the objects there are, lazily; objects may come and go between two of them."""
+        ...
+
+    def state_changed(self, key: StateKey) -> int:
+        """Return the position of the newest record that changed the object."""
+        ...
+
+    def state_encode(self, key: StateKey) -> bytes:
+        """Return the object as it is now; empty if it is gone."""
+        ...
+
+
+class Replayable(Protocol):
+    """What recovery needs of the views. Called in the order of the methods here."""
+
+    def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """Take over an object as it was at ``stamp``; objects come sorted by key."""
+        ...
+
+    def loaded(self, begin: Position) -> None:
+        """All objects are there; facts from ``begin`` on follow."""
+        ...
+
+    def apply(self, record: RawRecord) -> None:
+        """Take over a record's facts."""
+        ...
+
+    def finish(self, end: Position) -> None:
+        """No more facts: make what is derived."""
+        ...
+
+
+class CompleteSet(NamedTuple):
+    """A set with its END."""
+
+    begin: Position
+    end: Position
+    """Position of the END record."""
+    oldest: Position
+    """Smallest position that it names."""
+
+
+class StateWriter:
+    """Writes sets, a step at a time. Loop only."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        source: StateSource,
+        *,
+        interval_bytes: int = DEFAULT_INTERVAL_BYTES,
+        interval_records: int = DEFAULT_INTERVAL_RECORDS,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._journal = journal
+        self._source = source
+        self._interval_bytes = interval_bytes
+        self._interval_records = interval_records
+        self._chunk_bytes = chunk_bytes
+        self._written: dict[StateKey, int] = {}
+        self._naming: dict[StateKey, int] = {}
+        self._keys: Iterator[StateKey] | None = None
+        self._refresh_below = 0
+        self._begin = Position(0)
+        self._last_begin = Position(journal.end)
+        self._last_appended = journal.appended
+        self.complete: list[CompleteSet] = []
+        """The newest sets, oldest first, at most three; END may not be durable yet."""
+        self.sets_written = 0
+        self.bytes_written = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether a set is begun and not ended."""
+        return self._keys is not None
+
+    def remember(self, written: dict[StateKey, int], newest: CompleteSet | None) -> None:
+        """Take over, after a start, which chunk holds which object."""
+        self._written = dict(written)
+        if newest is not None:
+            self.complete = [newest]
+
+    def due(self) -> bool:
+        """Return whether a set should begin now."""
+        return self._keys is None and (
+            self._journal.end - self._last_begin >= self._interval_bytes
+            or self._journal.appended - self._last_appended >= self._interval_records
+        )
+
+    def begin(self, now_us: int, refresh_below: int = 0) -> None:
+        """Begin a set. Objects whose chunk stands below ``refresh_below`` are written again, so that
+        their segments may go."""
+        journal = self._journal
+        self._begin = journal.append(Kind.STATE, HEAD.pack(0, BEGIN, 0, 0, 0), now_us)
+        self._last_begin = self._begin
+        self._last_appended = journal.appended
+        self._refresh_below = refresh_below
+        self._naming = {}
+        self._keys = self._source.state_keys(self._begin)
+
+    def step(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
+        """Write objects while ``may_go_on()``; return whether the set is ended.
+
+        The caller's turn must hold no decided but unrecorded fact: every chunk says what all records
+        before it made of its objects.
+        """
+        if self._keys is None:
+            return True
+        source = self._source
+        parts: list[bytes] = []
+        keys: list[StateKey] = []
+        size = 0
+        ended = False
+        while True:
+            key = next(self._keys, None)
+            if key is None:
+                ended = True
+                break
+            chunk = self._written.get(key)
+            changed = source.state_changed(key)
+            if chunk is not None and (
+                changed == IMMUTABLE or (chunk >= self._refresh_below and changed < chunk)
+            ):
+                self._naming[key] = chunk
+            else:
+                payload = source.state_encode(key)
+                parts.append(_ENTRY.pack(KEY.pack(*key), len(payload), 0))
+                parts.append(payload)
+                parts.append(bytes(-len(payload) % 8))
+                keys.append(key)
+                size += len(payload) + _ENTRY.size
+                if size >= self._chunk_bytes:
+                    self._put_chunk(now_us, keys, parts)
+                    parts, keys, size = [], [], 0
+            if not may_go_on():
+                break
+        if keys:
+            self._put_chunk(now_us, keys, parts)
+        if ended:
+            self._end(now_us)
+        return ended
+
+    def _put_chunk(self, now_us: int, keys: list[StateKey], parts: list[bytes]) -> None:
+        body = HEAD.pack(self._begin, CHUNK, 0, 0, len(keys)) + b"".join(parts)
+        position = self._journal.append(Kind.STATE, body, now_us)
+        self.bytes_written += len(body)
+        for key in keys:
+            self._naming[key] = position
+
+    def _end(self, now_us: int) -> None:
+        journal = self._journal
+        directories: list[int] = []
+        named = list(self._naming.items())
+        most = max(1, self._chunk_bytes // _NAMED.size)
+        for at in range(0, len(named), most):
+            some = named[at : at + most]
+            body = HEAD.pack(self._begin, DIRECTORY, 0, 0, len(some)) + b"".join(
+                [_NAMED.pack(KEY.pack(*key), position) for key, position in some]
+            )
+            directories.append(journal.append(Kind.STATE, body, now_us))
+            self.bytes_written += len(body)
+        oldest = min(self._naming.values(), default=self._begin)
+        body = (
+            HEAD.pack(self._begin, END, 0, 0, len(directories))
+            + struct.pack(f"<{len(directories)}Q", *directories)
+            + _POSITION.pack(oldest)
+        )
+        end = journal.append(Kind.STATE, body, now_us)
+        journal.set_newest_state(self._begin, end)
+        self._written = self._naming
+        self._naming = {}
+        self._keys = None
+        self.sets_written += 1
+        self.complete.append(CompleteSet(self._begin, end, Position(oldest)))
+        del self.complete[:-3]
+
+    def removable_below(self) -> int:
+        """Return the position below which no durable set needs a byte: segments that end there may go.
+
+        Two complete sets must be durable, so that a damaged one leaves another; then all that either
+        names, and all facts from the older one's BEGIN on, stand at or above the position returned.
+        0 while there are fewer.
+        """
+        durable = [one for one in self.complete if one.end < self._journal.durable]
+        if len(durable) < 2:
+            return 0
+        return min(min(one.begin, one.oldest) for one in durable[-2:])
+
+
+def begin_of_end(record: RawRecord) -> Position | None:
+    """Return the BEGIN position if the record is a STATE set's END, else None."""
+    if record.kind != Kind.STATE:
+        return None
+    begin, part, _, _, _ = HEAD.unpack_from(record.body)
+    return Position(begin) if part == END else None
+
+
+def directory_of(
+    disk: Disk, segment_size: int, end: Position
+) -> tuple[dict[StateKey, int], CompleteSet]:
+    """Return (object -> position of its chunk, the set), given the position of an END record.
+
+    Raises:
+        CorruptJournal: a record of the set cannot be read.
+    """
+    body = _state_body(disk, segment_size, end, END)
+    begin, _, _, _, count = HEAD.unpack_from(body)
+    positions = struct.unpack_from(f"<{count}Q", body, HEAD.size)
+    (oldest,) = _POSITION.unpack_from(body, HEAD.size + 8 * count)
+    directory: dict[StateKey, int] = {}
+    for position in positions:
+        part = _state_body(disk, segment_size, position, DIRECTORY)
+        _, _, _, _, entries = HEAD.unpack_from(part)
+        for raw, chunk in _NAMED.iter_unpack(part[HEAD.size : HEAD.size + entries * _NAMED.size]):
+            directory[StateKey(*KEY.unpack(raw))] = chunk
+    return directory, CompleteSet(Position(begin), end, Position(oldest))
+
+
+def load(
+    disk: Disk, segment_size: int, directory: dict[StateKey, int], views: Replayable
+) -> None:
+    """Hand every object of a set to the views, sorted by key.
+
+    Raises:
+        CorruptJournal: a chunk cannot be read, or does not hold what the directory says.
+    """
+    wanted: dict[int, set[StateKey]] = {}
+    for key, position in directory.items():
+        wanted.setdefault(position, set()).add(key)
+    objects: list[tuple[StateKey, bytes, int]] = []
+    for position in sorted(wanted):
+        body = _state_body(disk, segment_size, position, CHUNK)
+        _, _, _, _, count = HEAD.unpack_from(body)
+        at = HEAD.size
+        found = 0
+        for _ in range(count):
+            raw, length, _ = _ENTRY.unpack_from(body, at)
+            at += _ENTRY.size
+            key = StateKey(*KEY.unpack(raw))
+            if key in wanted[position]:
+                objects.append((key, body[at : at + length], position))
+                found += 1
+            at += length + -length % 8
+        if found != len(wanted[position]):
+            raise CorruptJournal(f"the STATE chunk at {position} lacks objects", byte=position)
+    objects.sort(key=lambda one: one[0])
+    for key, payload, stamp in objects:
+        views.load_object(key, payload, Position(stamp))
+
+
+def _state_body(disk: Disk, segment_size: int, position: int, part: int) -> bytes:
+    record = record_at(disk, position, segment_size)
+    if record is None or record.kind != Kind.STATE or record.body[8] != part:
+        raise CorruptJournal(f"no STATE record of part {part} at {position}", byte=position)
+    return record.body
+
+
+assert HEAD.size == 16 and KEY.size == 24 and HEADER_BYTES == 48

@@ -1,0 +1,127 @@
+"""Whole records by position: from the journal's tail in memory, else from the cold cache.
+
+Segments are read in chunks of 64 KiB, so a backlog read in order costs one read per some hundred
+small records; a worker thread that must wait for the disk anyway brings a megabyte. Only bytes
+below ``written`` are read: what lies behind them may change. Every record that does not come from
+the tail is checked each time: magic, own position, length, CRC32C.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from google_crc32c import value as crc32c
+
+from ternmq.journal.cold import Block, ColdCache, ColdRead, WouldBlock
+from ternmq.journal.disk import Disk
+from ternmq.journal.segment import segment_name
+from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
+from ternmq.model.types import Position
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
+
+CHUNK_BYTES: Final = 64 * 1024
+CHUNKS_AHEAD: Final = 16
+
+
+class JournalTail(Protocol):
+    """What the store needs of a ``Journal``."""
+
+    segment_size: int
+    first: Position
+    written: Position
+
+    def record(self, position: int) -> bytes | None:
+        """Return the whole record at ``position`` if memory holds it."""
+        ...
+
+
+class RecordStore:
+    """Reads records of the journal without ever waiting; called from one thread.
+
+    Args:
+        journal: The newest records, and what may be read.
+        disk: The data root.
+        cache: Shared with the index.
+    """
+
+    def __init__(self, journal: JournalTail, disk: Disk, cache: ColdCache | None = None) -> None:
+        self.cache = ColdCache(disk) if cache is None else cache
+        self._journal = journal
+        self._in_tail = journal.record
+        self._segment_size = journal.segment_size
+
+    def get(self, position: int, length: int | None = None) -> bytes:
+        """Return the whole record at ``position``, header and padding included.
+
+        Args:
+            position: Of the record.
+            length: Of the record; None where it is not known, which costs a look at its header.
+
+        Raises:
+            WouldBlock: it must be read from the disk.
+            CorruptJournal: what stands there is not that record.
+            MessageNotFound: retention has removed its segment.
+        """
+        record = self._in_tail(position)
+        if record is not None:
+            return record
+        offset = position % self._segment_size
+        base = position - offset
+        if length is None:
+            length = int.from_bytes(self._read(base, offset, HEADER_BYTES)[8:12], "little")
+            if not HEADER_BYTES <= length <= self._segment_size - offset:
+                raise _corrupt(position, offset)
+        record = self._read(base, offset, length)
+        crc, magic, stated, _, _, _, own, _, _, _, _ = HEADER.unpack_from(record)
+        if magic != MAGIC or own != position or stated != length or crc32c(record[4:]) != crc:
+            raise _corrupt(position, offset)
+        return record
+
+    def at(self, position: int) -> bytes:
+        """Return the record at ``position``, whatever its length; raises as ``get`` does."""
+        return self.get(position)
+
+    def drop_segment(self, base: int) -> None:
+        """Forget a segment that retention removed."""
+        self.cache.forget(segment_name(base))
+
+    def _read(self, base: int, offset: int, length: int) -> bytes:
+        """Return bytes of the segment at ``base``."""
+        end = offset + length
+        # Chunks reach as far as the journal was written: what is kept of one may be shorter.
+        limit = min(self._segment_size, self._journal.written - base)
+        if end > limit:
+            raise _corrupt(base + offset, offset)
+        name = segment_name(base)
+        at = offset - offset % CHUNK_BYTES
+        if end <= at + CHUNK_BYTES:
+            data = self._chunk(name, at, limit, end - at)
+            return data[offset - at : end - at]
+        parts: list[bytes] = []
+        for start in range(at, end, CHUNK_BYTES):
+            stop = min(end - start, CHUNK_BYTES)
+            data = self._chunk(name, start, limit, stop)
+            parts.append(data[max(offset - start, 0) : stop])
+        return b"".join(parts)
+
+    def _chunk(self, name: str, at: int, limit: int, need: int) -> bytes:
+        cache = self.cache
+        try:
+            return cache.read(Block(name, at, min(CHUNK_BYTES, limit - at)), need)
+        except WouldBlock as blocked:
+            last = min(limit, at + CHUNKS_AHEAD * CHUNK_BYTES)
+            ahead = [
+                Block(name, start, min(CHUNK_BYTES, limit - start))
+                for start in range(at, last, CHUNK_BYTES)
+            ]
+            raise WouldBlock(ColdRead(cache, ahead)) from blocked
+        except FileMissing as error:
+            base = int(name[-24:-4])
+            if base < self._journal.first:
+                raise MessageNotFound(f"the segment at position {base} was removed") from error
+            raise CorruptJournal(f"{name} is missing", file=name) from error
+
+
+def _corrupt(position: int, offset: int) -> CorruptJournal:
+    name = segment_name(position - offset)
+    return CorruptJournal(f"{name}: no valid record at byte {offset}", file=name, byte=offset)

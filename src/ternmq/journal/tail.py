@@ -1,0 +1,261 @@
+"""The index of the newest records, in memory: what no run file holds yet.
+
+A ``Tail`` covers positions ``[start, stop)`` of one segment. It is filled in the order of the
+journal and then frozen: from that moment nothing changes it, so a worker thread may read it while
+the caller's thread goes on answering from it. Columns are ``array.array``: a queue with one message
+costs about half a kilobyte, a further batch 20 bytes, and no object per batch is kept.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ternmq.model.types import Position
+
+
+@dataclass(slots=True)
+class Places:
+    """Where the batches of a stretch of a queue stand: columns, in offset order.
+
+    Attributes:
+        first_offsets: Offset of the first row of each batch.
+        positions: Position of each batch's record.
+        lengths: Bytes of each record, header and padding included.
+        stop: Every kept row of ``[start, stop)`` lies in these batches; beyond it, ask again. Equal
+            to ``start`` when nothing is there.
+        masks: Tag bloom of each batch, None when all are zero.
+    """
+
+    first_offsets: Sequence[int]
+    positions: Sequence[int]
+    lengths: Sequence[int]
+    stop: int
+    masks: Sequence[int] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class Place:
+    """One row: its record, and its number there (row of the batch, or of the MOVED)."""
+
+    position: Position
+    row: int
+
+
+class QueueTail:
+    """The batches of one queue in a ``Tail``.
+
+    Attributes:
+        first_offsets: Offset of each batch's first row, growing.
+        positions: Position of each batch's record, growing.
+        lengths: Bytes of each record.
+        masks: Tag bloom of each batch; None while all are zero.
+        next_offset: One above the last row.
+    """
+
+    __slots__ = ("first_offsets", "lengths", "masks", "next_offset", "positions")
+
+    def __init__(self) -> None:
+        self.first_offsets = array("Q")
+        self.positions = array("Q")
+        self.lengths = array("I")
+        self.masks: array[int] | None = None
+        self.next_offset = 0
+
+    def locate(self, start: int, stop: int, max_bytes: int) -> Places:
+        """Return the batches that hold ``[start, stop)``; see ``Index.locate``.
+
+        ``start`` is at or above the first offset.
+        """
+        firsts = self.first_offsets
+        end = self.next_offset
+        if start >= end or start >= stop:
+            return Places((), (), (), start)
+        size = len(firsts)
+        head = firsts[0]
+        if stop > end:
+            stop = end
+        if size == end - head:  # singles only: no need to search
+            first = start - head
+            last = stop - head
+        else:
+            # A batch has at least one row, so the batch of `start` is at most `start - head` from
+            # the front and `end - start` from the back.
+            low = size - end + start
+            high = start - head + 1
+            first = bisect_right(firsts, start, low if low > 0 else 0, min(size, high)) - 1
+            last = bisect_left(firsts, stop, first + 1, min(size, first + stop - start + 1))
+        positions = self.positions
+        lengths = self.lengths
+        # The stretch of the journal from the first to the last record is an upper bound of the sum.
+        if positions[last - 1] + lengths[last - 1] - positions[first] > max_bytes:
+            last, stop = self._cut(first, last, stop, max_bytes)
+        masks = self.masks
+        return Places(
+            firsts[first:last],
+            positions[first:last],
+            lengths[first:last],
+            stop,
+            None if masks is None else masks[first:last],
+        )
+
+    def _cut(self, first: int, last: int, stop: int, max_bytes: int) -> tuple[int, int]:
+        """Return where the batches and the offsets end when at most ``max_bytes`` are wanted."""
+        at = fitting(self.lengths[first:last], max_bytes) + first
+        return (last, stop) if at == last else (at, self.first_offsets[at])
+
+    def visible(self, mark: int) -> int | None:
+        """Return the next offset below position ``mark``, None if no batch stands below it."""
+        if not self.positions or self.positions[-1] < mark:
+            return self.next_offset
+        index = bisect_left(self.positions, mark)
+        return self.first_offsets[index] if index else None
+
+
+def fitting(lengths: Sequence[int], max_bytes: int) -> int:
+    """Return how many of the lengths, at least one, have a sum of at most ``max_bytes``."""
+    total = 0
+    for index, length in enumerate(lengths):
+        total += length
+        if total > max_bytes:
+            return max(index, 1)
+    return len(lengths)
+
+
+class HashTail:
+    """Hashes of one kind (keys, application ids) of the batches in a ``Tail``.
+
+    Attributes:
+        width: Bytes of a hash; one that is all zeros stands for "none".
+        hashes: A hash per row, batch after batch.
+        topics: Topic of each batch that has hashes.
+        positions: Position of its record.
+        ends: Bytes of ``hashes`` up to the batch's last.
+    """
+
+    __slots__ = ("ends", "hashes", "positions", "topics", "width")
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.hashes = bytearray()
+        self.topics = array("I")
+        self.positions = array("Q")
+        self.ends = array("Q")
+
+    def add(self, topic: int, position: int, hashes: bytes) -> None:
+        """Take in a batch's hashes."""
+        self.hashes += hashes
+        self.topics.append(topic)
+        self.positions.append(position)
+        self.ends.append(len(self.hashes))
+
+    def find(self, topic: int, *words: int) -> Iterator[Place]:
+        """Yield the rows whose hash consists of these u64, newest first. O(n), some 1 ns a row."""
+        columns = np.frombuffer(bytes(self.hashes), "<u8").reshape(-1, len(words))
+        for index in np.flatnonzero((columns == np.array(words, np.uint64)).all(axis=1))[::-1]:
+            at = bisect_right(self.ends, int(index) * self.width)
+            if self.topics[at] == topic:
+                begin = self.ends[at - 1] if at else 0
+                yield Place(Position(self.positions[at]), int(index) - begin // self.width)
+
+
+class Tail:
+    """Everything the index knows of positions ``[start, stop)`` that is in no file.
+
+    Attributes:
+        base: Base of the segment that it lies in.
+        start: First position covered.
+        stop: First position not covered; set by ``Index`` when the tail is frozen.
+        queues: By ``topic << 32 | queue``.
+        producers, sequences, counts, positions: Producer id, first sequence, rows (also those left
+            out) and position of every batch, in journal order.
+        keys: Hashes of keys.
+        ids: Hashes of application ids.
+        copies: ``(key, position, offsets as u64)`` of every MOVED record.
+        first_time_us: Broker time of the first record told of, 0 if there is none.
+        last_time_us: Of the last.
+    """
+
+    __slots__ = (
+        "base",
+        "copies",
+        "counts",
+        "first_time_us",
+        "ids",
+        "keys",
+        "last_time_us",
+        "positions",
+        "producers",
+        "queues",
+        "sequences",
+        "start",
+        "stop",
+    )
+
+    def __init__(self, base: Position, start: Position) -> None:
+        self.base = base
+        self.start = start
+        self.stop = start
+        self.queues: dict[int, QueueTail] = {}
+        self.producers = array("Q")
+        self.sequences = array("Q")
+        self.counts = array("I")
+        self.positions = array("Q")
+        self.keys = HashTail(8)
+        self.ids = HashTail(16)
+        self.copies: list[tuple[int, int, array[int]]] = []
+        self.first_time_us = 0
+        self.last_time_us = 0
+
+    def first_offset(self, key: int) -> int | None:
+        """Return the queue's first offset here, None if it has no batch here."""
+        queue = self.queues.get(key)
+        return None if queue is None else queue.first_offsets[0]
+
+    def next_offset(self, key: int) -> int | None:
+        """Return one above the queue's last offset here, None if it has no batch here."""
+        queue = self.queues.get(key)
+        return None if queue is None else queue.next_offset
+
+    def locate(self, key: int, start: int, stop: int, max_bytes: int) -> Places:
+        """Return the queue's batches that hold ``[start, stop)``; the queue has batches here."""
+        queue = self.queues[key]
+        return queue.locate(max(start, queue.first_offsets[0]), stop, max_bytes)
+
+    def visible(self, key: int, mark: int) -> int | None:
+        """Return the queue's next offset below ``mark``, None if no batch here stands below it."""
+        queue = self.queues.get(key)
+        return None if queue is None else queue.visible(mark)
+
+    def producer(self, producer: int, sequence: int) -> Place | None:
+        """Return the record, and the row of its batch, of a message id; None if it is not here."""
+        firsts = np.frombuffer(self.sequences.tobytes(), "<u8")
+        # Unsigned: what lies below the batch's first sequence wraps round and is above its rows.
+        rows = np.uint64(sequence) - firsts
+        found = np.flatnonzero(
+            (np.frombuffer(self.producers.tobytes(), "<u8") == np.uint64(producer))
+            & (rows < np.frombuffer(self.counts.tobytes(), "<u4"))
+        )
+        if not len(found):
+            return None
+        index = int(found[-1])
+        return Place(Position(self.positions[index]), sequence - self.sequences[index])
+
+    def key(self, topic: int, hashed: int) -> Iterator[Place]:
+        """Yield the rows whose key has this hash, newest first."""
+        return self.keys.find(topic, hashed)
+
+    def application_id(self, topic: int, low: int, high: int) -> Iterator[Place]:
+        """Yield the rows whose application id has this hash, newest first."""
+        return self.ids.find(topic, low, high)
+
+    def moved(self, key: int, offset: int) -> Place | None:
+        """Return the newest copy of a moved row, None if no MOVED record here holds it."""
+        for found, position, offsets in reversed(self.copies):
+            if found == key and offset in offsets:
+                return Place(Position(position), offsets.index(offset))
+        return None

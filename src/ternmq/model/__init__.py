@@ -1,0 +1,9 @@
+"""The words that every other package uses: numbers, names, specs, errors.
+
+Purpose: one definition of each term (see ``ARCHITECTURE.md``), imported by all, importing nothing.
+Reading order: ``types`` (positions, offsets, times), ``errors`` (the tree of errors and their
+codes), then the specs of topics and groups.
+
+Invariants: nothing here does I/O or keeps state; times are integers of microseconds in broker time
+and their names end in ``_us``; error codes are stable and never reused.
+"""

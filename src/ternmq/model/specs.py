@@ -1,0 +1,159 @@
+"""What users set: topics, subscriptions, retry policies; and the limits of the broker.
+
+These are frozen structs that travel in CONFIG records as msgpack. A field that is added gets a
+default, so that older records still read; fields are never renamed or reused.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+import msgspec
+
+from ternmq.model.errors import InvalidName, InvalidRequest
+from ternmq.model.types import DAY_US, MINUTE_US, SECOND_US
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
+
+
+def check_name(name: str) -> str:
+    """Return the name if it is allowed.
+
+    Raises:
+        InvalidName: other characters, wrong length, or only dots.
+    """
+    if _NAME.match(name) is None or name in {".", ".."}:
+        raise InvalidName(f"not a name: {name[:40]!r}")
+    return name
+
+
+class Durability(enum.Enum):
+    """When a send may be answered."""
+
+    NORMAL = "normal"
+    """Synced on the primary's disk, and on the replica's file system where there is one."""
+    STRICT = "strict"
+    """Two copies, or the send is refused."""
+    FAST = "fast"
+    """Written, synced within 100 ms; delivered only when durable."""
+
+
+class Mode(enum.Enum):
+    """How a group consumes a topic."""
+
+    SHARED = "shared"
+    ORDERED = "ordered"
+
+
+class Start(enum.Enum):
+    """Where a new group begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Exhausted(enum.Enum):
+    """What becomes of a row after its last attempt."""
+
+    DEAD_LETTER = "dead-letter"
+    HOLD = "hold"
+    """It stays with its key, which waits for an operator (ordered groups)."""
+
+
+class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Settings of a topic."""
+
+    name: str
+    queues: int = 1
+    ordered: bool = False
+    durability: Durability = Durability.NORMAL
+    retention_us: int = 7 * DAY_US
+    keep_until_consumed: bool = True
+    """Only for topics that have a group: unread messages are kept up to the disk watermark."""
+
+    def check(self) -> TopicSpec:
+        """Return self, or raise InvalidRequest naming the field."""
+        check_name(self.name)
+        if not 1 <= self.queues <= 4096:
+            raise InvalidRequest("queues must be 1 to 4096")
+        if self.retention_us <= 0:
+            raise InvalidRequest("retention_us must be positive")
+        return self
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a row that failed comes again, and how often."""
+
+    enabled: bool = True
+    """Off: the first failure is the last."""
+    first_us: int = SECOND_US
+    factor: float = 2.0
+    cap_us: int = 5 * MINUTE_US
+    jitter: float = 0.2
+    """Share of the delay that is random, up and down."""
+    attempts: int = 16
+    exhausted: Exhausted = Exhausted.DEAD_LETTER
+
+    def check(self) -> RetryPolicy:
+        """Return self, or raise InvalidRequest naming the field."""
+        if self.first_us < 0 or self.cap_us < self.first_us:
+            raise InvalidRequest("first_us must be 0 or more and at most cap_us")
+        if self.factor < 1.0 or not 0.0 <= self.jitter < 1.0:
+            raise InvalidRequest("factor must be at least 1, jitter from 0 to below 1")
+        if not 1 <= self.attempts <= 65_000:
+            raise InvalidRequest("attempts must be 1 to 65000")
+        return self
+
+
+class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Settings of a consumer group on a topic."""
+
+    mode: Mode = Mode.SHARED
+    tags: str = ""
+    """Filter, such as ``paid || refunded``; empty: every message."""
+    start: Start = Start.EARLIEST
+    retry: RetryPolicy = RetryPolicy()
+    lease_us: int = 30 * SECOND_US
+    window: int = 10_000
+    """Most rows of a queue leased at one time."""
+    paused: bool = False
+
+    def check(self) -> SubscriptionSpec:
+        """Return self, or raise InvalidRequest naming the field."""
+        self.retry.check()
+        if self.lease_us < 1000:
+            raise InvalidRequest("lease_us must be at least 1000")
+        if not 1 <= self.window <= 60_000:
+            raise InvalidRequest("window must be 1 to 60000")
+        return self
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Caps and expiries of the broker's views; every one has a metric of the same name."""
+
+    topics: int = 100_000
+    groups: int = 10_000
+    sessions: int = 20_000
+    session_grace_us: int = 10 * SECOND_US
+    producers: int = 200_000
+    producer_idle_us: int = 10 * MINUTE_US
+    dedup_window_us: int = 10 * MINUTE_US
+    dedup_batches: int = 1_000_000
+    send_timeout_us: int = 10 * SECOND_US
+    """Longest that a client goes on with one send; deduplication never forgets sooner than twice."""
+    intervals: int = 10_000
+    """Runs of rows that one (group, queue) may have open."""
+    parked: int = 10_000
+    """Rows that one ordered (group, queue) may have waiting behind busy keys."""
+    failures: int = 5_000_000
+    """Rows of one (group, queue) that wait for a retry or are dead."""
+    dead_letter_us: int = 30 * DAY_US
+    pull_messages: int = 10_000
+    pull_bytes: int = 8 * 1024 * 1024
+    waiters: int = 100_000
+    """Parked pulls."""
+    batch_bytes: int = 17 * 1024 * 1024
+    filter_scan_rows: int = 10_000
+    filter_cursor_us: int = SECOND_US

@@ -1,0 +1,67 @@
+"""The frame around every record of the journal.
+
+Ruler (little-endian; the same text is in ``docs/format/journal.md``)::
+
+     0  u32 crc32c     of bytes 4..length; in a PAD record of bytes 4..48 only
+     4  u32 magic      0x31524D54, "TMR1"
+     8  u32 length     header, body and zero padding; a multiple of 8, at least 48
+    12  u8  version    1
+    13  u8  kind       see ``Kind``
+    14  u16 flags      bit 0: a reader that does not know the kind may skip it
+    16  u64 position   the record's own byte address
+    24  u64 durable    position known to be durable when the record was built
+    32  i64 time_us    broker time
+    40  u32 epoch
+    44  u32 prev_crc   the crc32c field of the record before; 0 for the first record of a journal
+    48      body
+
+Changing this layout: raise ``VERSION``, keep a reader for the older one, add a golden file under
+``tests/golden``, say in ``docs/format/journal.md`` what changed and since when.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final
+
+MAGIC: Final = 0x31524D54
+VERSION: Final = 1
+HEADER: Final = struct.Struct("<IIIBBHQQqII")
+HEADER_BYTES: Final = 48
+FLAG_SKIPPABLE: Final = 1
+ALIGNMENT: Final = 8
+
+assert HEADER.size == HEADER_BYTES
+
+
+class Kind(enum.IntEnum):
+    """Kinds of records. Numbers are never reused."""
+
+    SEGMENT = 1
+    PAD = 2
+    EPOCH = 3
+    MARK = 4
+    STATE = 5
+    MESSAGES = 6
+    PULLED = 7
+    EXTENDED = 8
+    ENDED = 9
+    SETTLED = 10
+    CURSOR = 11
+    MOVED = 12
+    CONFIG = 13
+    JOINED = 14
+    LEFT = 15
+    COUNTS = 16
+    ALARM = 17
+    # Numbers below are fixed; their layouts come with the versions that write them.
+    SCHEDULED = 18
+    CANCELLED = 19
+    PREPARED = 20
+    RESOLVED = 21
+    REPLAY = 22
+
+
+KNOWN_KINDS: Final = frozenset(int(kind) for kind in Kind if kind <= Kind.ALARM)
+"""Kinds that version 1 writes and reads; others are refused unless flagged skippable."""

@@ -1,0 +1,12 @@
+"""What every test run has: mission rows, the rule about skips, reproducible examples."""
+
+from __future__ import annotations
+
+import hypothesis
+
+pytest_plugins = ["pytester", "tests.rows_plugin", "tests.skips_plugin"]
+
+# Two cores and a shared disk: how long an example took says nothing about the code.
+# A failing example is printed in a form that can be pasted into the test.
+hypothesis.settings.register_profile("ternmq", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("ternmq")

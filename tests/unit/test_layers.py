@@ -1,0 +1,127 @@
+"""The import contracts of pyproject.toml really fail when a module breaks them.
+
+Each case plants one line into a copy of the package and runs the checker on the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+BIN = Path(sys.executable).parent
+
+LAYERS = "A package imports only packages below it"
+CORE = "The core has no clock, no randomness, no threads, no network, no files"
+CODE = "Nothing that turns bytes into code, anywhere"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    shutil.copytree(
+        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run(copy: Path, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [BIN / tool, *arguments],
+        cwd=copy,
+        # The copy goes before the installed package.
+        env={**os.environ, "PYTHONPATH": str(copy / "src"), "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def broken_contracts(copy: Path) -> set[str]:
+    """Run import-linter on the copy; return the names of the contracts that it calls broken."""
+    result = run(copy, "lint-imports", "--no-cache", "--no-logo")
+    broken = set(re.findall(r"^(.+) BROKEN", result.stdout, re.MULTILINE))
+    assert result.returncode == int(bool(broken)), result.stdout + result.stderr
+    assert "Contracts:" in result.stdout, result.stdout + result.stderr
+    return broken
+
+
+def plant(copy: Path, module: str, line: str) -> None:
+    path = copy / "src" / "ternmq" / module
+    path.parent.mkdir(exist_ok=True)
+    (path.parent / "__init__.py").touch()
+    before = path.read_text() if path.exists() else ""
+    path.write_text(f"{before}\n{line}\n")
+
+
+def test_the_package_as_it_is_keeps_every_contract(copy):
+    assert broken_contracts(copy) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "broken"),
+    [
+        ("model/planted.py", "import ternmq.record", LAYERS),
+        ("record/planted.py", "import ternmq.journal", LAYERS),
+        ("journal/planted.py", "from ternmq import broker", LAYERS),
+        ("journal/planted.py", "def late():\n    import ternmq.broker", LAYERS),
+        ("helpers/planted.py", "", LAYERS),  # a package that has no place
+        ("wire/planted.py", "import ternmq.journal", LAYERS),
+        ("broker/planted.py", "import ternmq.client", LAYERS),
+        ("broker/planted.py", "import time", CORE),
+        ("broker/planted.py", "import asyncio", CORE),
+        ("broker/planted.py", "from random import Random", CORE),
+        ("broker/planted.py", "def late():\n    from threading import Lock", CORE),
+        ("broker/planted.py", "import os.path", CORE),
+        ("journal/planted.py", "import socket", CORE),
+        ("journal/planted.py", "import concurrent.futures", CORE),
+        ("record/planted.py", "from datetime import datetime", CORE),
+        ("model/planted.py", "import uuid", CORE),
+        ("model/planted.py", "import pickle", CODE),
+        ("server/planted.py", "import marshal", CODE),
+        ("client/planted.py", "from subprocess import run", CODE),
+    ],
+)
+def test_a_planted_violation_is_caught(copy, module, line, broken):
+    if "ternmq.client" in line:
+        plant(copy, "client/planted.py", "")
+    plant(copy, module, line)
+    assert broken in broken_contracts(copy)
+
+
+def test_the_core_may_not_reach_the_clock_through_another_package(copy):
+    plant(copy, "settings/planted.py", "import time")
+    plant(copy, "broker/planted.py", "import ternmq.settings.planted")
+    assert broken_contracts(copy) == {LAYERS, CORE}
+
+
+def test_the_seams_may_use_the_machine_and_their_neighbours_may_not(copy):
+    plant(copy, "journal/disk.py", "import os\nimport fcntl")
+    plant(copy, "journal/sync_thread.py", "import threading\nimport queue")
+    assert broken_contracts(copy) == set()
+    plant(copy, "journal/disk.py", "import threading")
+    assert broken_contracts(copy) == {CORE}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os\n\nos.system('true')",
+        "import datetime\n\nnow = datetime.datetime.now()",
+        "from . import errors",
+        "eval('1')",
+        "try:\n    pass\nexcept Exception:\n    pass",
+        "print('hello')",
+    ],
+)
+def test_ruff_catches_calls_that_no_module_may_make(copy, line):
+    plant(copy, "model/planted.py", f'"""Planted."""\n\n{line}')
+    arguments = ("check", "--no-cache", "--select=TID,S,BLE,T20", "src/ternmq/model/planted.py")
+    result = run(copy, "ruff", *arguments)
+    assert result.returncode == 1, result.stdout + result.stderr
