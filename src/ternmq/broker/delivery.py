@@ -25,7 +25,7 @@ from ternmq.journal.index import Index
 from ternmq.journal.journal import Journal
 from ternmq.journal.store import RecordStore
 from ternmq.journal.tail import Places
-from ternmq.model.errors import LeaseExpired
+from ternmq.model.errors import CorruptJournal, LeaseExpired
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
 from ternmq.record import facts, messages
 from ternmq.record.batch import Batch
@@ -265,7 +265,6 @@ class Delivery:
     def _plan_again(
         self, now_us: int, held: GroupQueue, again: int, room: int, max_bytes: int, plan: _Plan
     ) -> tuple[int, int]:
-        index = self._context.index
         candidates: list[LeasedRun] = []
         left = again
         for start, stop, attempt, deliveries in held.ready.runs:
@@ -278,9 +277,7 @@ class Delivery:
             candidates += [_again(row) for row in held.due(now_us, left)]
         for start, stop, attempt, deliveries in merge(candidates):
             while start < stop and max_bytes > 0:
-                places = index.locate(held.topic, held.queue, start, stop, max_bytes)
-                if places.stop <= start:
-                    break
+                places = self._places(held, start, stop, max_bytes)
                 end = min(stop, places.stop)
                 plan.runs.append((start, end, attempt, deliveries))
                 plan.places.append(places)
@@ -288,6 +285,20 @@ class Delivery:
                 max_bytes -= sum(places.lengths)
                 start = end
         return room, max_bytes
+
+    def _places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
+        """Return where rows that are owed stand: in order, or copied forward."""
+        index = self._context.index
+        places = index.locate(held.topic, held.queue, start, stop, max_bytes)
+        if places.positions:
+            return places
+        copy = index.moved(held.topic, held.queue, start)
+        if copy is None:
+            raise CorruptJournal(
+                f"offset {start} of queue {held.queue} of topic {held.topic} is owed to group "
+                f"{held.group} and kept nowhere"
+            )
+        return Places((start,), (copy.position,), (0,), start + 1)
 
     def _failures_full(self, held: GroupQueue) -> bool:
         return held.waiting_rows + held.dead_rows >= self._context.limits.failures
@@ -483,9 +494,7 @@ class Delivery:
         ):
             at = start
             while at < stop:
-                places = self._context.index.locate(held.topic, held.queue, at, stop, max_bytes)
-                if places.stop <= at:
-                    break
+                places = self._places(held, at, stop, max_bytes)
                 end = min(stop, places.stop)
                 plan.runs.append((at, end, attempt, deliveries))
                 plan.places.append(places)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from ternmq.broker.failures import HELD_US, SHARD_BITS, SHARD_ROWS, Failure, FailureRows
 from ternmq.broker.lines import Lines
@@ -42,6 +42,17 @@ _LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
 _READY_RUN: Final = struct.Struct("<QIHH")
 _PAIR: Final = struct.Struct("<QQ")
 _FOREVER: Final = 1 << 63
+
+
+class Owed(NamedTuple):
+    """A row at or below the cursor that is not done."""
+
+    offset: int
+    position: int
+    """The record that tells of its newest failure, 0 if it never failed."""
+    attempt: int
+    deliveries: int
+    when_us: int
 
 
 class Lease:
@@ -380,6 +391,39 @@ class GroupQueue:
                 if len(found) >= limit:
                     return found[:limit]
         return found
+
+    def owed_rows(self, below: int, told_below: int) -> Iterator[Owed]:
+        """Yield owed rows that have an offset below ``below``, or a failure told of in a record below
+        ``told_below``; each once. Do not change the object meanwhile."""
+        seen: set[int] = set()
+        for shard in (self.waiting, self.dead):
+            for key in sorted(shard):
+                for row in shard[key]:
+                    if row.offset < below or row.position < told_below:
+                        seen.add(row.offset)
+                        yield Owed(
+                            row.offset, row.position, row.attempt, row.deliveries, row.when_us
+                        )
+        runs = [run for lease in self.leases.values() for run in lease.runs] + self.ready.runs
+        for start, stop, attempt, deliveries in sorted(runs):
+            for offset in range(start, stop):
+                position = self.history.get(offset, 0)
+                if (offset < below or 0 < position < told_below) and offset not in seen:
+                    yield Owed(offset, position, attempt, deliveries, 0)
+
+    def owed_row(self, offset: int) -> Owed | None:
+        """Return the row if it is owed."""
+        row = self.failure(offset) or self.dead_letter(offset)
+        if row is not None:
+            return Owed(offset, row.position, row.attempt, row.deliveries, row.when_us)
+        for lease in self.leases.values():
+            for start, stop, attempt, deliveries in lease.runs:
+                if start <= offset < stop:
+                    return Owed(offset, self.history.get(offset, 0), attempt, deliveries, 0)
+        run = self.ready.find(offset)
+        if run is not None:
+            return Owed(offset, self.history.get(offset, 0), run[2], run[3], 0)
+        return None
 
     def failure(self, offset: int) -> Failure | None:
         """Return the row if it waits for a retry."""

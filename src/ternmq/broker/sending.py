@@ -37,13 +37,15 @@ _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 class Sending:
     """Takes batches in. Loop only."""
 
-    __slots__ = ("_journal", "_store", "_views", "refused_full")
+    __slots__ = ("_journal", "_store", "_views", "blocked", "refused_full")
 
     def __init__(self, journal: Journal, views: Views, store: RecordStore) -> None:
         self._journal = journal
         self._views = views
         self._store = store
         self.refused_full = 0
+        self.blocked = False
+        """Retention is under pressure and must not remove what is unread."""
 
     def send(self, now_us: int, topic: Topic, batch: bytes, number: int | None = None) -> SendReply:
         """Store a batch, or find that it is stored already.
@@ -88,7 +90,7 @@ class Sending:
             raise Busy("too many producers")
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
-        if journal.room() < size + _RECORD_OVERHEAD:
+        if self.blocked or journal.room() < size + _RECORD_OVERHEAD:
             self.refused_full += 1
             raise DiskFull("no room for more messages")
         queue = self._queue(topic, batch, number)
@@ -193,7 +195,7 @@ class Sending:
             known = dedup.find_id(topic.number, id_hash)
             if known is None:
                 continue
-            record = self._store.at(known.position)
+            record = self._store.get(known.position)
             stored = messages.of_record(record)
             conflict = known.body_hash != hashes[row]
             offset = None if conflict else stored.offset_of(known.row)
@@ -203,7 +205,7 @@ class Sending:
 
     def _duplicate(self, topic: Topic, batch: bytes, known: Entry) -> SendReply:
         """Return the first receipt of a batch that is stored, resting on its own record."""
-        record = self._store.at(known.position)
+        record = self._store.get(known.position)
         stored = messages.of_record(record)
         if stored.topic != topic.number:
             raise InvalidBatch("the batch was stored in another topic of this name")

@@ -7,6 +7,7 @@ from typing import Final
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.retry import Chance
+from ternmq.broker.upkeep import LOOK_EVERY_US, Upkeep
 from ternmq.broker.views import Views
 from ternmq.journal.cold import ColdCache
 from ternmq.journal.disk import Disk
@@ -15,6 +16,7 @@ from ternmq.journal.index import Index
 from ternmq.journal.index_open import Gap, fill, hints, open_index
 from ternmq.journal.journal import DEFAULT_TAIL_BYTES
 from ternmq.journal.recovery import RecoveryReport, open_journal
+from ternmq.journal.retention import RetentionSpec
 from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES
 from ternmq.journal.state import (
     CHUNK_BYTES,
@@ -40,6 +42,8 @@ class Options:
     state_bytes: int = DEFAULT_INTERVAL_BYTES
     state_records: int = DEFAULT_INTERVAL_RECORDS
     chunk_bytes: int = CHUNK_BYTES
+    retention: RetentionSpec = RetentionSpec()
+    look_every_us: int = LOOK_EVERY_US
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,6 +51,7 @@ class Started:
     """A broker ready to take commands, and what the start found."""
 
     broker: Broker
+    upkeep: Upkeep
     report: RecoveryReport
 
 
@@ -113,7 +118,9 @@ def open_broker(
     writer.remember(report.directory, report.loaded_set)
     store = RecordStore(journal, disk, cache)
     now_us = max(report.time_us, views.last_time_us)
-    return Started(Broker(journal, views, store, chance, now_us, writer), report)
+    broker = Broker(journal, views, store, chance, now_us, writer)
+    upkeep = Upkeep(broker, disk, options.retention, look_every_us=options.look_every_us)
+    return Started(broker, upkeep, report)
 
 
 def _fill(index: Index, gaps: list[Gap], begin: int, end: int) -> int:

@@ -126,6 +126,8 @@ class ColdCache:
         self._max_files = max_files
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._files: OrderedDict[str, File] = OrderedDict()
+        self._damaged: set[tuple[str, int]] = set()
+        """Blocks that a job read and that are not what they should be, until somebody asks."""
 
     def read(self, block: Block, need: int | None = None) -> bytes:
         """Return the bytes of a block, or of its beginning if that is kept and has ``need`` bytes.
@@ -142,6 +144,9 @@ class ColdCache:
         if data is not None and len(data) >= (block.length if need is None else need):
             self._blocks.move_to_end(key)
             return data
+        if key in self._damaged:
+            self._damaged.discard(key)
+            raise DamagedBlock(block.name, block.at)
         data = self._file(block.name).try_pread(block.length, block.at)
         if data is None or len(data) < block.length:
             raise WouldBlock(ColdRead(self, [block]))
@@ -155,6 +160,7 @@ class ColdCache:
         file = self._files.pop(name, None)
         if file is not None:
             file.close()
+        self._damaged = {key for key in self._damaged if key[0] != name}
         for key in [key for key in self._blocks if key[0] == name]:
             self.bytes -= len(self._blocks.pop(key))
 
@@ -174,6 +180,8 @@ class ColdCache:
                 self.forget(block.name)
             elif block.crc is None or crc32c(data) == block.crc:
                 self._keep((block.name, block.at), data)
+            else:
+                self._damaged.add((block.name, block.at))
 
     def _keep(self, key: tuple[str, int], data: bytes) -> None:
         blocks = self._blocks

@@ -47,15 +47,11 @@ class SegmentSources:
     Attributes:
         base: Of the segment.
         sources: Without a gap, except while the index is being opened.
-        chain_crc: crc32c field of the segment's last record; None while it is not sealed.
-        hint: For the run file of the sealed segment.
         job: What is at work on the run file of the sealed segment.
     """
 
     base: Position
     sources: list[Source]
-    chain_crc: int | None = None
-    hint: StateHint = NO_HINT
     job: RunJob | None = None
 
 
@@ -82,6 +78,7 @@ class Coverage:
         self.segment_size = segment_size
         self.segments: dict[int, SegmentSources] = {}
         self.queues: dict[int, QueueSegments] = {}
+        self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()
         """Damaged runs and what a worker thread made in their place (its append is atomic)."""
         self._use(Tail(Position(start - start % segment_size), start))
@@ -120,6 +117,7 @@ class Coverage:
         if segment is None:
             segment = SegmentSources(Position(number * self.segment_size), [])
             self.segments[number] = segment
+            self._without_run[number] = segment
         return segment
 
     def _register(self, key: int, number: int, first_offset: int) -> None:
@@ -181,47 +179,30 @@ class Coverage:
             rebuild=self.rebuild_tail,
         )
 
-    def seal(self, base: Position, chain_crc: int, hint: StateHint = NO_HINT) -> RunJob:
-        """Return the job that writes the run file of a segment that takes no more records.
+    def unsealed(self, end: Position, hint: StateHint = NO_HINT) -> list[RunJob]:
+        """Return the jobs that write run files of sealed segments: once each, again if one failed.
+
+        Cheap when there is nothing to do: ask after every flush.
 
         Args:
-            base: Of the segment.
-            chain_crc: crc32c field of its last record, a PAD perhaps.
+            end: What was written of the journal; segments that end before it take no more records.
             hint: The newest complete STATE set.
         """
-        self._roll(base + self.segment_size)
-        segment = self._segment(base // self.segment_size)
-        if not segment.sources:  # the index began behind it
-            tail = Tail(base, base)
-            tail.stop = Position(base + self.segment_size)
-            segment.sources.append(tail)
-        segment.chain_crc = chain_crc
-        segment.hint = hint
-        return self._seal(segment, chain_crc)
-
-    def _seal(self, segment: SegmentSources, chain_crc: int) -> RunJob:
-        segment.job = RunJob(
-            self.cache,
-            run_name(segment.base),
-            base=segment.base,
-            sources=list(segment.sources),
-            chain_crc=chain_crc,
-            hint=segment.hint,
-            rebuild=self.rebuild_tail,
-        )
-        return segment.job
-
-    def unsealed(self) -> list[RunJob]:
-        """Return jobs for sealed segments without a run file at which none is at work.
-
-        For the start, and to try again after a job failed.
-        """
+        if end > self._limit:
+            self._roll(end - 1)
         jobs: list[RunJob] = []
-        for number in sorted(self.segments):
-            segment = self.segments[number]
-            crc = segment.chain_crc
-            if crc is not None and segment.job is None and not _sealed(segment):
-                jobs.append(self._seal(segment, crc))
+        for number, segment in self._without_run.items():
+            if number < self._number and segment.job is None:
+                segment.job = RunJob(
+                    self.cache,
+                    run_name(segment.base),
+                    base=segment.base,
+                    sources=list(segment.sources),
+                    chain_crc=None,
+                    hint=hint,
+                    rebuild=self.rebuild_tail,
+                )
+                jobs.append(segment.job)
         return jobs
 
     def installed(self, job: RunJob) -> RemoveJob | None:
@@ -243,6 +224,8 @@ class Coverage:
             return RemoveJob(self.disk, [job.name])
         at = sources.index(covered[0])
         sources[at : at + len(covered)] = [run]
+        if _sealed(segment):
+            del self._without_run[segment.base // self.segment_size]
         self.cache.forget(run.name)
         old = [one.name for one in covered if isinstance(one, Run)]
         for name in old:
@@ -262,11 +245,11 @@ class Coverage:
 
     def put(self, run: Run) -> None:
         """Take in a run file that is there already; in the order of the journal."""
-        self._segment(run.head.base // self.segment_size).sources.append(run)
-
-    def put_chain_crc(self, number: int, chain_crc: int | None) -> None:
-        """Say that a segment takes no more records, and the crc32c field of its last one."""
-        self._segment(number).chain_crc = chain_crc
+        number = run.head.base // self.segment_size
+        segment = self._segment(number)
+        segment.sources.append(run)
+        if _sealed(segment):
+            del self._without_run[number]
 
     def put_tail(self, tail: Tail) -> None:
         """Take in what the journal says of a stretch that no run file tells of."""
@@ -290,6 +273,7 @@ class Coverage:
         """
         number = base // self.segment_size
         segment = self.segments.pop(number, None)
+        self._without_run.pop(number, None)
         names = [one.name for one in segment.sources if isinstance(one, Run)] if segment else []
         for name in names:
             self.cache.forget(name)
@@ -303,6 +287,14 @@ class Coverage:
         for key in gone:
             del self.queues[key]
         return RemoveJob(self.disk, names)
+
+    def last_time_us(self, base: int) -> int:
+        """Return the broker time of the newest message of a segment; 0 if it has none."""
+        newest = 0
+        for source in self.sources(base // self.segment_size):
+            one = source.head if isinstance(source, Run) else source
+            newest = max(newest, one.last_time_us)
+        return newest
 
     def hint(self) -> StateHint:
         """Return the newest STATE set that a run file names; ``NO_HINT`` if none does."""

@@ -22,11 +22,9 @@ from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import Head, StaleRun, StateHint
 from ternmq.journal.index import Index
 from ternmq.journal.run import Run, open_run, read_head
-from ternmq.journal.run_jobs import remove
-from ternmq.journal.segment import segment_name
+from ternmq.journal.run_jobs import crc_before, remove
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,9 +81,6 @@ def open_index(
     for run, _ in runs:
         index.put(run)
     _register(index, runs)
-    for number in range(first // segment_size, end // segment_size):
-        stop = (number + 1) * segment_size
-        index.put_chain_crc(number, chain.before(stop))
     return index, gaps
 
 
@@ -142,25 +137,18 @@ class JournalChain:
         """Return the crc32c field of the record that ends at ``position``, None if none does."""
         if position == self.end:
             return self._last_crc
-        base = position - position % self.segment_size
-        try:
-            file = self._disk.open(segment_name(base))
-        except FileMissing:
-            return None
-        try:
-            data = file.pread(HEADER_BYTES, position - base)
-        finally:
-            file.close()
-        if len(data) < HEADER_BYTES:
-            return None
-        _, magic, _, _, _, _, own, _, _, _, prev_crc = HEADER.unpack(data)
-        return int(prev_crc) if magic == MAGIC and own == position else None
+        return crc_before(self._disk, position, position - position % self.segment_size)
 
 
 def believed(
     cache: ColdCache, path: str, chain: JournalChain, at: Position
 ) -> tuple[Run, Rows] | None:
-    """Return the run of a file and its directory if the journal confirms it, beyond ``at``."""
+    """Return a file's run and directory if the journal confirms it, from ``at`` on. Blocks.
+
+    Raises:
+        FileMissing: there is no such file.
+        DiskError: the disk could not read.
+    """
     file: File = cache.disk.open(path)
     try:
         head = read_head(file)

@@ -16,9 +16,11 @@ from ternmq.journal.columns import Columns, merge, of_tail
 from ternmq.journal.disk import Disk
 from ternmq.journal.idx_file import StaleRun, StateHint
 from ternmq.journal.run import Run, open_run, read_columns, read_head
+from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Tail
-from ternmq.model.errors import FileMissing
+from ternmq.model.errors import DiskReadError, FileMissing
 from ternmq.model.types import Position
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
 
 Source = Run | Tail
 """What covers a stretch of the journal in the index."""
@@ -49,6 +51,25 @@ def content(disk: Disk, sources: Sequence[Source], rebuild: Rebuild) -> Columns:
     return merge(parts)
 
 
+def crc_before(disk: Disk, position: int, base: int) -> int | None:
+    """Return the CRC of the record before ``position``, as the record there says, or None.
+
+    None if no record stands there. Blocks. ``base`` is of the segment that ``position`` lies in.
+    """
+    try:
+        file = disk.open(segment_name(base))
+    except FileMissing:
+        return None
+    try:
+        data = file.pread(HEADER_BYTES, position - base)
+    finally:
+        file.close()
+    if len(data) < HEADER_BYTES:
+        return None
+    _, magic, _, _, _, _, own, _, _, _, prev_crc = HEADER.unpack(data)
+    return int(prev_crc) if magic == MAGIC and own == position else None
+
+
 class RunJob:
     """Writes the run file that takes the place of ``sources``, the part runs among them included.
 
@@ -67,7 +88,7 @@ class RunJob:
         *,
         base: Position,
         sources: Sequence[Source],
-        chain_crc: int,
+        chain_crc: int | None,
         hint: StateHint,
         rebuild: Rebuild,
     ) -> None:
@@ -91,12 +112,18 @@ class RunJob:
             CorruptJournal: a part run and the stretch of the journal that it covers are damaged.
         """
         disk = self._cache.disk
+        chain_crc = self._chain_crc
+        if chain_crc is None:  # of a sealed segment: the next one's first record knows it
+            stop = self.sources[-1].stop
+            chain_crc = crc_before(disk, stop, stop)
+            if chain_crc is None:
+                raise DiskReadError(f"no record begins at position {stop} yet")
         pieces = idx_file.encode(
             content(disk, self.sources, self._rebuild),
             base=self.base,
             start=self.sources[0].start,
             stop=self.sources[-1].stop,
-            chain_crc=self._chain_crc,
+            chain_crc=chain_crc,
             hint=self._hint,
         )
         temporary = self.name + idx_file.TEMPORARY_SUFFIX

@@ -74,6 +74,18 @@ class Moved:
     pieces: tuple[Piece, ...]
     failures: tuple[MovedFailure, ...]
 
+    def row(self, row: int) -> tuple[bytes, int]:
+        """Return the batch that holds a row of the record, and the row's number in that batch.
+
+        Raises:
+            IndexError: there is no such row.
+        """
+        for piece in self.pieces:
+            if row < piece.row_count:
+                return piece.batch, piece.row_start + row
+            row -= piece.row_count
+        raise IndexError(row)
+
     def offsets(self) -> list[int]:
         """Return the offset of every row, in the order of the rows."""
         return [

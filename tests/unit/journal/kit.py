@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from google_crc32c import value as crc32c
+
 from ternmq.journal.disk import Disk
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
@@ -12,7 +14,7 @@ from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import StateKey
 from ternmq.model.errors import DiskError
 from ternmq.model.types import Position
-from ternmq.record.header import Kind
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 
 SEGMENT = 8192
 OWN_KINDS = frozenset({Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.EPOCH})
@@ -96,3 +98,14 @@ def filled(count: int, size: int = 24, every: int = 5, segment_size: int = SEGME
     commit(journal)
     journal.close()
     return disk
+
+
+def crafted(position: int, *, durable: int, epoch: int = 1, inside: bytes = b"") -> bytes:
+    """The bytes of a record that proves itself alone, whatever stands before it."""
+    body = inside or bytes(16)
+    length = HEADER_BYTES + len(body)
+    rest = HEADER.pack(
+        0, MAGIC, length, VERSION, Kind.COUNTS, 0, position, durable, 1, epoch, 12345
+    )[4:]
+    crc: int = crc32c(rest + body)
+    return crc.to_bytes(4, "little") + rest + body

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
+from itertools import pairwise
 
 import pytest
 
-from tests.unit.journal.kit import SEGMENT, body, commit, fill, filled, make_spares
 from ternmq.journal.faulty_disk import Fault, FaultyDisk
 from ternmq.journal.journal import Journal, default_reserve_bytes
 from ternmq.journal.memory_disk import MemoryDisk
@@ -28,6 +28,7 @@ from ternmq.model.errors import (
 )
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.header import FLAG_SKIPPABLE, HEADER_BYTES, Kind
+from tests.unit.journal.kit import SEGMENT, body, commit, fill, filled, make_spares
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_appended_counts_records(journal):
 def test_segments_follow_one_another(size):
     disk = filled(3 * SEGMENT // (size + 56), size)
     records = all_records(disk)
-    for one, two in zip(records, records[1:], strict=False):
+    for one, two in pairwise(records):
         assert one.end == two.position
         left = SEGMENT - one.end % SEGMENT
         assert left == SEGMENT or left >= HEADER_BYTES
@@ -615,8 +616,8 @@ def test_the_sync_thread_runs_jobs_in_order_and_reports_errors(tmp_path):
     assert spare is not None
     thread.submit(spare)
     thread.close()
-    job, error = done.get(timeout=60)
-    assert job is broken
+    ran, error = done.get(timeout=60)
+    assert ran is broken
     assert isinstance(error, DiskSyncError)
     assert done.get(timeout=60) == (spare, None)
     journal.spare_ready(spare)

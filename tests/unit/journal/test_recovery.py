@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pytest
 
-from tests.unit.journal.kit import SEGMENT, body, commit, fill, filled, make_spares, open_views
 from ternmq.journal.ending import find_end
 from ternmq.journal.faulty_disk import Fault, FaultyDisk
 from ternmq.journal.journal import Journal
@@ -20,6 +20,16 @@ from ternmq.journal.state import StateKey, StateWriter
 from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed, UnknownRecordKind
 from ternmq.model.types import Position
 from ternmq.record.header import Kind
+from tests.unit.journal.kit import (
+    SEGMENT,
+    body,
+    commit,
+    crafted,
+    fill,
+    filled,
+    make_spares,
+    open_views,
+)
 
 Image = dict[str, bytes]
 
@@ -123,7 +133,10 @@ def test_a_real_folder(tmp_path):
 # ------------------------------------------------------------------------------------- the tail
 
 
-def unsynced_tail(size: int, segment_size: int) -> tuple[Image, list[tuple[int, int]], int]:
+Spans = Sequence[tuple[int, int]]
+
+
+def unsynced_tail(size: int, segment_size: int) -> tuple[Image, Spans, int]:
     """An image with 20 durable facts and then 8 KiB that were written and never synced.
 
     Returns:
@@ -167,7 +180,7 @@ def test_a_cut_at_every_byte_of_the_tail_leaves_a_prefix(size, segment_size):
         # What the cut took from a record may have been its zero padding: then nothing is lost.
         expected = next(start for start, end in spans if end > cut)
         assert ending.durable <= durable  # who says that it is durable may be cut off himself
-        assert ending.durable == durable or ending.valid_end == durable
+        assert durable in (ending.durable, ending.valid_end)
         if ending.valid_end != expected:
             assert ending.valid_end > expected
             assert disk.image() == MemoryDisk(image).image() or only_padding(image, spans, cut)
@@ -177,7 +190,7 @@ def test_a_cut_at_every_byte_of_the_tail_leaves_a_prefix(size, segment_size):
             assert len(bodies) >= 20
 
 
-def only_padding(image: Image, spans: list[tuple[int, int]], cut: int) -> bool:
+def only_padding(image: Image, spans: Spans, cut: int) -> bool:
     """Whether the record at the cut has nothing but zeros behind it."""
     start, end = next((start, end) for start, end in spans if end > cut)
     segment_size = len(next(iter(image.values())))
@@ -210,7 +223,7 @@ def test_noise_at_every_byte_of_the_tail_ends_it_there(size, segment_size):
 
 @pytest.mark.parametrize(("size", "segment_size"), TAILS)
 def test_noise_below_d_is_refused_by_name(size, segment_size):
-    image, spans, durable = unsynced_tail(size, segment_size)
+    image, _, durable = unsynced_tail(size, segment_size)
     for record in list(scan(MemoryDisk(image), 0)):
         if record.position >= durable or record.kind == Kind.PAD:
             continue
@@ -265,41 +278,42 @@ def test_valid_records_behind_a_hole_are_cut_and_zeroed():
     assert not end.dirt
 
 
+def end_of(image: Image) -> int:
+    ending = find_end(MemoryDisk(image))
+    assert ending is not None
+    return ending.valid_end
+
+
 def test_epochs_behind_the_cut_count():
-    disk = filled(3)
-    end = find_end(disk)
-    assert end is not None
-    image = disk.image()
-    journal, _, _ = open_views(disk)
-    later = disk.image()[segment_name(0)]
-    journal.close()
-    # Epoch 2 stands behind a hole of 48 zero bytes: its start was never answered for.
-    epoch_2 = later[end.valid_end : end.valid_end + 72]
-    assert epoch_2.strip(b"\0")
-    torn = changed(image, end.valid_end, b"\1" * 8 + bytes(40) + epoch_2)
-    _, report, _ = open_views(torn)
-    assert report.epoch == 2  # it is not at its own position: no valid record
-    whole = MemoryDisk(image)
-    journal, _, _ = open_views(whole)
-    journal.append(Kind.COUNTS, body(3), 1)
-    journal.flush()
-    hurt = changed(whole.image(), end.valid_end + 60, b"\xff")  # EPOCH 2, durable
-    with pytest.raises(CorruptJournal):
-        open_views(hurt)
+    image = filled(3).image()
+    hole = end_of(image)
+    stray = hole + 64
+    disk = changed(image, stray, crafted(stray, durable=hole, epoch=9))
+    _, report, _ = open_views(disk)
+    assert (report.valid_end, report.durable, report.epoch) == (hole, hole, 10)
+
+
+def test_a_record_cannot_state_more_than_its_own_position():
+    image = filled(3).image()
+    hole = end_of(image)
+    stray = hole + 64
+    ending = find_end(changed(image, stray, crafted(stray, durable=stray + 8)))
+    assert ending is not None
+    assert ending.durable <= hole == ending.valid_end
 
 
 def test_a_message_that_holds_a_journal_is_not_taken_for_one():
-    """A body with a record's bytes, behind the cut and inside a whole record, is not looked at."""
-    disk = filled(5)
-    journal, _, _ = open_views(disk)
-    image = disk.image()[segment_name(0)]
-    first = journal.append(Kind.COUNTS, body(5), 1)
-    journal.append(Kind.COUNTS, image[:600] + b"!", 1)
-    journal.flush()
-    end = find_end(changed(disk.image(), first + 50, b"\xff"))
-    assert end is not None
-    assert end.valid_end == first
-    assert end.durable == first
+    """A record in the body of a whole record is data, even where its position fits."""
+    image = filled(3).image()
+    hole = end_of(image)
+    stray = hole + 64
+    inner = stray + 48
+    outer = crafted(stray, durable=hole, inside=crafted(inner, durable=inner))
+    ending = find_end(changed(image, stray, outer))
+    assert ending is not None
+    assert (ending.durable, ending.valid_end) == (hole, hole)
+    with pytest.raises(CorruptJournal):  # without the record around it, it would count
+        find_end(changed(image, inner, crafted(inner, durable=inner)))
 
 
 # -------------------------------------------------------------------------------- half-made files
@@ -418,8 +432,8 @@ class Source:
         return self.version + str(key.a).encode()
 
 
-def with_sets(versions: str, facts: int = 200) -> tuple[MemoryDisk, list[tuple[int, int]]]:
-    """A disk with facts before, between and after STATE sets, each durable; (BEGIN, END) of them."""
+def with_sets(versions: str, facts: int = 200) -> tuple[MemoryDisk, Spans]:
+    """A disk with facts before, between and after durable STATE sets; (BEGIN, END) of each."""
     disk = MemoryDisk()
     journal, _, _ = open_views(disk)
     make_spares(journal)
@@ -433,7 +447,7 @@ def with_sets(versions: str, facts: int = 200) -> tuple[MemoryDisk, list[tuple[i
         writer = StateWriter(journal, source, chunk_bytes=200)
         writer.begin(3000)
         steps = iter([True] * 10 + [False])
-        while not writer.step(3000, lambda steps=steps: next(steps, False)):
+        while not writer.step(3000, partial(next, steps, False)):
             journal.append(Kind.COUNTS, body(number), 3000)
             number += 1
             commit(journal)
@@ -446,9 +460,7 @@ def with_sets(versions: str, facts: int = 200) -> tuple[MemoryDisk, list[tuple[i
 
 def bodies_from(disk: MemoryDisk, position: int) -> list[bytes]:
     return [
-        record.body.rstrip(b"\0")
-        for record in scan(disk, position)
-        if record.kind == Kind.COUNTS
+        record.body.rstrip(b"\0") for record in scan(disk, position) if record.kind == Kind.COUNTS
     ]
 
 
@@ -610,7 +622,7 @@ def test_mending_twice_is_mending_once():
 
 
 def test_what_is_not_known_durable_is_written_again_and_synced_before_epoch():
-    image, _, durable = unsynced_tail(700, 1 << 15)
+    image, _, _ = unsynced_tail(700, 1 << 15)
     seen: list[str] = []
 
     class Watched(FaultyDisk):
@@ -645,7 +657,7 @@ def test_what_was_durable_survives_power_cuts(seed):
     acked = 0
     for _ in range(4):
         disk = FaultyDisk(inner)
-        journal, report, views = open_views(disk, segment_size=4096)
+        journal, _, views = open_views(disk, segment_size=4096)
         found = views.bodies()
         assert found == appended[: len(found)], seed
         assert len(found) >= acked, seed

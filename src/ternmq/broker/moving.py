@@ -1,0 +1,287 @@
+"""Copies owed rows out of the oldest segment, and lets the segment go.
+
+When retention wants the oldest segment, every row that some group is still owed and that stands only
+there is written again, as MOVED, with what is known of its failures; the failure store then names the
+MOVED record. Work is cut into steps of a few rows, so that no turn is long; what was moved stays
+moved, so a crash in between costs only the copies. The segment is unlinked when all MOVED are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.history import failure_entries
+from ternmq.broker.views import HeldKey
+from ternmq.journal.retention import (
+    QueueShare,
+    RetentionSpec,
+    Verdict,
+    judge,
+    under_pressure,
+)
+from ternmq.journal.run_jobs import RemoveJob
+from ternmq.model.errors import CorruptJournal
+from ternmq.record import messages, moved
+from ternmq.record.batch import Batch, Compression, slice_batch
+from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.moved import MovedFailure, Piece
+
+ROWS_A_STEP: Final = 64
+BYTES_A_STEP: Final = 256 * 1024
+
+
+class _Owed(NamedTuple):
+    """A row that must not go with the segment."""
+
+    offset: int
+    position: int
+    """Newest record of its failures, 0 if none."""
+    attempt: int
+    deliveries: int
+    when_us: int
+    content: bool
+    """Whether its content has to be copied."""
+
+
+class Moving:
+    """Retention at work: judges the oldest segment, moves what is owed, removes it. Loop only."""
+
+    def __init__(self, broker: Broker, spec: RetentionSpec) -> None:
+        self._broker = broker
+        self.spec = spec
+        self._left: Iterator[HeldKey] | None = None
+        self._pending: list[tuple[GroupQueue, list[_Owed]]] = []
+        self._moved_end = 0
+        self._next_look_us = 0
+        self.moved_rows = 0
+        self.removed_segments = 0
+        self.expired_rows = 0
+
+    # -- what the decision asks -------------------------------------------------------------------
+
+    def retention_us(self, topic: int) -> int:
+        """Return how long a topic keeps messages; 0 for one that is gone."""
+        known = self._broker.views.catalog.topics.get(topic)
+        return known.spec.retention_us if known is not None else 0
+
+    def unread_below(self, share: QueueShare) -> bool:
+        """Return whether a group that must not miss it has not finished the share."""
+        topic = self._broker.views.catalog.topics.get(share.topic)
+        if topic is None or not topic.spec.keep_until_consumed:
+            return False
+        held = self._broker.views.held
+        return any(
+            held[group, share.topic, share.queue].floor() < share.stop
+            for group in topic.subscriptions
+        )
+
+    def shares(self) -> list[QueueShare]:
+        """Return the queues that have messages in the oldest segment. O(queues)."""
+        journal = self._broker.journal
+        number = journal.first // journal.segment_size
+        found: list[QueueShare] = []
+        for key, segments in self._broker.index.queues.items():
+            if segments.numbers and segments.numbers[0] == number:
+                topic, queue = key >> 32, key & 0xFFFFFFFF
+                if len(segments.first_offsets) > 1:
+                    stop = segments.first_offsets[1]
+                else:
+                    known = self._broker.views.catalog.topics.get(topic)
+                    stop = known.queues[queue].next if known is not None else 1 << 62
+                found.append(QueueShare(topic, queue, stop))
+        return found
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    def step(self, now_us: int, look_every_us: int, free: int, total: int) -> RemoveJob | None:
+        """Do a piece of the work; return the job that removes files, when a segment went.
+
+        Raises:
+            WouldBlock: run the job, then call again; nothing is lost.
+        """
+        if self._left is None and not self._pending:
+            if now_us < self._next_look_us:
+                return None
+            self._next_look_us = now_us + look_every_us
+            verdict = self._verdict(now_us, free, total)
+            self._broker.sending.blocked = verdict is Verdict.REFUSE
+            if verdict is not Verdict.REMOVE:
+                return None
+            self._left = iter(sorted(self._broker.views.held))
+            self._moved_end = 0
+        if self._move_some(now_us):
+            return None
+        if self._moved_end > self._broker.journal.durable:
+            return None
+        self._left = None
+        self._next_look_us = now_us
+        if self._verdict(now_us, free, total) is not Verdict.REMOVE or self._more_owed():
+            return None
+        return self._remove()
+
+    def _verdict(self, now_us: int, free: int, total: int) -> Verdict:
+        journal = self._broker.journal
+        end = journal.first + journal.segment_size
+        if end > journal.durable or end >= journal.end:
+            return Verdict.KEEP
+        pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
+        return judge(
+            self,
+            self.shares(),
+            end=end,
+            last_us=self._broker.index.last_time_us(journal.first),
+            removable_below=self._broker.writer.removable_below(),
+            now_us=now_us,
+            pressure=pressure,
+        )
+
+    def _more_owed(self) -> bool:
+        """Look once more: rows may have failed, and been told of, while others were moved."""
+        for key in sorted(self._broker.views.held):
+            held = self._broker.views.held[key]
+            owed = self._owed(held)
+            if owed:
+                self._pending.append((held, owed))
+        if self._pending:
+            self._left = iter(())
+            return True
+        return False
+
+    def _move_some(self, now_us: int) -> bool:
+        """Write one MOVED record; return whether it did (there may be more to do)."""
+        while not self._pending:
+            key = next(self._left, None) if self._left is not None else None
+            if key is None:
+                return False
+            held = self._broker.views.held.get(key)
+            if held is not None:
+                owed = self._owed(held)
+                if owed:
+                    self._pending.append((held, owed))
+        held, owed = self._pending[-1]
+        if self._broker.views.held.get((held.group, held.topic, held.queue)) is not held:
+            self._pending.pop()
+            return True
+        self._write(now_us, held, owed[:ROWS_A_STEP])
+        del owed[:ROWS_A_STEP]
+        if not owed:
+            self._pending.pop()
+        return True
+
+    def _owed(self, held: GroupQueue) -> list[_Owed]:
+        """Return the rows of a group queue that would lose their content or their history."""
+        journal = self._broker.journal
+        end = journal.first + journal.segment_size
+        boundary = self._boundary(held, end)
+        found: list[_Owed] = []
+        for offset, position, attempt, deliveries, when_us in held.owed_rows(boundary, end):
+            content = offset < boundary and not self._safe(held, offset, end)
+            if content or 0 < position < end:
+                found.append(_Owed(offset, position, attempt, deliveries, when_us, content))
+        return found
+
+    def _boundary(self, held: GroupQueue, end: int) -> int:
+        """Return the first offset of the queue that is kept in order once the segment is gone."""
+        segments = self._broker.index.queues.get(held.topic << 32 | held.queue)
+        topic = self._broker.views.catalog.topics.get(held.topic)
+        if topic is None:
+            return 0
+        number = end // self._broker.journal.segment_size
+        if segments is not None:
+            for at, one in enumerate(segments.numbers):
+                if one >= number:
+                    return segments.first_offsets[at]
+        return topic.queues[held.queue].next
+
+    def _safe(self, held: GroupQueue, offset: int, end: int) -> bool:
+        """Return whether a copy of the row stands behind the segment."""
+        place = self._broker.index.moved(held.topic, held.queue, offset)
+        return place is not None and place.position >= end
+
+    def _write(self, now_us: int, held: GroupQueue, owed: list[_Owed]) -> None:
+        broker = self._broker
+        pieces: list[Piece] = []
+        failures: list[MovedFailure] = []
+        size = 0
+        for row in owed:
+            still = held.owed_row(row.offset)
+            if still is None:
+                continue
+            if row.content and size < BYTES_A_STEP:
+                piece = self._piece(held, row.offset)
+                size += len(piece.batch)
+                pieces.append(piece)
+            if still.position:
+                failures.append(
+                    MovedFailure(
+                        held.group,
+                        still.attempt,
+                        still.deliveries,
+                        row.offset,
+                        still.when_us,
+                        tuple(
+                            failure_entries(
+                                broker.store, held, row.offset, still.position, broker.journal.first
+                            )
+                        ),
+                    )
+                )
+        if not pieces and not failures:
+            return
+        fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
+        position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
+        broker.views.apply_moved(position, now_us, fact)
+        self._moved_end = broker.journal.end
+        self.moved_rows += len(owed)
+
+    def _piece(self, held: GroupQueue, offset: int) -> Piece:
+        """Return the row's content as a piece: a slice, or the whole batch if it is compressed."""
+        broker = self._broker
+        topic = broker.views.catalog.topics[held.topic]
+        places = broker.index.locate(held.topic, held.queue, offset, offset + 1, 1)
+        if places.positions:
+            stored = messages.of_record(broker.store.get(places.positions[0]))
+            batch, row = stored.batch, stored.row_of(offset)
+        else:
+            place = broker.index.moved(held.topic, held.queue, offset)
+            if place is None:
+                raise CorruptJournal(
+                    f"offset {offset} of queue {held.queue} of topic {topic.name} is owed to a "
+                    "group and kept nowhere"
+                )
+            body = broker.store.get(place.position)[HEADER_BYTES:]
+            batch, row = moved.unpack(body).row(place.row)
+        if Batch(batch).compression is Compression.NONE:
+            return Piece(offset, 0, 1, slice_batch(batch, row, row + 1, topic.seed))
+        return Piece(offset, row, 1, batch)
+
+    def _remove(self) -> RemoveJob:
+        broker = self._broker
+        base = broker.journal.first
+        shares = self.shares()
+        for share in shares:
+            self._count_expired(share)
+        broker.journal.remove_first_segment()
+        broker.store.drop_segment(base)
+        job = broker.index.drop_segment(base)
+        for share in shares:
+            if share.topic in broker.views.catalog.topics:
+                broker.views.refresh_first(share.topic, share.queue)
+        self.removed_segments += 1
+        return job
+
+    def _count_expired(self, share: QueueShare) -> None:
+        topic = self._broker.views.catalog.topics.get(share.topic)
+        if topic is not None:
+            for group in topic.subscriptions:
+                held = self._broker.views.held[group, share.topic, share.queue]
+                if held.cursor < share.stop:
+                    self.expired_rows += share.stop - held.cursor
+
+
+def _joined(pieces: list[Piece]) -> list[Piece]:
+    """Return the pieces sorted by offset, as the index wants their rows."""
+    return sorted(pieces, key=lambda piece: piece.first_offset)

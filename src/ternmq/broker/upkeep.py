@@ -1,0 +1,125 @@
+"""What the broker does for itself between commands: STATE, index runs, retention, spare segments.
+
+``step`` belongs to a turn and is bounded; ``next_job`` gives out, one at a time, what may block, for a
+worker thread. Nothing here is needed for an answer to be right; without it the journal only grows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.moving import Moving
+from ternmq.journal.cold import Job, WouldBlock
+from ternmq.journal.disk import Disk
+from ternmq.journal.idx_file import NO_HINT, StateHint
+from ternmq.journal.journal import AllocateJob
+from ternmq.journal.retention import RetentionSpec
+from ternmq.journal.run_jobs import RunJob
+from ternmq.model.errors import DiskError, JournalFull
+from ternmq.model.types import SECOND_US
+
+LOOK_EVERY_US: Final = SECOND_US
+
+
+class Upkeep:
+    """Loop only; jobs run elsewhere.
+
+    Args:
+        broker: The core.
+        disk: The data root.
+        retention: Limits of the journal.
+        refresh_segments: Objects of STATE whose chunk is older than this many segments are written
+            again, so that old segments may go.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        disk: Disk,
+        retention: RetentionSpec | None = None,
+        *,
+        refresh_segments: int = 2,
+        look_every_us: int = LOOK_EVERY_US,
+    ) -> None:
+        self._broker = broker
+        self._disk = disk
+        self.moving = Moving(broker, retention or RetentionSpec())
+        self._refresh_segments = refresh_segments
+        self._look_every_us = look_every_us
+        self._hint = NO_HINT
+        self._jobs: deque[Job] = deque()
+        self._out: Job | None = None
+        self._blocked: WouldBlock | None = None
+        self._retry_us = 0
+        self.stalls = 0
+        """STATE or MOVED found no room in the journal; tried again later."""
+
+    def step(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
+        """Do a piece of what is due, while ``may_go_on()``. At the end of a turn, before ``flush``."""
+        broker = self._broker
+        journal = broker.journal
+        if now_us >= self._retry_us:
+            self._retry_us = now_us + self._look_every_us
+            journal.retry_spare()
+        try:
+            refresh = journal.end - self._refresh_segments * journal.segment_size
+            if broker.keep_state(now_us, may_go_on, max(0, refresh)):
+                newest = broker.writer.complete[-1]
+                self._hint = StateHint(newest.begin, newest.end)
+                self._add(broker.index.cut(journal.end, journal.last_crc, self._hint))
+            self._jobs.extend(broker.index.unsealed(journal.written, self._hint))
+            if self._blocked is None and may_go_on():
+                self._retain(now_us)
+        except JournalFull:
+            self.stalls += 1
+
+    def _retain(self, now_us: int) -> None:
+        try:
+            job = self.moving.step(
+                now_us, self._look_every_us, self._disk.free_bytes(), self._disk.total_bytes()
+            )
+        except WouldBlock as blocked:
+            self._blocked = blocked
+            self._jobs.appendleft(blocked.job)
+            return
+        self._add(job)
+
+    def _add(self, job: Job | None) -> None:
+        if job is not None:
+            self._jobs.append(job)
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    def next_job(self) -> Job | None:
+        """Return work for a worker thread, or None while one is out or nothing is to be done."""
+        if self._out is not None:
+            return None
+        spare = self._broker.journal.wants_spare()
+        if spare is not None:
+            self._out = spare
+        elif self._jobs:
+            self._out = self._jobs.popleft()
+        return self._out
+
+    def finished(self, job: Job, error: Exception | None) -> None:
+        """Take note that a job's ``run`` returned, or raised."""
+        self._out = None
+        broker = self._broker
+        if self._blocked is not None and job is self._blocked.job:
+            self._blocked = None
+            return
+        if isinstance(job, AllocateJob):
+            if error is None:
+                broker.journal.spare_ready(job)
+            else:
+                broker.journal.spare_failed(job, error)
+        elif isinstance(job, RunJob):
+            if error is None:
+                self._add(broker.index.installed(job))
+            else:
+                broker.index.failed(job)
+                if not isinstance(error, DiskError):
+                    raise error

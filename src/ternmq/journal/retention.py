@@ -1,0 +1,94 @@
+"""Which segment may go, and why. Pure decisions; `broker.moving` carries what is still owed forward.
+
+A segment goes only from the front, and only when all of this holds:
+
+* two complete, durable STATE sets, with all that they name, begin after its end;
+* it is *aged* (every topic that has messages in it keeps them for less long), or there is *pressure*:
+  the journal is above its size limit, or the disk above its watermark;
+* every group of a topic that keeps messages until they are consumed has its floor beyond it. Rows
+  that wait for a retry or are dead do not hold a segment: they are moved.
+
+When there is pressure and the oldest segment may not go, sends are refused; nothing unread is lost.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+DEFAULT_WATERMARK: Final = 0.8
+
+
+class RetentionSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of the journal as a whole; how long is a setting of each topic."""
+
+    max_bytes: int = 0
+    """Most bytes that the journal takes; 0: as many as the watermark allows."""
+    watermark: float = DEFAULT_WATERMARK
+    """Share of the disk in use above which old segments go before their time."""
+
+
+class Verdict(enum.Enum):
+    """What is to be done with the oldest segment."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+    REFUSE = "refuse sends"
+
+
+class QueueShare(NamedTuple):
+    """A queue's messages in the oldest segment."""
+
+    topic: int
+    queue: int
+    stop: int
+    """First offset that is kept once the segment is gone."""
+
+
+class RetentionView(Protocol):
+    """What the decision needs of the broker."""
+
+    def retention_us(self, topic: int) -> int:
+        """Return how long a topic keeps messages; 0 for one that is gone."""
+        ...
+
+    def unread_below(self, share: QueueShare) -> bool:
+        """Return whether a group that must not miss it has not finished the share."""
+        ...
+
+
+def under_pressure(spec: RetentionSpec, journal_bytes: int, free: int, total: int) -> bool:
+    """Return whether segments are to go before their time."""
+    if spec.max_bytes and journal_bytes > spec.max_bytes:
+        return True
+    return total > 0 and (total - free) / total > spec.watermark
+
+
+def judge(
+    view: RetentionView,
+    shares: list[QueueShare],
+    *,
+    end: int,
+    last_us: int,
+    removable_below: int,
+    now_us: int,
+    pressure: bool,
+) -> Verdict:
+    """Decide on the oldest segment.
+
+    Args:
+        view: The broker's view of topics and groups.
+        shares: The queues that have messages in it.
+        end: Its end.
+        last_us: Broker time of its newest message.
+        removable_below: See ``StateWriter.removable_below``.
+        now_us: Broker time.
+        pressure: See ``under_pressure``.
+    """
+    if not pressure and any(now_us - last_us < view.retention_us(one.topic) for one in shares):
+        return Verdict.KEEP
+    if any(view.unread_below(one) for one in shares):
+        return Verdict.REFUSE if pressure else Verdict.KEEP
+    return Verdict.KEEP if end > removable_below else Verdict.REMOVE

@@ -1,0 +1,180 @@
+"""What the tests of index, store, look-ups and reader share: a journal with messages, a slow disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ternmq.journal.cold import WouldBlock
+from ternmq.journal.index import Index
+from ternmq.journal.index_feed import add_record
+from ternmq.journal.index_open import fill, open_index
+from ternmq.journal.journal import Journal
+from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
+from ternmq.journal.scan import RawRecord, scan
+from ternmq.journal.store import RecordStore
+from ternmq.model.types import Position
+from ternmq.record import messages, moved
+from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.header import Kind
+
+SEGMENT = 8192
+SEED = topic_seed("orders")
+
+T = TypeVar("T")
+
+
+class SlowDisk(MemoryDisk):
+    """Memory whose every read would block until a worker thread has read it."""
+
+    def __init__(self, image: dict[str, bytes] | None = None) -> None:
+        super().__init__(image)
+        self.opened: list[str] = []
+        self.read_now = 0
+
+    def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        file = super().open(name, create=create)
+        self.opened.append(name)
+        return SlowFile(self, file)
+
+
+class SlowFile(MemoryFile):
+    def __init__(self, disk: SlowDisk, file: MemoryFile) -> None:
+        super().__init__(disk, file.name, file._data)
+
+    def try_pread(self, length: int, offset: int) -> bytes | None:
+        return None
+
+
+def after_jobs(ask: Callable[[], T]) -> tuple[T, int]:
+    """Return what ``ask`` returns in the end, and how many jobs had to run before."""
+    for count in range(1000):
+        try:
+            return ask(), count
+        except WouldBlock as blocked:
+            blocked.job.run()
+    raise AssertionError("it never ends")
+
+
+class Stand:
+    """A journal of messages with its index, fed as a broker would."""
+
+    def __init__(self, disk: MemoryDisk | None = None, *, segment_size: int = SEGMENT) -> None:
+        self.disk = MemoryDisk() if disk is None else disk
+        self.journal = Journal.create(self.disk, segment_size=segment_size, reserve_bytes=0)
+        self.index = Index(self.disk, segment_size=segment_size)
+        self.store = RecordStore(self.journal, self.disk, self.index.cache)
+        self.next: dict[tuple[int, int], int] = {}
+        self.sequence = 0
+        self.time_us = 1_000
+        self.rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def send(
+        self,
+        *rows: Row,
+        topic: int = 1,
+        queue: int = 0,
+        runs: tuple[tuple[int, int], ...] = (),
+        producer: int = 7,
+    ) -> Position:
+        """Append a MESSAGES record and tell the index; rows without anything have a body of 40 B."""
+        rows = rows or (Row(b"x" * 40),)
+        batch = encode(
+            rows, topic_seed=SEED, producer_id=producer, first_sequence=self.sequence, born_us=1
+        )
+        self.sequence += len(rows)
+        count = sum(stop - start for start, stop in runs) if runs else len(rows)
+        first = self.next.get((topic, queue), 0)
+        self.next[topic, queue] = first + count
+        self.time_us += 10
+        body = messages.pack(topic, queue, first, count, batch, runs)
+        position = self._append(Kind.MESSAGES, body)
+        numbers = [row for start, stop in runs for row in range(start, stop)]
+        self.rows.setdefault((topic, queue), []).extend(
+            (position, row) for row in (numbers if runs else range(count))
+        )
+        return position
+
+    def move(self, offsets: list[int], topic: int = 1, queue: int = 0) -> Position:
+        """Append a MOVED record of rows that stood at these offsets."""
+        batch = encode(
+            [Row(b"moved")], topic_seed=SEED, producer_id=9, first_sequence=0, born_us=1
+        )
+        pieces = tuple(moved.Piece(offset, 0, 1, batch) for offset in offsets)
+        self.time_us += 10
+        return self._append(Kind.MOVED, moved.pack(moved.Moved(topic, queue, pieces, ())))
+
+    def other(self, size: int = 100) -> Position:
+        """Append a record that is not indexed."""
+        return self._append(Kind.COUNTS, b"o" * size)
+
+    def _append(self, kind: Kind, body: bytes) -> Position:
+        position = self.journal.append(kind, body, self.time_us)
+        self.flush()
+        record = next(iter(scan(self.disk, position, segment_size=self.journal.segment_size)))
+        assert record.position == position
+        add_record(self.index, record)
+        return position
+
+    def flush(self) -> None:
+        self.journal.flush()
+        self.journal.sync_now()
+        while (job := self.journal.wants_spare()) is not None:
+            job.run()
+            self.journal.spare_ready(job)
+
+    def cut(self) -> None:
+        """Write the live tail as a part run, as at the end of a STATE set."""
+        job = self.index.cut(self.journal.end, self.journal.last_crc)
+        if job is not None:
+            job.run()
+            self.finish(job)
+
+    def seal(self) -> None:
+        """Write the run files of segments that are full."""
+        for job in self.index.unsealed(self.journal.written):
+            job.run()
+            self.finish(job)
+
+    def finish(self, job) -> None:  # type: ignore[no-untyped-def]
+        rest = self.index.installed(job)
+        if rest is not None:
+            rest.run()
+
+    def records(self) -> list[RawRecord]:
+        return list(scan(self.disk, 0, segment_size=self.journal.segment_size))
+
+    def rebuilt(self) -> Index:
+        """Return an index made from the journal alone."""
+        index = Index(self.disk, segment_size=self.journal.segment_size)
+        for record in self.records():
+            add_record(index, record)
+        return index
+
+    def reopened(self, disk: MemoryDisk | None = None) -> Index:
+        """Return the index as a start makes it from the files of the disk."""
+        index, gaps = open_index(
+            self.disk if disk is None else disk,
+            segment_size=self.journal.segment_size,
+            first=self.journal.first,
+            end=self.journal.end,
+            last_crc=self.journal.last_crc,
+        )
+        for gap in gaps:
+            fill(index, gap)
+        return index
+
+    def walk(self, index: Index, topic: int = 1, queue: int = 0, room: int = 5) -> list[int]:
+        """Return the record positions of a queue, found by one ``locate`` after another."""
+        positions: list[int] = []
+        start = index.first_offset(topic, queue) or 0
+        end = self.next.get((topic, queue), 0)
+        while start < end:
+            places, _ = after_jobs(
+                lambda start=start: index.locate(topic, queue, start, start + room, 10_000)
+            )
+            assert places.stop > start
+            assert len(places.first_offsets) == len(places.positions) == len(places.lengths) > 0
+            positions += [one for one in places.positions if one not in positions[-1:]]
+            start = places.stop
+        return positions
