@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Queue, Subscription, Topic, Waiter
-from ternmq.broker.delivery import ENDED_ROWS_A_TURN, Delivery
+from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
 from ternmq.broker.retry import Chance
 from ternmq.broker.sending import Sending
 from ternmq.broker.sessions import Session
+from ternmq.broker.settling import Settling
 from ternmq.broker.timers import Timer, TimerStore
 from ternmq.broker.views import Views
 from ternmq.journal.index import Index
@@ -86,6 +88,8 @@ class Broker:
         self.writer = writer
         self.timers = TimerStore()
         self.delivery = Delivery(self)
+        self.settling = Settling(self)
+        self.leases = Leases(self, self.settling)
         self.sending = Sending(journal, views, store)
         self.suspect_below = views.suspect_below
         self.waiter_count = 0
@@ -113,7 +117,8 @@ class Broker:
                 self.arm_due(held, due)
         self.timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
 
-    # -- what delivery needs ------------------------------------------------------------------------
+    # -- what delivery needs
+    # ------------------------------------------------------------------------
 
     def woken(self, queue: GroupQueue) -> None:
         """Rows of it may be available: parked pulls are to be looked at."""
@@ -132,7 +137,8 @@ class Broker:
         queue.due_armed_us = when_us
         self.timers.set(when_us, Timer.DUE, queue)
 
-    # -- settings -----------------------------------------------------------------------------------
+    # -- settings
+    # -----------------------------------------------------------------------------------
 
     def _config(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
         position = self.journal.append(Kind.CONFIG, control.pack(change), now_us)
@@ -250,7 +256,8 @@ class Broker:
         while subscription.waiters:
             self._finish_waiter(subscription.waiters.popleft(), None)
 
-    # -- sessions -----------------------------------------------------------------------------------
+    # -- sessions
+    # -----------------------------------------------------------------------------------
 
     def join(
         self, now_us: int, app: str, client: str, address: str = "", pid: int = 0, version: str = ""
@@ -299,9 +306,7 @@ class Broker:
             held = self.views.held[key]
             subscription = self._subscription_of(held)
             if subscription is not None:
-                self.delivery.end_leases(
-                    now_us, subscription, held, Cause.DRAIN, session, budget=_FOREVER
-                )
+                self.leases.end(now_us, subscription, held, Cause.DRAIN, session, budget=_FOREVER)
         self._left(now_us, known, "closed")
         return DoneReply(self.journal.end)
 
@@ -316,7 +321,8 @@ class Broker:
             raise UnknownSession(f"no session {number}")
         return session
 
-    # -- sends --------------------------------------------------------------------------------------
+    # -- sends
+    # --------------------------------------------------------------------------------------
 
     def send(self, now_us: int, topic: str, batch: bytes, queue: int | None = None) -> SendReply:
         """Store a batch; see ``Sending.send``. No session is needed."""
@@ -327,7 +333,8 @@ class Broker:
             self._unseen.append((stored.end, stored))
         return reply
 
-    # -- pulls --------------------------------------------------------------------------------------
+    # -- pulls
+    # --------------------------------------------------------------------------------------
 
     def pull(
         self,
@@ -464,7 +471,8 @@ class Broker:
         self._woken.clear()
         return over
 
-    # -- settles ------------------------------------------------------------------------------------
+    # -- settles
+    # ------------------------------------------------------------------------------------
 
     def settle(
         self,
@@ -491,7 +499,7 @@ class Broker:
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         if outcome is Outcome.HELD:
             raise InvalidRequest("a consumer cannot hold rows")
-        return self.delivery.settle(
+        return self.settling.settle(
             now_us,
             session,
             subscription,
@@ -525,12 +533,13 @@ class Broker:
         if not 0 <= queue < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         return DoneReply(
-            self.delivery.extend(
+            self.leases.extend(
                 now_us, session, subscription.queues[queue], epoch, lease, now_us + seconds_us
             )
         )
 
-    # -- time ---------------------------------------------------------------------------------------
+    # -- time
+    # ---------------------------------------------------------------------------------------
 
     def next_deadline_us(self) -> int | None:
         """Return when ``tick`` has something to do, or None."""
@@ -576,7 +585,7 @@ class Broker:
         subscription = self._subscription_of(held)
         if subscription is None:
             return 0
-        ended = self.delivery.end_leases(now_us, subscription, held, Cause.TIME)
+        ended = self.leases.end(now_us, subscription, held, Cause.TIME)
         if held.leases:
             self.arm_leases(
                 held,
@@ -597,7 +606,7 @@ class Broker:
             subscription = self._subscription_of(held)
             if subscription is None:
                 continue
-            ended = self.delivery.end_leases(
+            ended = self.leases.end(
                 now_us, subscription, held, Cause.SESSION, session.number, ENDED_ROWS_A_TURN - rows
             )
             rows += ended.rows
@@ -615,17 +624,19 @@ class Broker:
             if held.dead_rows and rows < ENDED_ROWS_A_TURN:
                 old = held.dead_before(before, ENDED_ROWS_A_TURN - rows)
                 if old:
-                    self.delivery.operate(
+                    self.settling.operate(
                         now_us, held, [row.offset for row in old], Outcome.DONE, Cause.EXPIRED
                     )
                     rows += len(old)
         return rows
 
-    # -- positions ----------------------------------------------------------------------------------
+    # -- positions
+    # ----------------------------------------------------------------------------------
 
     def reset(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
-        """Make everything from an offset on unread; what is leased, ready or waiting is forgotten,
-        dead letters below the offset stay.
+        """Make everything from an offset on unread.
+
+        What is leased, ready or waiting is forgotten; dead letters below the offset stay.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -661,7 +672,8 @@ class Broker:
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         return subscription, subscription.topic.queues[queue], subscription.queues[queue]
 
-    # -- failures -----------------------------------------------------------------------------------
+    # -- failures
+    # -----------------------------------------------------------------------------------
 
     def retry_now(
         self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
@@ -673,7 +685,7 @@ class Broker:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         _, _, held = self._place(topic, group, queue)
-        return self.delivery.operate(now_us, held, offsets, Outcome.RETRY)
+        return self.settling.operate(now_us, held, offsets, Outcome.RETRY)
 
     def delete_failures(
         self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
@@ -685,11 +697,14 @@ class Broker:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         _, _, held = self._place(topic, group, queue)
-        return self.delivery.operate(now_us, held, offsets, Outcome.DONE)
+        return self.settling.operate(now_us, held, offsets, Outcome.DONE)
 
-    # -- the journal's own business -------------------------------------------------------------------
+    # -- the journal's own business
+    # -------------------------------------------------------------------
 
-    def keep_state(self, now_us: int, may_go_on: Callable[[], bool], refresh_below: int = 0) -> bool:
+    def keep_state(
+        self, now_us: int, may_go_on: Callable[[], bool], refresh_below: int = 0
+    ) -> bool:
         """Begin a STATE set when one is due, and write a piece of the one begun.
 
         Returns:

@@ -59,6 +59,8 @@ class BrokerClock:
         return at_us
 
     def accept(self) -> None:
-        """Follow the wall clock from the next reading on: at once if it is ahead; if it is behind,
-        time stands still for nobody, so the gap stays until the wall clock has caught up."""
+        """Follow the wall clock from the next reading on, at once if it is ahead.
+
+        If it is behind, the gap stays until the wall clock has caught up: time never goes back.
+        """
         self.accepted = True

@@ -39,7 +39,7 @@ class Entry(NamedTuple):
     """A batch that was stored."""
 
     first_sequence: int
-    count: int
+    rows: int
     crc: int
     position: int
 
@@ -134,9 +134,7 @@ class Dedup:
 
     # -- deciding ---------------------------------------------------------------------------------
 
-    def find(
-        self, producer_id: int, first: int, count: int, crc: int, now_us: int
-    ) -> Entry | None:
+    def find(self, producer_id: int, first: int, count: int, crc: int, now_us: int) -> Entry | None:
         """Return the entry of exactly this batch, or None if it is new.
 
         Raises:
@@ -179,7 +177,7 @@ class Dedup:
         return entry if entry is not None and entry.position >= self.horizon else None
 
     def full(self, now_us: int) -> bool:
-        """Return whether one more batch would make the window shorter than twice the send timeout."""
+        """Return whether one more batch would make the window shorter than 2 send timeouts."""
         if self._total < self._limits.dedup_batches:
             return False
         oldest = self._buckets[0][0] * SECOND_US
@@ -211,7 +209,13 @@ class Dedup:
         entries[id_hash] = IdEntry(position, row, body_hash, time_us)
         self._recent_ids.append(
             ID_ENTRY.pack(
-                id_hash & 0xFFFFFFFFFFFFFFFF, id_hash >> 64, body_hash, position, time_us, topic, row
+                id_hash & 0xFFFFFFFFFFFFFFFF,
+                id_hash >> 64,
+                body_hash,
+                position,
+                time_us,
+                topic,
+                row,
             )
         )
 
@@ -229,7 +233,7 @@ class Dedup:
         self.horizon = buckets[0][1]
 
     def sweep(self, now_us: int, budget: int) -> int:
-        """Forget producers that have been idle; return how many were looked at. Any rhythm will do."""
+        """Forget idle producers; return how many were looked at. Any rhythm will do."""
         idle = now_us - self._limits.producer_idle_us
         looked = 0
         for producer_id in list(self.producers)[:budget]:
@@ -313,7 +317,9 @@ class Dedup:
 
     def _load_producer(self, rows: np.ndarray[tuple[int, int], np.dtype[np.uint64]]) -> None:
         producer = self.producers.setdefault(int(rows[0, 0]), Producer())
-        if int(rows[0, 1]) >= producer.next and bool((np.diff(rows[:, 1].astype(np.int64)) > 0).all()):
+        if int(rows[0, 1]) >= producer.next and bool(
+            (np.diff(rows[:, 1].astype(np.int64)) > 0).all()
+        ):
             producer.firsts.frombytes(np.ascontiguousarray(rows[:, 1]).tobytes())
             producer.positions.frombytes(np.ascontiguousarray(rows[:, 2]).tobytes())
             producer.metas.frombytes(np.ascontiguousarray(rows[:, 3]).tobytes())

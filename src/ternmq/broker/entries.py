@@ -29,7 +29,7 @@ class BatchFacts(NamedTuple):
 
 
 def facts_of(batch: bytes) -> BatchFacts:
-    """Return what index and deduplication keep of a batch. Below 1 us unless it has tags or keys."""
+    """Return what index and deduplication keep of a batch; below 1 us without tags and keys."""
     _, crc, _, _, _, _, flags, rows, producer_id, first_sequence, _ = HEADER.unpack_from(batch)
     if not flags & _LOOKED_AT:
         return BatchFacts(producer_id, first_sequence, rows, crc, 0, _NOTHING, _NOTHING)

@@ -99,7 +99,7 @@ class FailureRows:
     def first_us(self) -> int:
         """Return the smallest time; the object must not be empty."""
         if len(self.when) < _NUMPY_FROM:
-            return min(self.when)
+            return int(min(self.when))
         return int(np.frombuffer(self.when, dtype=np.int64).min())
 
     def until(self, now_us: int) -> list[int]:
@@ -124,14 +124,14 @@ class FailureRows:
         return int(after.min()) if len(after) else None
 
     def refer(self, offset: int, position: int) -> None:
-        """Say that a later record tells of the row's failures (it was MOVED); unknown rows: no effect."""
+        """Say that a MOVED record tells of the row's failures now; unknown rows: no effect."""
         relative = offset - self.base
         at = bisect_left(self.relative, relative)
         if at < len(self.relative) and self.relative[at] == relative:
             self.references[at] = position << 16 | self.references[at] & 0xFFFF
 
     def encode(self) -> bytes:
-        """Return the rows as they stand in a STATE record: a count and the four columns, padded to 8."""
+        """Return the rows as STATE has them: a count and the four columns, padded to 8."""
         count = len(self.relative)
         parts = [
             _COUNT.pack(count, 0),
@@ -156,7 +156,7 @@ class FailureRows:
         self.relative = array("H", data[at : at + 2 * count])
         at += padded
         self.deliveries = array("H", data[at : at + 2 * count])
-        return at + padded
+        return int(at + padded)
 
     def _bounds(self, start: int, stop: int) -> tuple[int, int]:
         low = bisect_left(self.relative, max(start - self.base, 0))

@@ -59,5 +59,7 @@ def parse(expression: str) -> TagFilter | None:
         return None
     tags = [part.strip() for part in text.split("||")]
     if len(tags) > MAX_TAGS or any(not tag or len(tag.split()) != 1 for tag in tags):
-        raise InvalidRequest(f"not a tag filter: {expression[:80]!r}; write it like 'paid || refunded'")
+        raise InvalidRequest(
+            f"not a tag filter: {expression[:80]!r}; write it like 'paid || refunded'"
+        )
     return TagFilter(frozenset(tags))

@@ -18,9 +18,10 @@ import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
 from ternmq.broker.failures import HELD_US, SHARD_BITS, SHARD_ROWS, Failure, FailureRows
+from ternmq.broker.lease import LEASE_BITS, Lease, Owed
 from ternmq.broker.lines import Lines
 from ternmq.broker.runs import RunList, SpanSet, split
 from ternmq.record.facts import (
@@ -34,37 +35,8 @@ from ternmq.record.facts import (
     Span,
 )
 
-LEASE_BITS: Final = 40
-"""A lease id is ``epoch << LEASE_BITS | number``."""
 _MAIN: Final = struct.Struct("<QII")  # cursor, round, 1 if ordered
-_SHARD_HEAD: Final = struct.Struct("<IIII")
-_LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
-_READY_RUN: Final = struct.Struct("<QIHH")
-_PAIR: Final = struct.Struct("<QQ")
 _FOREVER: Final = 1 << 63
-
-
-class Owed(NamedTuple):
-    """A row at or below the cursor that is not done."""
-
-    offset: int
-    position: int
-    """The record that tells of its newest failure, 0 if it never failed."""
-    attempt: int
-    deliveries: int
-    when_us: int
-
-
-class Lease:
-    """Rows handed out in one pull that are not settled yet."""
-
-    __slots__ = ("id", "runs", "session", "until_us")
-
-    def __init__(self, id_: int, session: int, until_us: int) -> None:
-        self.id = id_
-        self.session = session
-        self.until_us = until_us
-        self.runs: list[LeasedRun] = []
 
 
 class GroupQueue:
@@ -206,10 +178,9 @@ class GroupQueue:
                 self.leased_rows -= stop - start
                 self._touch(position, start, stop)
             return
-        for index, (start, stop, attempt, deliveries) in enumerate(fact.runs):
-            previous = fact.previous[index] if fact.previous else 0
+        for start, stop, attempt, deliveries in fact.runs:
             for low, high in self._admitted(position, start, stop):
-                self._settle(position, fact, lease, (low, high, attempt, deliveries), previous)
+                self._settle(position, fact, lease, (low, high, attempt, deliveries))
         if lease is not None and not lease.runs and not self.stamps:
             self.leases.pop(lease.id, None)
 
@@ -219,7 +190,6 @@ class GroupQueue:
         fact: Settled,
         lease: Lease | None,
         run: LeasedRun,
-        previous: int,
     ) -> None:
         start, stop, attempt, deliveries = run
         self._touch(position, start, stop)
@@ -238,34 +208,43 @@ class GroupQueue:
         elif self.history:
             for offset in range(start, stop):
                 self.history.pop(offset, None)
+        if self.lines is not None:
+            self._settle_lines(fact.outcome, start, stop, given_back)
+        if fact.outcome is not Outcome.DONE and fact.outcome is not Outcome.RELEASED:
+            when_us = HELD_US if fact.outcome is Outcome.HELD else fact.due_us
+            self._fail(position, fact.outcome, run, when_us)
+
+    def _settle_lines(
+        self, outcome: Outcome, start: int, stop: int, given_back: Sequence[LeasedRun]
+    ) -> None:
         lines = self.lines
-        if lines is not None:
-            for low, high, _, _ in given_back:
-                for offset in range(low, high):
-                    lines.give_back(offset)
-            if fact.outcome in (Outcome.DONE, Outcome.DEAD):
-                for offset in range(start, stop):
-                    lines.leave(offset)
-            elif fact.outcome is Outcome.RELEASED:
-                for offset in range(start, stop):
-                    lines.offer(offset)
-        if fact.outcome is Outcome.DONE or fact.outcome is Outcome.RELEASED:
-            return
-        shard = self.dead if fact.outcome is Outcome.DEAD else self.waiting
-        when = HELD_US if fact.outcome is Outcome.HELD else fact.due_us
+        assert lines is not None
+        for low, high, _, _ in given_back:
+            for offset in range(low, high):
+                lines.give_back(offset)
+        if outcome in (Outcome.DONE, Outcome.DEAD):
+            for offset in range(start, stop):
+                lines.leave(offset)
+        elif outcome is Outcome.RELEASED:
+            for offset in range(start, stop):
+                lines.offer(offset)
+
+    def _fail(self, position: int, outcome: Outcome, run: LeasedRun, when_us: int) -> None:
+        """Put rows among those that wait, or that are dead."""
+        start, stop, attempt, deliveries = run
+        shard = self.dead if outcome is Outcome.DEAD else self.waiting
         for offset in range(start, stop):
             key = offset >> SHARD_BITS
             rows = shard.get(key)
             if rows is None:
                 rows = shard[key] = FailureRows(key << SHARD_BITS)
-            rows.put(Failure(offset, when, attempt, deliveries, position))
-            if shard is self.waiting:
-                self.waiting_rows += 1
-            else:
-                self.dead_rows += 1
-        if shard is self.waiting:
-            for key in range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1):
-                heappush(self._due, (when, key))
+            rows.put(Failure(offset, when_us, attempt, deliveries, position))
+        if outcome is Outcome.DEAD:
+            self.dead_rows += stop - start
+            return
+        self.waiting_rows += stop - start
+        for key in range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1):
+            heappush(self._due, (when_us, key))
 
     def apply_extended(self, position: int, fact: Extended) -> None:
         """A lease lasts longer."""
@@ -393,8 +372,11 @@ class GroupQueue:
         return found
 
     def owed_rows(self, below: int, told_below: int) -> Iterator[Owed]:
-        """Yield owed rows that have an offset below ``below``, or a failure told of in a record below
-        ``told_below``; each once. Do not change the object meanwhile."""
+        """Yield, each once, the owed rows that a segment's going would touch.
+
+        Those with an offset below ``below``, and those whose newest failure is told of in a record
+        below ``told_below``. Do not change the object meanwhile.
+        """
         seen: set[int] = set()
         for shard in (self.waiting, self.dead):
             for key in sorted(shard):
@@ -535,117 +517,15 @@ class GroupQueue:
         self.stamp = stamp
         self.load_until = max(self.load_until, stamp)
 
-    def encode_shard(self, key: int) -> bytes:
-        """Return everything known of the rows of one shard; layout in ``docs/format/state.md``."""
-        base = key << SHARD_BITS
-        end = base + SHARD_ROWS
+    def leases_by_shard(self) -> dict[int, list[tuple[LeasedRun, Lease]]]:
+        """Return the leased runs of each shard; kept until the next change."""
         if self._by_shard is None:
             self._by_shard = {}
             for lease in self.leases.values():
                 for run in lease.runs:
                     for number in range(run[0] >> SHARD_BITS, (run[1] - 1 >> SHARD_BITS) + 1):
                         self._by_shard.setdefault(number, []).append((run, lease))
-        leased = [
-            _LEASE_RUN.pack(
-                lease.id,
-                lease.session,
-                min(stop, end) - max(start, base),
-                lease.until_us,
-                max(start, base),
-                attempt,
-                deliveries,
-                0,
-            )
-            for (start, stop, attempt, deliveries), lease in sorted(
-                self._by_shard.get(key, ()), key=lambda pair: pair[0]
-            )
-        ]
-        ready = [
-            _READY_RUN.pack(max(start, base), min(stop, end) - max(start, base), attempt, count)
-            for start, stop, attempt, count in self.ready.runs
-            if start < end and stop > base
-        ]
-        ahead = [
-            _PAIR.pack(max(start, base), min(stop, end))
-            for start, stop in self.ahead
-            if start < end and stop > base
-        ]
-        history = [
-            _PAIR.pack(offset, self.history[offset])
-            for offset in range(base, end)
-            if offset in self.history
-        ] if self.history else []
-        hashes: list[bytes] = []
-        if self.lines is not None:
-            known = self.lines.hash_of
-            hashes = [_PAIR.pack(o, known[o]) for o in range(base, end) if o in known]
-        empty = FailureRows(base)
-        return b"".join(
-            [
-                _SHARD_HEAD.pack(len(leased), len(ready), len(ahead), len(history)),
-                _PAIR.pack(len(hashes), 0),
-                *leased,
-                *ready,
-                *ahead,
-                *history,
-                *hashes,
-                self.waiting.get(key, empty).encode(),
-                self.dead.get(key, empty).encode(),
-            ]
-        )
-
-    def load_shard(self, key: int, payload: bytes, stamp: int) -> None:
-        """Take over the rows of one shard as they were at ``stamp``."""
-        self.stamps[key] = stamp
-        self.load_until = max(self.load_until, stamp)
-        if not payload:
-            return
-        leased, ready, ahead, history = _SHARD_HEAD.unpack_from(payload)
-        at = _SHARD_HEAD.size
-        hashes, _ = _PAIR.unpack_from(payload, at)
-        at += _PAIR.size
-        in_hand: list[int] = []
-        for _ in range(leased):
-            id_, session, rows, until_us, start, attempt, count, _ = _LEASE_RUN.unpack_from(
-                payload, at
-            )
-            at += _LEASE_RUN.size
-            lease = self.leases.get(id_)
-            if lease is None:
-                lease = self.leases[id_] = Lease(id_, session, until_us)
-            lease.until_us = max(lease.until_us, until_us)
-            lease.runs.append((start, start + rows, attempt, count))
-            self.leased_rows += rows
-            in_hand += range(start, start + rows) if self.lines is not None else ()
-        for _ in range(ready):
-            start, rows, attempt, count = _READY_RUN.unpack_from(payload, at)
-            at += _READY_RUN.size
-            self.ready.add(start, start + rows, attempt, count)
-        for _ in range(ahead):
-            self.ahead.add(*_PAIR.unpack_from(payload, at))
-            at += _PAIR.size
-        for _ in range(history):
-            offset, position = _PAIR.unpack_from(payload, at)
-            self.history[offset] = position
-            at += _PAIR.size
-        for _ in range(hashes):
-            offset, hash_ = _PAIR.unpack_from(payload, at)
-            at += _PAIR.size
-            if self.lines is not None:
-                self.lines.stand(offset, hash_)
-        for offset in in_hand:
-            assert self.lines is not None
-            self.lines.lease(offset)
-        waiting = FailureRows(key << SHARD_BITS)
-        at = waiting.decode(payload, at)
-        if len(waiting):
-            self.waiting[key] = waiting
-            self.waiting_rows += len(waiting)
-        dead = FailureRows(key << SHARD_BITS)
-        dead.decode(payload, at)
-        if len(dead):
-            self.dead[key] = dead
-            self.dead_rows += len(dead)
+        return self._by_shard
 
     def finish_load(self) -> None:
         """Make what is derived, once everything is replayed."""

@@ -1,9 +1,12 @@
 """Copies owed rows out of the oldest segment, and lets the segment go.
 
-When retention wants the oldest segment, every row that some group is still owed and that stands only
-there is written again, as MOVED, with what is known of its failures; the failure store then names the
+When retention wants the oldest segment, every row that some group is still owed and that stands
+only
+there is written again, as MOVED, with what is known of its failures; the failure store then names
+the
 MOVED record. Work is cut into steps of a few rows, so that no turn is long; what was moved stays
-moved, so a crash in between costs only the copies. The segment is unlinked when all MOVED are durable.
+moved, so a crash in between costs only the copies. The segment is unlinked when all MOVED are
+durable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Answers of the core, and the gate that holds them until what they rest on is committed.
 
 Every reply names the **position** that it depends on: a write's own record, or for duplicates,
-refusals and reads the newest record that changed what they say. 0 means "nothing": it may go at once.
+refusals and reads the newest record that changed what they say. 0 means "nothing": it may go at
+once.
 """
 
 from __future__ import annotations
@@ -38,7 +39,16 @@ class RowOutcome(NamedTuple):
 class SendReply:
     """What became of a batch. ``first_offset`` is None for topics of durability ``fast``."""
 
-    __slots__ = ("count", "duplicate", "first_offset", "position", "queue", "rests", "rows", "topic")
+    __slots__ = (
+        "count",
+        "duplicate",
+        "first_offset",
+        "position",
+        "queue",
+        "rests",
+        "rows",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -100,8 +110,8 @@ class PullReply:
         self.position = position
         self.rests = Rests.DURABLE
         self.suspect_below = suspect_below
-        """Rows handed out for the first time and stored below this position may have been handed out
-        before a power cut: they carry ``maybe_redelivered``."""
+        """Rows handed out for the first time and stored below this position may have been handed
+        out before a power cut: they carry ``maybe_redelivered``."""
 
 
 class SettleReply:
@@ -109,7 +119,9 @@ class SettleReply:
 
     __slots__ = ("position", "refused", "rests", "settled")
 
-    def __init__(self, settled: Sequence[LeasedRun], refused: Sequence[Span], position: int) -> None:
+    def __init__(
+        self, settled: Sequence[LeasedRun], refused: Sequence[Span], position: int
+    ) -> None:
         self.settled = settled
         self.refused = refused
         self.position = position
@@ -142,7 +154,7 @@ class Gate(Generic[T]):
         return len(self._waiting[0]) + len(self._waiting[1])
 
     def hold(self, position: int, rests: Rests, answer: T) -> None:
-        """Keep an answer back. Positions need not come in order: a lower one waits a little longer."""
+        """Keep an answer back; one with a lower position than the last waits with that one."""
         queue = self._waiting[rests]
         if queue and position < queue[-1][0]:
             position = queue[-1][0]

@@ -18,8 +18,8 @@ class Chance(Protocol):
 def delay_us(policy: RetryPolicy, attempts: int, random: Chance) -> int:
     """Return the delay after the given number of attempts (1 or more), jitter included.
 
-    ``first * factor ** (attempts - 1)``, at most the cap, then a share up to ``jitter`` more or less.
-    The result is decided once and recorded; it is never computed again from the policy.
+    ``first * factor ** (attempts - 1)``, at most the cap, then a share up to ``jitter`` more or
+    less. The result is decided once and recorded; it is never computed again from the policy.
     """
     delay = float(policy.cap_us)
     exponent = attempts - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.broker.broker import Broker
@@ -35,14 +35,14 @@ _NOTHING_TO_ADD: Final = 1 << 63
 class Options:
     """How a broker's core is set up; the segment size is fixed when the folder is made."""
 
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     reserve_bytes: int | None = None
     tail_bytes: int = DEFAULT_TAIL_BYTES
     state_bytes: int = DEFAULT_INTERVAL_BYTES
     state_records: int = DEFAULT_INTERVAL_RECORDS
     chunk_bytes: int = CHUNK_BYTES
-    retention: RetentionSpec = RetentionSpec()
+    retention: RetentionSpec = field(default_factory=RetentionSpec)
     look_every_us: int = LOOK_EVERY_US
 
 

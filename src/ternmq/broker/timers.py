@@ -1,8 +1,8 @@
 """The one timer store: what the passing of time will end or let go.
 
 It serves lease ends, retries, session ends and whatever comes later (due messages, check-backs) as
-sorted (time, place) entries. Entries are derived from the views and rebuilt at start; each owner has
-at most one armed time per kind, so that settled leases leave nothing behind.
+sorted (time, place) entries. Entries are derived from the views and rebuilt at start; each owner
+has at most one armed time per kind, so that settled leases leave nothing behind.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What the broker does for itself between commands: STATE, index runs, retention, spare segments.
 
-``step`` belongs to a turn and is bounded; ``next_job`` gives out, one at a time, what may block, for a
+``step`` belongs to a turn and is bounded; ``next_job`` gives out, one at a time, what may block,
+for a
 worker thread. Nothing here is needed for an answer to be right; without it the journal only grows.
 """
 
@@ -58,7 +59,7 @@ class Upkeep:
         """STATE or MOVED found no room in the journal; tried again later."""
 
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
-        """Do a piece of what is due, while ``may_go_on()``. At the end of a turn, before ``flush``."""
+        """Do a piece of what is due, while ``may_go_on()``; in each turn before ``flush``."""
         broker = self._broker
         journal = broker.journal
         if now_us >= self._retry_us:

@@ -8,7 +8,7 @@ then the facts from the set's BEGIN on: each object takes those behind its stamp
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -18,9 +18,11 @@ from ternmq.broker.dedup import PRODUCER_PAGES, Dedup
 from ternmq.broker.entries import facts_of
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sessions import Sessions
+from ternmq.broker.shards import encode_shard, load_shard
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import IMMUTABLE, StateKey
+from ternmq.model.errors import CorruptJournal
 from ternmq.model.specs import Limits, SubscriptionSpec, TopicSpec
 from ternmq.model.types import Position
 from ternmq.record import control, facts, messages, moved
@@ -80,10 +82,34 @@ class Views:
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
         self.suspect_below = 0
-        """Rows stored below, handed out for the first time, may have been handed out before a cut."""
+        """First hand-outs of rows stored below may not be the first: see ``PullReply``."""
         self.last_time_us = 0
         self.index_from = 0
         """Records below are in the index already (only while replaying)."""
+        self._by_kind: dict[int, Callable[[RawRecord], None]] = {
+            Kind.MESSAGES: self._messages,
+            Kind.PULLED: self._pulled,
+            Kind.SETTLED: self._settled,
+            Kind.ENDED: self._settled,
+            Kind.EXTENDED: self._extended,
+            Kind.CURSOR: self._cursor,
+            Kind.CONFIG: self._config,
+            Kind.JOINED: self._joined,
+            Kind.LEFT: self._left,
+            Kind.MOVED: self._moved,
+            Kind.EPOCH: self._epoch,
+        }
+        self._by_type: dict[int, Callable[[StateKey, bytes, Position], None]] = {
+            GLOBAL: self._load_global,
+            TOPICS: self._load_topics,
+            SUBSCRIPTIONS: self._load_subscriptions,
+            QUEUES: self._load_queues,
+            SESSIONS: self._load_sessions,
+            FORGOTTEN: self._load_forgotten,
+            DEDUP: self._load_dedup,
+            HELD: self._load_held,
+            SHARD: self._load_shard,
+        }
         self._begin = 0
         self._stamps: dict[StateKey, int] = {}
         self._queues: dict[tuple[int, int], tuple[int, int, int]] = {}
@@ -91,50 +117,62 @@ class Views:
     # -- records ----------------------------------------------------------------------------------
 
     def apply(self, record: RawRecord) -> None:
-        """Take over a record's facts."""
-        kind, position, body = record.kind, record.position, record.body
+        """Take over a record's facts; kinds that no view rests on pass by."""
         if record.time_us > self.last_time_us:
             self.last_time_us = record.time_us
-        if kind == Kind.MESSAGES:
-            stored = messages.unpack(body)
-            self.apply_messages(position, record.end, record.time_us, stored)
-        elif kind == Kind.PULLED:
-            for pulled in facts.unpack_pulled(body):
-                held = self.held.get((pulled.group, pulled.topic, pulled.queue))
-                if held is not None:
-                    held.apply_pulled(position, record.epoch, pulled)
-        elif kind == Kind.SETTLED or kind == Kind.ENDED:
-            for settled in facts.unpack_settled(body):
-                held = self.held.get((settled.group, settled.topic, settled.queue))
-                if held is not None:
-                    held.apply_settled(position, settled)
-        elif kind == Kind.EXTENDED:
-            for extended in facts.unpack_extended(body):
-                held = self.held.get((extended.group, extended.topic, extended.queue))
-                if held is not None:
-                    held.apply_extended(position, extended)
-        elif kind == Kind.CURSOR:
-            fact = facts.unpack_cursor(body)
+        apply = self._by_kind.get(record.kind)
+        if apply is not None:
+            apply(record)
+
+    def _messages(self, record: RawRecord) -> None:
+        stored = messages.unpack(record.body)
+        self.apply_messages(record.position, record.end, record.time_us, stored)
+
+    def _pulled(self, record: RawRecord) -> None:
+        for fact in facts.unpack_pulled(record.body):
             held = self.held.get((fact.group, fact.topic, fact.queue))
             if held is not None:
-                held.apply_cursor(position, fact)
-        elif kind == Kind.CONFIG:
-            self.apply_config(position, control.unpack_config(body))
-        elif kind == Kind.JOINED:
-            joined = control.unpack_joined(body)
-            self.sessions.next_number = max(self.sessions.next_number, joined.session + 1)
-            if position >= self._stamp(SESSIONS, joined.session >> PAGE_BITS):
-                self.sessions.apply_joined(position, joined)
-        elif kind == Kind.LEFT:
-            left = control.unpack_left(body)
-            if position >= self._stamp(SESSIONS, left.session >> PAGE_BITS):
-                self.sessions.apply_left(position, left.session)
-        elif kind == Kind.MOVED:
-            self.apply_moved(position, record.time_us, moved.unpack(body))
-        elif kind == Kind.EPOCH:
-            _, flags, _, _ = control.EPOCH.unpack_from(body)
-            if not flags & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
-                self.suspect_below = max(self.suspect_below, position)
+                held.apply_pulled(record.position, record.epoch, fact)
+
+    def _settled(self, record: RawRecord) -> None:
+        for fact in facts.unpack_settled(record.body):
+            held = self.held.get((fact.group, fact.topic, fact.queue))
+            if held is not None:
+                held.apply_settled(record.position, fact)
+
+    def _extended(self, record: RawRecord) -> None:
+        for fact in facts.unpack_extended(record.body):
+            held = self.held.get((fact.group, fact.topic, fact.queue))
+            if held is not None:
+                held.apply_extended(record.position, fact)
+
+    def _cursor(self, record: RawRecord) -> None:
+        fact = facts.unpack_cursor(record.body)
+        held = self.held.get((fact.group, fact.topic, fact.queue))
+        if held is not None:
+            held.apply_cursor(record.position, fact)
+
+    def _config(self, record: RawRecord) -> None:
+        self.apply_config(record.position, control.unpack_config(record.body))
+
+    def _joined(self, record: RawRecord) -> None:
+        joined = control.unpack_joined(record.body)
+        self.sessions.next_number = max(self.sessions.next_number, joined.session + 1)
+        if record.position >= self._stamp(SESSIONS, joined.session >> PAGE_BITS):
+            self.sessions.apply_joined(record.position, joined)
+
+    def _left(self, record: RawRecord) -> None:
+        left = control.unpack_left(record.body)
+        if record.position >= self._stamp(SESSIONS, left.session >> PAGE_BITS):
+            self.sessions.apply_left(record.position, left.session)
+
+    def _moved(self, record: RawRecord) -> None:
+        self.apply_moved(record.position, record.time_us, moved.unpack(record.body))
+
+    def _epoch(self, record: RawRecord) -> None:
+        _, flags, _, _ = control.EPOCH.unpack_from(record.body)
+        if not flags & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
+            self.suspect_below = max(self.suspect_below, record.position)
 
     def apply_messages(
         self, position: int, end: int, time_us: int, stored: messages.Messages
@@ -164,13 +202,12 @@ class Views:
                 known.rows if known.rows != count else 0,
             )
         topic = self.catalog.topics.get(topic_number)
-        if topic is not None:
-            if number < len(topic.queues):
-                queue = topic.queues[number]
-                if position >= queue.stamp:
-                    queue.next = first + count
-                    queue.end = end
-                    queue.page[0] = position
+        if topic is not None and number < len(topic.queues):
+            queue = topic.queues[number]
+            if position >= queue.stamp:
+                queue.next = first + count
+                queue.end = end
+                queue.page[0] = position
         if position >= self._begin:
             self.dedup.add(
                 position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
@@ -178,9 +215,7 @@ class Views:
             if known.ids:
                 self._add_ids(topic_number, position, time_us, stored)
 
-    def _add_ids(
-        self, topic: int, position: int, time_us: int, stored: messages.Messages
-    ) -> None:
+    def _add_ids(self, topic: int, position: int, time_us: int, stored: messages.Messages) -> None:
         batch = Batch(stored.batch)
         for row, ((low, high), body_hash) in enumerate(
             zip(batch.application_ids(), batch.body_hashes(), strict=True)
@@ -281,48 +316,63 @@ class Views:
 
     def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         """Take over an object of a STATE set."""
-        catalog = self.catalog
+        load = self._by_type.get(key.type)
+        if load is None:
+            raise CorruptJournal(f"unknown type of STATE object: {key.type}", byte=stamp)
         self._stamps[key] = stamp
-        if key.type == GLOBAL:
-            known = _decode_global.decode(payload)
-            catalog.next_topic = known.next_topic
-            catalog.next_group = known.next_group
-            self.sessions.next_number = known.next_session
-            self.suspect_below = known.suspect_below
-        elif key.type == TOPICS:
-            catalog.topic_pages[key.a] = stamp
-            for one in _decode_topics.decode(payload):
-                catalog.put_topic(one.number, one.spec)
-        elif key.type == SUBSCRIPTIONS:
-            catalog.subscription_pages[key.a, key.b] = stamp
-            topic = catalog.topics.get(key.a)
-            if topic is not None:
-                for sub in _decode_subscriptions.decode(payload):
-                    catalog.put_subscription(topic, sub.group, sub.name, sub.spec)
-        elif key.type == QUEUES:
-            for number, queue, next_, end in _QUEUE.iter_unpack(payload):
-                self._queues[number, queue] = (next_, end, stamp)
-        elif key.type == SESSIONS:
-            self.sessions.pages[key.a] = stamp
-            for joined in _decode_sessions.decode(payload):
-                self.sessions.apply_joined(stamp, joined)
-        elif key.type == FORGOTTEN:
-            self.dedup.load_forgotten(payload)
-        elif key.type == DEDUP:
-            self.dedup.load_run(key.d, key.c, payload)
-        elif payload:
-            group, number, queue = key.a, key.b, key.c
-            held = self.held.get((group, number, queue))
-            if held is None:
-                held = self.held[group, number, queue] = GroupQueue(group, number, queue, 0)
-            if key.type == HELD:
-                held.load_main(payload, stamp)
-            elif key.type == SHARD:
-                held.load_shard(key.d, payload, stamp)
-        elif key.type == SHARD:
-            held = self.held.get((key.a, key.b, key.c))
-            if held is not None:
-                held.load_shard(key.d, payload, stamp)
+        load(key, payload, stamp)
+
+    def _load_global(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del key, stamp
+        known = _decode_global.decode(payload)
+        self.catalog.next_topic = known.next_topic
+        self.catalog.next_group = known.next_group
+        self.sessions.next_number = known.next_session
+        self.suspect_below = known.suspect_below
+
+    def _load_topics(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self.catalog.topic_pages[key.a] = stamp
+        for one in _decode_topics.decode(payload):
+            self.catalog.put_topic(one.number, one.spec)
+
+    def _load_subscriptions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self.catalog.subscription_pages[key.a, key.b] = stamp
+        topic = self.catalog.topics.get(key.a)
+        if topic is not None:
+            for one in _decode_subscriptions.decode(payload):
+                self.catalog.put_subscription(topic, one.group, one.name, one.spec)
+
+    def _load_queues(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del key
+        for number, queue, next_, end in _QUEUE.iter_unpack(payload):
+            self._queues[number, queue] = (next_, end, stamp)
+
+    def _load_sessions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self.sessions.pages[key.a] = stamp
+        for joined in _decode_sessions.decode(payload):
+            self.sessions.apply_joined(stamp, joined)
+
+    def _load_forgotten(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del key, stamp
+        self.dedup.load_forgotten(payload)
+
+    def _load_dedup(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del stamp
+        self.dedup.load_run(key.d, key.c, payload)
+
+    def _load_held(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        if payload:
+            self._held_of(key).load_main(payload, stamp)
+
+    def _load_shard(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        load_shard(self._held_of(key), key.d, payload, stamp)
+
+    def _held_of(self, key: StateKey) -> GroupQueue:
+        place = (key.a, key.b, key.c)
+        held = self.held.get(place)
+        if held is None:
+            held = self.held[place] = GroupQueue(*place, 0)
+        return held
 
     def loaded(self, begin: Position) -> None:
         """All objects are there; facts from ``begin`` on follow."""
@@ -426,7 +476,9 @@ class Views:
             )
         if key.type == TOPICS:
             first = key.a << PAGE_BITS
-            found = [catalog.topics.get(number) for number in range(first, first + (1 << PAGE_BITS))]
+            found = [
+                catalog.topics.get(number) for number in range(first, first + (1 << PAGE_BITS))
+            ]
             return encode([_TopicState(one.number, one.spec) for one in found if one is not None])
         if key.type == SUBSCRIPTIONS:
             return encode(self._subscriptions(key.a, key.b))
@@ -444,14 +496,16 @@ class Views:
         held = self.held.get((key.a, key.b, key.c))
         if held is None:
             return b""
-        return held.encode_main() if key.type == HELD else held.encode_shard(key.d)
+        return held.encode_main() if key.type == HELD else encode_shard(held, key.d)
 
     def _subscriptions(self, topic_number: int, page: int) -> list[_SubscriptionState]:
         topic = self.catalog.topics.get(topic_number)
         if topic is None:
             return []
         return [
-            _SubscriptionState(group, topic.subscriptions[group].name, topic.subscriptions[group].spec)
+            _SubscriptionState(
+                group, topic.subscriptions[group].name, topic.subscriptions[group].spec
+            )
             for group in sorted(topic.subscriptions)
             if group >> PAGE_BITS == page
         ]

@@ -129,6 +129,17 @@ class ColdCache:
         self._damaged: set[tuple[str, int]] = set()
         """Blocks that a job read and that are not what they should be, until somebody asks."""
 
+    def kept(self, name: str, at: int, need: int) -> bytes | None:
+        """Return what is kept from ``at`` on if ``need`` bytes are; the fast form of ``read``."""
+        if self.inbox:
+            self._drain()
+        key = (name, at)
+        data = self._blocks.get(key)
+        if data is None or len(data) < need:
+            return None
+        self._blocks.move_to_end(key)
+        return data
+
     def read(self, block: Block, need: int | None = None) -> bytes:
         """Return the bytes of a block, or of its beginning if that is kept and has ``need`` bytes.
 
@@ -137,13 +148,10 @@ class ColdCache:
             DamagedBlock: its checksum is wrong.
             FileMissing: there is no such file.
         """
-        if self.inbox:
-            self._drain()
-        key = (block.name, block.at)
-        data = self._blocks.get(key)
-        if data is not None and len(data) >= (block.length if need is None else need):
-            self._blocks.move_to_end(key)
+        data = self.kept(block.name, block.at, block.length if need is None else need)
+        if data is not None:
             return data
+        key = (block.name, block.at)
         if key in self._damaged:
             self._damaged.discard(key)
             raise DamagedBlock(block.name, block.at)

@@ -49,6 +49,9 @@ ID: Final = np.dtype(
 MOVED: Final = np.dtype([("key", "<u8"), ("offset", "<u8"), ("place", "<u4"), ("row", "<u4")])
 
 
+_MANY: Final = 1000
+
+
 @dataclass(slots=True)
 class Columns:
     """The content of one source or of several, each array sorted as in the file.
@@ -77,7 +80,10 @@ class Columns:
 
 
 def _joined(parts: Sequence[Any], dtype: str) -> npt.NDArray[Any]:
-    return np.frombuffer(b"".join(parts), dtype)
+    if not parts or len(parts) > _MANY:
+        return np.frombuffer(b"".join(parts), dtype)
+    # Few parts may be large: numpy lets other threads run while it copies, ``join`` does not.
+    return np.concatenate([np.frombuffer(part, dtype) for part in parts])
 
 
 def _by(rows: Rows, *fields: str) -> Rows:

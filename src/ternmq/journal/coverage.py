@@ -9,6 +9,7 @@ the file in the place of what it covers. Until then, and if the job fails, the f
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -78,6 +79,7 @@ class Coverage:
         self.segment_size = segment_size
         self.segments: dict[int, SegmentSources] = {}
         self.queues: dict[int, QueueSegments] = {}
+        self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()
         """Damaged runs and what a worker thread made in their place (its append is atomic)."""
@@ -177,6 +179,7 @@ class Coverage:
             chain_crc=chain_crc,
             hint=hint,
             rebuild=self.rebuild_tail,
+            serial=next(self._serials),
         )
 
     def unsealed(self, end: Position, hint: StateHint = NO_HINT) -> list[RunJob]:
@@ -201,6 +204,7 @@ class Coverage:
                     chain_crc=None,
                     hint=hint,
                     rebuild=self.rebuild_tail,
+                    serial=next(self._serials),
                 )
                 jobs.append(segment.job)
         return jobs
@@ -315,7 +319,10 @@ class Coverage:
         """Return what to raise when a run file turned out to be damaged: a job rebuilds it."""
         for source in self.newest_first():
             if isinstance(source, Run) and source.name == error.name:
-                return WouldBlock(MendJob(self.cache, source, self.rebuild_tail, self.mended))
+                serial = next(self._serials)
+                return WouldBlock(
+                    MendJob(self.cache, source, self.rebuild_tail, self.mended, serial)
+                )
         raise AssertionError(f"no run {error.name}")
 
     def _take_mended(self) -> None:

@@ -47,10 +47,12 @@ cache and is rebuilt. Replace the golden file under ``tests/golden`` and say so 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 from google_crc32c import value as crc32c
 
 from ternmq.journal import bloom
@@ -71,6 +73,7 @@ LINES: Final = struct.Struct("<QQQ")
 
 BATCHES_PER_BLOCK: Final = 1024
 _BLOCK_BYTES: Final = 16 * BATCHES_PER_BLOCK
+_PIECE_BYTES: Final = 1 << 20
 
 QUEUES: Final = 1
 BATCHES: Final = 2
@@ -246,41 +249,39 @@ def encode(
     stop: Position,
     chain_crc: int,
     hint: StateHint = NO_HINT,
-) -> list[bytes]:
-    """Return the bytes of a run file in pieces. For worker threads.
+) -> Iterator[bytes]:
+    """Yield the bytes of a run file in pieces of at most a megabyte. For worker threads.
 
-    They are not joined: copying tens of megabytes at once would hold up the other threads.
+    A section is never copied at once: tens of megabytes would hold up the other threads.
     """
     lines, line_counts = _filters(columns)
     contents = {
-        QUEUES: columns.queues.tobytes(),
-        BATCHES: columns.batches.tobytes(),
-        MASKS: columns.masks.tobytes(),
-        FENCES: columns.batches["first_offset"][::BATCHES_PER_BLOCK].tobytes(),
-        PRODUCERS: columns.producers.tobytes(),
-        KEYS: columns.keys.tobytes(),
-        IDS: columns.ids.tobytes(),
-        MOVED: columns.moved.tobytes(),
-        BLOOM: lines,
-        BLOOMS: line_counts,
+        QUEUES: _bytes_of(columns.queues),
+        BATCHES: _bytes_of(columns.batches),
+        MASKS: _bytes_of(columns.masks),
+        FENCES: _bytes_of(columns.batches["first_offset"][::BATCHES_PER_BLOCK]),
+        PRODUCERS: _bytes_of(columns.producers),
+        KEYS: _bytes_of(columns.keys),
+        IDS: _bytes_of(columns.ids),
+        MOVED: _bytes_of(columns.moved),
+        BLOOM: np.frombuffer(lines, np.uint8),
+        BLOOMS: np.frombuffer(line_counts, np.uint8),
     }
     crcs: list[int] = []
-    table: list[
-        tuple[int, int, int, int, int]
-    ] = []  # id, row bytes, length, block bytes, first block
+    table: list[tuple[int, int, int, int, int]] = []  # id, row bytes, length, block bytes, block
     for number, data in contents.items():
         row_bytes = _ROW_BYTES[number]
         # MASKS is blocked like BATCHES, so that one block number serves both.
         rows = BATCHES_PER_BLOCK if number == MASKS else _BLOCK_BYTES // row_bytes
-        block_bytes = rows * row_bytes
-        table.append((number, row_bytes, len(data), block_bytes, len(crcs)))
-        crcs += [crc32c(data[at : at + block_bytes]) for at in range(0, len(data), block_bytes)]
+        step = rows * row_bytes
+        table.append((number, row_bytes, len(data), step, len(crcs)))
+        crcs += [crc32c(data[at : at + step].tobytes()) for at in range(0, len(data), step)]
     unpadded = HEAD.size + len(table) * SECTION.size + 4 * len(crcs)
     length = unpadded + -unpadded % 8
     at = length
     entries: list[bytes] = []
-    for number, row_bytes, size, block_bytes, first_block in table:
-        entries.append(SECTION.pack(number, row_bytes, at, size, block_bytes, first_block))
+    for number, row_bytes, size, step, block in table:
+        entries.append(SECTION.pack(number, row_bytes, at, size, step, block))
         at += size + -size % 8
     head = b"".join(
         [
@@ -306,8 +307,12 @@ def encode(
             bytes(length - unpadded),
         ]
     )[4:]
-    parts = [struct.pack("<I", crc32c(head)), head]
+    yield struct.pack("<I", crc32c(head)) + head
     for data in contents.values():
-        parts.append(data)
-        parts.append(bytes(-len(data) % 8))
-    return parts
+        for at in range(0, len(data), _PIECE_BYTES):
+            piece = data[at : at + _PIECE_BYTES].tobytes()
+            yield piece + bytes(-len(piece) % 8)
+
+
+def _bytes_of(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(rows).view(np.uint8)

@@ -38,6 +38,7 @@ from ternmq.journal.segment import (
     check_segment_size,
     segment_name,
 )
+from ternmq.journal.space import AllocateJob, Space
 from ternmq.model.errors import (
     DiskError,
     JournalFailed,
@@ -47,9 +48,9 @@ from ternmq.model.errors import (
 from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.header import HEADER_BYTES, MAGIC, VERSION, Kind
 
+__all__ = ["DEFAULT_TAIL_BYTES", "AllocateJob", "Journal", "SyncJob"]
+
 DEFAULT_TAIL_BYTES: Final = 32 << 20
-RESERVE_SEGMENTS: Final = 4
-"""The reserve is never more than this many segments, whatever the volume's size."""
 
 _CRC: Final = struct.Struct("<I")
 _REST: Final = struct.Struct("<IIBBHQQqII")  # the header behind its CRC
@@ -78,34 +79,12 @@ class SyncJob:
 
 
 @dataclass(slots=True, eq=False)
-class AllocateJob:
-    """Makes the segment file after the last one; ``run`` blocks and may run in any thread."""
-
-    disk: Disk
-    base: Position
-    size: int
-
-    def run(self) -> None:
-        """Allocate the file.
-
-        Raises:
-            NoSpace: The disk is full; hand it to ``Journal.spare_failed``.
-        """
-        self.disk.allocate(segment_name(self.base), self.size)
-
-
-@dataclass(slots=True, eq=False)
 class _Group:
     """Records that stand one after another in one file and wait for ``flush``."""
 
     file: File
     offset: int
     records: list[bytes]
-
-
-def default_reserve_bytes(disk: Disk, segment_size: int) -> int:
-    """Return max(16 MiB, 4 % of the volume), at most four segments."""
-    return min(max(16 << 20, disk.total_bytes() // 25), RESERVE_SEGMENTS * segment_size)
 
 
 class Journal:
@@ -155,9 +134,6 @@ class Journal:
         self.failure: Exception | None = None
         # After a record of the largest body a segment must still have room for a PAD header.
         self.max_body = segment_size - SEGMENT_RECORD_BYTES - 2 * HEADER_BYTES
-        self.reserve_bytes = (
-            default_reserve_bytes(disk, segment_size) if reserve_bytes is None else reserve_bytes
-        )
         self._disk = disk
         self._last_crc = last_crc
         # At a segment's very end the segment before is still the active one: the next has no
@@ -182,12 +158,7 @@ class Journal:
         self._tail_limit = tail_bytes
         self._marked_end = -1
         self._newest_state = self._durable_state = (NO_POSITION, NO_POSITION)
-        self._spares = spares
-        self._spares_wanted = max(1, -(-self.reserve_bytes // segment_size))
-        self._allocating: AllocateJob | None = None
-        self._disk_full = False
-        self._room_end = 0
-        self._count_room()
+        self._space = Space(disk, segment_size, self._segment_end, spares, reserve_bytes)
 
     @classmethod
     def create(
@@ -344,7 +315,7 @@ class Journal:
         position = self.end
         if position + length == self._segment_end:
             return position
-        if not self._spares:
+        if not self._space.spares:
             raise JournalFull(f"no segment follows the one at {self._base}")
         base = self._segment_end
         try:
@@ -355,7 +326,7 @@ class Journal:
         left = base - position
         if left:
             self._put_pad(position, left, time_us)
-        self._spares -= 1
+        self._space.take()
         self._base = base
         self._segment_end = base + self.segment_size
         self._soft_end = self._segment_end - HEADER_BYTES
@@ -363,7 +334,6 @@ class Journal:
         self._records = []
         self._groups.append(_Group(file, 0, self._records))
         self.end = Position(base)
-        self._count_room()
         body = SEGMENT_BODY.pack(base, self.segment_size, *self._settle_state())
         self.append(Kind.SEGMENT, body, time_us)
         return self.end
@@ -483,65 +453,44 @@ class Journal:
 
     # -------------------------------------------------------------------------------------- space
 
+    @property
+    def reserve_bytes(self) -> int:
+        """What sends must leave for settles, STATE, MOVED and EPOCH."""
+        return self._space.reserve_bytes
+
     def room(self, *, reserve: bool = False) -> int:
         """Return how many bytes may still be appended; zero or less is "disk full".
 
         Args:
             reserve: Count the reserve too: for settles, STATE, MOVED, EPOCH, never for sends.
         """
-        room = self._room_end - self.end
-        return room + self.reserve_bytes if reserve else room
-
-    def _count_room(self) -> None:
-        """Work out ``room`` anew; it moves with ``end`` until the next change of segments."""
-        per_segment = self.segment_size - SEGMENT_RECORD_BYTES
-        ready = self._spares
-        if not self._disk_full:
-            ready += self._disk.free_bytes() // self.segment_size
-        self._room_end = self._segment_end + ready * per_segment - self.reserve_bytes
+        space = self._space
+        room = space.end - self.end
+        return room + space.reserve_bytes if reserve else room
 
     def wants_spare(self) -> AllocateJob | None:
-        """Return the job that makes the next spare, None while enough are there or one is made."""
-        if (
-            self._spares >= self._spares_wanted
-            or self._allocating is not None
-            or self._disk_full
-            or self.failure is not None
-        ):
-            return None
-        base = self._segment_end + self._spares * self.segment_size
-        self._allocating = AllocateJob(self._disk, Position(base), self.segment_size)
-        return self._allocating
+        """Return the job that makes the next spare; None while enough are there or one is made."""
+        return None if self.failure is not None else self._space.wants()
 
     def spare_ready(self, job: AllocateJob) -> None:
         """Take note that the job's ``run`` returned."""
-        if job is self._allocating:
-            self._allocating = None
-            self._spares += 1
-            self._count_room()
+        self._space.done(job, made=True)
 
     def spare_failed(self, job: AllocateJob, error: Exception) -> None:
         """Take note that the job failed: sends live on what is there until ``retry_spare``.
 
         Any error counts as a full disk: the file is not in use yet, so nothing is lost with it.
         """
-        del error
-        if job is self._allocating:
-            self._allocating = None
-            self._disk_full = True
-            self._count_room()
+        del error  # the shell logs it
+        self._space.done(job, made=False)
 
     def retry_spare(self) -> None:
         """Look at the free space again; the shell calls this from its tick (about every second)."""
-        if self._disk_full and self._disk.free_bytes() >= self.segment_size:
-            self._disk_full = False
-        self._count_room()
+        self._space.retry()
 
     def prepare_spare(self) -> None:
         """Make one spare here and now if there is none; blocks. A full disk is only noted."""
-        if self._spares:
-            return
-        job = self.wants_spare()
+        job = None if self._space.spares else self.wants_spare()
         if job is None:
             return
         try:
@@ -579,7 +528,7 @@ class Journal:
             raise JournalFailed(f"removing {name} failed") from error
         self._removed += 1
         self.first = Position(self.first + self.segment_size)
-        self._count_room()
+        self._space.count()
         return name
 
     # --------------------------------------------------------------------------------------- tail
@@ -604,7 +553,10 @@ class Journal:
             if time_us is not None:
                 self.flush()
                 self.sync_now()
-                self.append(Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN)
+                try:
+                    self.append(Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN)
+                except JournalFull:
+                    return  # all is durable; the next start only cannot tell that it was clean
                 self.flush()
                 self.sync_now()
         finally:

@@ -231,13 +231,13 @@ def details(record: RawRecord) -> dict[str, object]:
             names = ("new_epoch", "flags", "valid_end", "durable_found")
             return dict(zip(names, control.EPOCH.unpack_from(body), strict=True))
         case Kind.PULLED:
-            return {"facts": [dataclasses.asdict(one) for one in facts.unpack_pulled(body)]}
+            return {"facts": [msgspec.structs.asdict(one) for one in facts.unpack_pulled(body)]}
         case Kind.SETTLED | Kind.ENDED:
-            return {"facts": [dataclasses.asdict(one) for one in facts.unpack_settled(body)]}
+            return {"facts": [msgspec.structs.asdict(one) for one in facts.unpack_settled(body)]}
         case Kind.EXTENDED:
-            return {"facts": [dataclasses.asdict(one) for one in facts.unpack_extended(body)]}
+            return {"facts": [msgspec.structs.asdict(one) for one in facts.unpack_extended(body)]}
         case Kind.CURSOR:
-            return dataclasses.asdict(facts.unpack_cursor(body))
+            return msgspec.structs.asdict(facts.unpack_cursor(body))
         case Kind.MOVED:
             content_moved = moved.unpack(body)
             return {

@@ -112,6 +112,8 @@ def open_journal(
     Raises:
         CorruptJournal: Bytes that were durable are damaged; nothing was changed.
         UnknownRecordKind: A newer version wrote here; nothing was changed.
+        JournalFull: The segment is at its end and the disk has no room for another.
+        JournalFailed: Writing the EPOCH failed; opening again is the cure.
         DiskError: The disk failed; opening again is the cure.
     """
     ending = find_end(disk, hint)

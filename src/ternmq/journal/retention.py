@@ -1,10 +1,12 @@
-"""Which segment may go, and why. Pure decisions; `broker.moving` carries what is still owed forward.
+"""Which segment may go, and why.
+
+Pure decisions; `broker.moving` carries what is still owed forward.
 
 A segment goes only from the front, and only when all of this holds:
 
 * two complete, durable STATE sets, with all that they name, begin after its end;
-* it is *aged* (every topic that has messages in it keeps them for less long), or there is *pressure*:
-  the journal is above its size limit, or the disk above its watermark;
+* it is *aged* (every topic that has messages in it keeps them for less long), or there is
+  *pressure*: the journal is above its size limit, or the disk above its watermark;
 * every group of a topic that keeps messages until they are consumed has its floor beyond it. Rows
   that wait for a retry or are dead do not hold a segment: they are moved.
 

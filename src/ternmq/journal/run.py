@@ -282,6 +282,9 @@ class Run:
     def _block(self, number: int, block: int) -> bytes:
         section = self.head.sections[number]
         at = block * section.block_bytes
+        data = self._cache.kept(self.name, section.offset + at, 1)
+        if data is not None:
+            return data
         wanted = Block(
             self.name,
             section.offset + at,

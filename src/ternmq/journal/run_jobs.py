@@ -8,7 +8,7 @@ by the caller's thread after ``run`` has returned.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.journal import idx_file
 from ternmq.journal.cold import ColdCache
@@ -18,7 +18,7 @@ from ternmq.journal.idx_file import StaleRun, StateHint
 from ternmq.journal.run import Run, open_run, read_columns, read_head
 from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Tail
-from ternmq.model.errors import DiskReadError, FileMissing
+from ternmq.model.errors import DiskError, DiskReadError, FileMissing
 from ternmq.model.types import Position
 from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
 
@@ -79,7 +79,17 @@ class RunJob:
         result: The run, when ``run`` has returned.
     """
 
-    __slots__ = ("_cache", "_chain_crc", "_hint", "_rebuild", "base", "name", "result", "sources")
+    __slots__ = (
+        "_cache",
+        "_chain_crc",
+        "_hint",
+        "_rebuild",
+        "_temporary",
+        "base",
+        "name",
+        "result",
+        "sources",
+    )
 
     def __init__(
         self,
@@ -91,6 +101,7 @@ class RunJob:
         chain_crc: int | None,
         hint: StateHint,
         rebuild: Rebuild,
+        serial: int,
     ) -> None:
         self.base = base
         self.name = name
@@ -100,12 +111,13 @@ class RunJob:
         self._chain_crc = chain_crc
         self._hint = hint
         self._rebuild = rebuild
+        # Of its own, so that two jobs for one file never write into each other's.
+        self._temporary = f"{name}.{serial}{idx_file.TEMPORARY_SUFFIX}"
 
     def run(self) -> None:
         """Write the file under another name, rename it, read its head back.
 
-        Nothing is synced: after a crash the file is what it says by its checksums, or is not
-            believed.
+        Nothing is synced: after a crash the file proves itself by its checksums, or is not believed.
 
         Raises:
             DiskError: writing or reading failed.
@@ -126,21 +138,26 @@ class RunJob:
             chain_crc=chain_crc,
             hint=self._hint,
         )
-        temporary = self.name + idx_file.TEMPORARY_SUFFIX
-        remove(disk, [temporary])
-        file = disk.open(temporary, create=True)
         try:
-            at = 0
-            for piece in pieces:
-                if piece:
-                    file.pwrite(piece, at)
-                    at += len(piece)
-        finally:
-            file.close()
-        disk.rename(temporary, self.name)
+            self._write(disk, pieces)
+            disk.rename(self._temporary, self.name)
+        except DiskError:
+            remove(disk, [self._temporary])  # on a full disk every byte counts
+            raise
         file = disk.open(self.name)
         try:
             self.result, _ = open_run(self._cache, file, read_head(file))
+        finally:
+            file.close()
+
+    def _write(self, disk: Disk, pieces: Iterable[bytes]) -> None:
+        remove(disk, [self._temporary])
+        file = disk.open(self._temporary, create=True)
+        try:
+            at = 0
+            for piece in pieces:
+                file.pwrite(piece, at)
+                at += len(piece)
         finally:
             file.close()
 
@@ -148,11 +165,17 @@ class RunJob:
 class MendJob:
     """Writes a run file anew from the journal, because a block of it was found damaged."""
 
-    __slots__ = ("_cache", "_mended", "_rebuild", "_run")
+    __slots__ = ("_cache", "_mended", "_rebuild", "_run", "_serial")
 
     def __init__(
-        self, cache: ColdCache, run: Run, rebuild: Rebuild, mended: deque[tuple[Run, Run]]
+        self,
+        cache: ColdCache,
+        run: Run,
+        rebuild: Rebuild,
+        mended: deque[tuple[Run, Run]],
+        serial: int,
     ) -> None:
+        self._serial = serial
         self._cache = cache
         self._run = run
         self._rebuild = rebuild
@@ -174,6 +197,7 @@ class MendJob:
             chain_crc=old.head.chain_crc,
             hint=old.head.hint,
             rebuild=self._rebuild,
+            serial=self._serial,
         )
         job.run()
         assert job.result is not None

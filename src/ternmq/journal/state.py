@@ -2,8 +2,8 @@
 
 A **set** is: a BEGIN record; CHUNK records, each holding objects as they are at the chunk's own
 position (their *stamp*); DIRECTORY records that name, for every object of the set, the position of
-the chunk that holds it; an END record that names the DIRECTORY records. A set is written a little at
-a time, between other records. Objects that did not change since an earlier chunk are not written
+the chunk that holds it; an END record that names the DIRECTORY records. A set is written a little
+at a time, between other records. Objects that did not change since an earlier chunk are not written
 again: the directory names that chunk. Sets without a whole END are ignored.
 
 Ruler of the body::
@@ -16,9 +16,10 @@ Ruler of the body::
         DIRECTORY: count x (24-byte key, u64 position of the chunk)
         END:       count x u64 position of a DIRECTORY record, then u64 smallest position named
 
-A key is u32 type, u32, u32, u32, u64: what they name is the views' affair. Replay goes from BEGIN on:
-a fact is applied to an object if it stands behind the object's stamp, or if the object is not in the
-directory (the fact then creates it).
+A key is u32 type, u32, u32, u32, u64: what they name is the views' affair. Replay goes from BEGIN
+on:
+a fact is applied to an object if it stands behind the object's stamp, or if the object is not in
+the directory (the fact then creates it).
 """
 
 from __future__ import annotations
@@ -156,8 +157,13 @@ class StateWriter:
         )
 
     def begin(self, now_us: int, refresh_below: int = 0) -> None:
-        """Begin a set. Objects whose chunk stands below ``refresh_below`` are written again, so that
-        their segments may go."""
+        """Begin a set.
+
+        Args:
+            now_us: Broker time.
+            refresh_below: Objects whose chunk stands below are written again, so that the segments
+                they stand in may go.
+        """
         journal = self._journal
         self._begin = journal.append(Kind.STATE, HEAD.pack(0, BEGIN, 0, 0, 0), now_us)
         self._last_begin = self._begin
@@ -169,8 +175,8 @@ class StateWriter:
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
         """Write objects while ``may_go_on()``; return whether the set is ended.
 
-        The caller's turn must hold no decided but unrecorded fact: every chunk says what all records
-        before it made of its objects.
+        The caller's turn must hold no decided but unrecorded fact: every chunk says what all
+        records before it made of its objects.
         """
         if self._keys is None:
             return True
@@ -243,11 +249,11 @@ class StateWriter:
         del self.complete[:-3]
 
     def removable_below(self) -> int:
-        """Return the position below which no durable set needs a byte: segments that end there may go.
+        """Return the position below which no durable set needs a byte: segments there may go.
 
-        Two complete sets must be durable, so that a damaged one leaves another; then all that either
-        names, and all facts from the older one's BEGIN on, stand at or above the position returned.
-        0 while there are fewer.
+        Two complete sets must be durable, so that a damaged one leaves another; then all that
+        either names, and all facts from the older one's BEGIN on, stand at or above the position
+        returned. 0 while there are fewer.
         """
         durable = [one for one in self.complete if one.end < self._journal.durable]
         if len(durable) < 2:
@@ -284,9 +290,7 @@ def directory_of(
     return directory, CompleteSet(Position(begin), end, Position(oldest))
 
 
-def load(
-    disk: Disk, segment_size: int, directory: dict[StateKey, int], views: Replayable
-) -> None:
+def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: Replayable) -> None:
     """Hand every object of a set to the views, sorted by key.
 
     Raises:
@@ -323,4 +327,4 @@ def _state_body(disk: Disk, segment_size: int, position: int, part: int) -> byte
     return record.body
 
 
-assert HEAD.size == 16 and KEY.size == 24 and HEADER_BYTES == 48
+assert (HEAD.size, KEY.size, HEADER_BYTES) == (16, 24, 48)

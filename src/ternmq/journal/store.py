@@ -49,6 +49,7 @@ class RecordStore:
         self._journal = journal
         self._in_tail = journal.record
         self._segment_size = journal.segment_size
+        self._names: dict[int, str] = {}
 
     def get(self, position: int, length: int | None = None) -> bytes:
         """Return the whole record at ``position``, header and padding included.
@@ -83,6 +84,7 @@ class RecordStore:
 
     def drop_segment(self, base: int) -> None:
         """Forget a segment that retention removed."""
+        self._names.pop(base, None)
         self.cache.forget(segment_name(base))
 
     def _read(self, base: int, offset: int, length: int) -> bytes:
@@ -92,7 +94,9 @@ class RecordStore:
         limit = min(self._segment_size, self._journal.written - base)
         if end > limit:
             raise _corrupt(base + offset, offset)
-        name = segment_name(base)
+        name = self._names.get(base)
+        if name is None:
+            name = self._names[base] = segment_name(base)
         at = offset - offset % CHUNK_BYTES
         if end <= at + CHUNK_BYTES:
             data = self._chunk(name, at, limit, end - at)
@@ -106,6 +110,9 @@ class RecordStore:
 
     def _chunk(self, name: str, at: int, limit: int, need: int) -> bytes:
         cache = self.cache
+        data = cache.kept(name, at, need)
+        if data is not None:
+            return data
         try:
             return cache.read(Block(name, at, min(CHUNK_BYTES, limit - at)), need)
         except WouldBlock as blocked:

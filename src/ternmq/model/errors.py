@@ -6,8 +6,8 @@
     |   +-- Busy, DiskFull       the same call may pass later
     |   +-- LeaseExpired, OffsetExpired, ResendTooOld, IdConflict ...
     +-- JournalError             the journal cannot go on
-        +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next start
-        +-- JournalFull          no room: decided before anything was written
+        +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next
+        start +-- JournalFull          no room: decided before anything was written
         +-- CorruptJournal       damage below the durable position: file and byte are named
         +-- AlreadyRunning       another process owns the data folder
 

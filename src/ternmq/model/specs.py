@@ -142,7 +142,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     dedup_window_us: int = 10 * MINUTE_US
     dedup_batches: int = 1_000_000
     send_timeout_us: int = 10 * SECOND_US
-    """Longest that a client goes on with one send; deduplication never forgets sooner than twice."""
+    """Longest that a client goes on with a send; deduplication remembers at least twice as long."""
     intervals: int = 10_000
     """Runs of rows that one (group, queue) may have open."""
     parked: int = 10_000

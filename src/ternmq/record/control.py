@@ -1,5 +1,4 @@
-"""Records of the control plane: CONFIG, JOINED, LEFT, COUNTS, ALARM, and the journal's own EPOCH,
-MARK and SEGMENT.
+"""Records of the control plane, and the journal's own EPOCH, MARK and SEGMENT.
 
 CONFIG, JOINED, LEFT and ALARM hold one msgpack map each; its field ``type`` names the struct below.
 They are rare, so they are readable rather than small. Objects are named by number: a recreated name
@@ -24,7 +23,7 @@ EPOCH_FIRST: Final = 2
 MARK: Final = struct.Struct("<Q")
 """durable position."""
 COUNTS_HEAD: Final = struct.Struct("<QII")
-"""producer id, topic number, entry count; then entries of (i64 bucket_us, u64 sent, u64 given_up)."""
+"""producer id, topic number, entry count; then the entries."""
 COUNTS_ENTRY: Final = struct.Struct("<qQQ")
 
 
@@ -123,7 +122,8 @@ def _payload(body: bytes) -> bytes:
 
 def unpack_config(body: bytes) -> Config:
     """Return the change that a CONFIG body tells of."""
-    return _config.decode(_payload(body))
+    change: Config = _config.decode(_payload(body))
+    return change
 
 
 def unpack_joined(body: bytes) -> Joined:

@@ -26,11 +26,13 @@ SETTLED the attempt and the due time. Rulers::
 
 ``attempt`` counts against the retry policy, ``deliveries`` counts hand-outs, this one included; in
 SETTLED and ENDED they are those of the lease that ended. ``previous`` is there when the outcome is
-RETRY or DEAD: the position of the record that tells of the row's failure before this one, 0 if none.
+RETRY, DEAD or HELD: the position of the record that tells of the row's failure before this one, 0 if
+none.
 
     EXTENDED: u32 group, u32 topic, u32 queue, u32 session, u64 lease, u32 lease_epoch, u32 0,
               i64 until_us
-    CURSOR  : (one per record) u32 group, u32 topic, u32 queue, u32 move, u64 cursor, u32 round, u32 0
+    CURSOR  : (one per record) u32 group, u32 topic, u32 queue, u32 move, u64 cursor, u32 round, u32
+    0
 """
 
 from __future__ import annotations
@@ -331,7 +333,9 @@ def pack_extended(facts: Sequence[Extended]) -> bytes:
     """Return the body of an EXTENDED record."""
     return COUNT.pack(len(facts), 0) + b"".join(
         [
-            EXTENDED.pack(f.group, f.topic, f.queue, f.session, f.lease, f.lease_epoch, 0, f.until_us)
+            EXTENDED.pack(
+                f.group, f.topic, f.queue, f.session, f.lease, f.lease_epoch, 0, f.until_us
+            )
             for f in facts
         ]
     )

@@ -11,7 +11,8 @@ Ruler of the body::
                   i64 time_us, u32 session, u16 attempt, u8 outcome, u8 cause, u32 reason_length,
                   u32 0, the reason, zero padded to 8
 
-Rows ``row_start`` to ``row_start + row_count`` of a piece have the offsets from ``first_offset`` on.
+Rows ``row_start`` to ``row_start + row_count`` of a piece have the offsets from ``first_offset``
+on.
 The rows of a MOVED are numbered through its pieces in order: row 0 is the first of the first piece.
 A failure tells the whole history of an owed row that failed before; from here on the failure store
 names this record for it.
@@ -88,9 +89,7 @@ class Moved:
 
     def offsets(self) -> list[int]:
         """Return the offset of every row, in the order of the rows."""
-        return [
-            piece.first_offset + row for piece in self.pieces for row in range(piece.row_count)
-        ]
+        return [piece.first_offset + row for piece in self.pieces for row in range(piece.row_count)]
 
 
 def pack(moved: Moved) -> bytes:
@@ -152,7 +151,5 @@ def unpack(body: bytes) -> Moved:
                 FailureEntry(time_us, session, tried, outcome, cause, body[at : at + size])
             )
             at += size + -size % 8
-        failures.append(
-            MovedFailure(group, attempt, deliveries, offset, when_us, tuple(entries))
-        )
+        failures.append(MovedFailure(group, attempt, deliveries, offset, when_us, tuple(entries)))
     return Moved(topic, queue, tuple(pieces), tuple(failures))

@@ -1,9 +1,9 @@
-"""What the tests of index, store, look-ups and reader share: a journal with messages, a slow disk."""
+"""What the tests of index, store, look-ups and reader share: messages, and a slow disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.index import Index
@@ -11,6 +11,7 @@ from ternmq.journal.index_feed import add_record
 from ternmq.journal.index_open import fill, open_index
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
+from ternmq.journal.run_jobs import RunJob
 from ternmq.journal.scan import RawRecord, scan
 from ternmq.journal.store import RecordStore
 from ternmq.model.types import Position
@@ -22,6 +23,7 @@ SEGMENT = 8192
 SEED = topic_seed("orders")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class SlowDisk(MemoryDisk):
@@ -46,11 +48,11 @@ class SlowFile(MemoryFile):
         return None
 
 
-def after_jobs(ask: Callable[[], T]) -> tuple[T, int]:
+def after_jobs(ask: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> tuple[T, int]:
     """Return what ``ask`` returns in the end, and how many jobs had to run before."""
     for count in range(1000):
         try:
-            return ask(), count
+            return ask(*arguments, **options), count
         except WouldBlock as blocked:
             blocked.job.run()
     raise AssertionError("it never ends")
@@ -77,7 +79,7 @@ class Stand:
         runs: tuple[tuple[int, int], ...] = (),
         producer: int = 7,
     ) -> Position:
-        """Append a MESSAGES record and tell the index; rows without anything have a body of 40 B."""
+        """Append a MESSAGES record and tell the index; without rows, one body of 40 bytes."""
         rows = rows or (Row(b"x" * 40),)
         batch = encode(
             rows, topic_seed=SEED, producer_id=producer, first_sequence=self.sequence, born_us=1
@@ -97,9 +99,7 @@ class Stand:
 
     def move(self, offsets: list[int], topic: int = 1, queue: int = 0) -> Position:
         """Append a MOVED record of rows that stood at these offsets."""
-        batch = encode(
-            [Row(b"moved")], topic_seed=SEED, producer_id=9, first_sequence=0, born_us=1
-        )
+        batch = encode([Row(b"moved")], topic_seed=SEED, producer_id=9, first_sequence=0, born_us=1)
         pieces = tuple(moved.Piece(offset, 0, 1, batch) for offset in offsets)
         self.time_us += 10
         return self._append(Kind.MOVED, moved.pack(moved.Moved(topic, queue, pieces, ())))
@@ -136,7 +136,7 @@ class Stand:
             job.run()
             self.finish(job)
 
-    def finish(self, job) -> None:  # type: ignore[no-untyped-def]
+    def finish(self, job: RunJob) -> None:
         rest = self.index.installed(job)
         if rest is not None:
             rest.run()
@@ -170,9 +170,7 @@ class Stand:
         start = index.first_offset(topic, queue) or 0
         end = self.next.get((topic, queue), 0)
         while start < end:
-            places, _ = after_jobs(
-                lambda start=start: index.locate(topic, queue, start, start + room, 10_000)
-            )
+            places, _ = after_jobs(index.locate, topic, queue, start, start + room, 10_000)
             assert places.stop > start
             assert len(places.first_offsets) == len(places.positions) == len(places.lengths) > 0
             positions += [one for one in places.positions if one not in positions[-1:]]

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.journal.index_kit import SEGMENT, SlowDisk, Stand, after_jobs
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.idx_file import NO_HINT, StateHint
 from ternmq.journal.index import Index
 from ternmq.journal.index_open import Gap, fill, hints, open_index
-from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.model.errors import CorruptJournal, DiskError
+from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
+from ternmq.journal.run_jobs import MendJob
+from ternmq.model.errors import CorruptJournal, DiskError, DiskWriteError
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.batch import Row
+from tests.unit.journal.index_kit import SEGMENT, SlowDisk, Stand, after_jobs
 
 
 def filled(count: int = 200, seed: int = 1, **options: bool) -> Stand:
@@ -139,9 +143,7 @@ class TestRunFiles:
         stand = filled(seed=seed)
         for (topic, queue), rows in stand.rows.items():
             for offset, (position, _) in enumerate(rows):
-                places, _ = after_jobs(
-                    lambda t=topic, q=queue, o=offset: stand.index.locate(t, q, o, o + 1, 0)
-                )
+                places, _ = after_jobs(stand.index.locate, topic, queue, offset, offset + 1, 0)
                 assert list(places.positions) == [position]
                 assert places.stop == offset + 1
 
@@ -152,7 +154,7 @@ class TestRunFiles:
             rows = stand.rows[1, queue]
             for mark in range(0, stand.journal.end + 8, 1000):
                 wanted = sum(position < mark for position, _ in rows)
-                found, _ = after_jobs(lambda q=queue, m=mark: stand.index.visible(1, q, m))
+                found, _ = after_jobs(stand.index.visible, 1, queue, mark)
                 assert found == wanted
 
     def test_a_frozen_tail_answers_until_its_file_is_installed(self):
@@ -264,7 +266,7 @@ class TestOpening:
         index, gaps = opened(stand)
         assert gaps[0].start == 0
         assert gaps[-1].stop == stand.journal.end
-        assert all(one.stop == two.start for one, two in zip(gaps, gaps[1:], strict=False))
+        assert all(one.stop == two.start for one, two in itertools.pairwise(gaps))
         for gap in gaps:
             fill(index, gap)
         for job in index.unsealed(stand.journal.written):
@@ -368,7 +370,7 @@ class TestOpening:
 
     def test_hints_come_newest_first_and_only_from_whole_files(self):
         stand = Stand()
-        wanted = []
+        wanted: list[StateHint] = []
         for number in range(3):
             stand.send()
             hint = StateHint(Position(100 + number), Position(200 + number))
@@ -468,7 +470,7 @@ class TestEqual:
     )
     def test_any_difference_is_told(self, change):
         ours, theirs = (Index(MemoryDisk(), segment_size=1 << 20) for _ in range(2))
-        add = {
+        add: dict[str, Any] = {
             "topic": 1,
             "queue": 0,
             "first_offset": 0,
@@ -528,3 +530,87 @@ def test_locate_against_a_list(counts, start, rows, max_bytes, cut):
     if taken < len(wanted):  # it ended by the bytes or at the source's end
         full = sum(places.lengths) + wanted[taken][3] > max_bytes
         assert full or len(batches) > cut > 0
+
+
+class FullDisk(SlowDisk):
+    """No file of the index can be written."""
+
+    def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        file = super().open(name, create=create)
+        return FullFile(self, file.name, file._data) if name.endswith(".tmp") else file
+
+
+class FullFile(MemoryFile):
+    def pwrite(self, data: bytes, offset: int) -> None:
+        super().pwrite(data[: len(data) // 2], offset)
+        raise DiskWriteError("full")
+
+
+class TestFullDisk:
+    def test_the_frozen_tail_goes_on_and_nothing_is_left_behind(self):
+        stand = Stand(FullDisk())
+        while stand.journal.end < SEGMENT:
+            stand.send()
+            for job in stand.index.unsealed(stand.journal.written):
+                with pytest.raises(DiskWriteError):
+                    job.run()
+                stand.index.failed(job)
+        assert names(stand.disk) == []
+        assert stand.walk(stand.index) == [position for position, _ in stand.rows[1, 0]]
+        assert len(stand.index.unsealed(stand.journal.written)) == 1
+
+    def test_a_part_that_could_not_be_written_is_sealed_with_the_rest(self):
+        stand = Stand(FullDisk())
+        stand.send()
+        job = stand.index.cut(stand.journal.end, stand.journal.last_crc)
+        assert job is not None
+        with pytest.raises(DiskWriteError):
+            job.run()
+        stand.index.failed(job)
+        while stand.journal.end < SEGMENT:
+            stand.send()
+        stand.index.disk = stand.index.cache.disk = MemoryDisk(stand.disk.image())
+        for job in stand.index.unsealed(stand.journal.written):
+            job.run()
+            stand.index.installed(job)
+        assert stand.walk(stand.index) == [position for position, _ in stand.rows[1, 0]]
+
+
+class TestDamageWhileRunning:
+    def test_two_commands_that_meet_the_same_damage_both_get_their_answer(self):
+        stand = filled(100)
+        stand.seal()
+        stand.index = stand.reopened()
+        image = stand.disk.image()
+        name = f"index/{0:020d}.idx"
+        head = len(image[name]) // 3
+        stand.disk.open(name).pwrite(b"\xff" * 64, head)
+        jobs = []
+        for queue in range(3):
+            for _ in range(10):  # reads, until one of them meets the damage
+                try:
+                    stand.index.locate(1, queue, 0, 10, 1000)
+                    break
+                except WouldBlock as blocked:
+                    if isinstance(blocked.job, MendJob):
+                        jobs.append(blocked.job)
+                        break
+                    blocked.job.run()
+        for job in jobs:
+            job.run()
+        rebuilt = stand.rebuilt()
+        for queue in range(3):
+            assert stand.walk(stand.index, queue=queue) == stand.walk(rebuilt, queue=queue)
+        assert stand.index.equal(rebuilt) is None
+
+    def test_a_damaged_part_does_not_spoil_the_sealed_run(self):
+        stand = Stand()
+        stand.send()
+        stand.cut()
+        (name,) = names(stand.disk)
+        stand.disk.open(f"index/{name}").pwrite(b"\xff" * 8, 600)
+        while stand.journal.end < SEGMENT:
+            stand.send()
+        stand.seal()
+        assert stand.index.equal(stand.rebuilt()) is None
+        assert stand.reopened().equal(stand.rebuilt()) is None

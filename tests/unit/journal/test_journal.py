@@ -8,12 +8,13 @@ from itertools import pairwise
 import pytest
 
 from ternmq.journal.faulty_disk import Fault, FaultyDisk
-from ternmq.journal.journal import Journal, default_reserve_bytes
+from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.recovery import open_journal
 from ternmq.journal.scan import RawRecord, Scanner, record_at, scan
 from ternmq.journal.segment import SEGMENT_BODY, segment_name
+from ternmq.journal.space import default_reserve_bytes
 from ternmq.journal.sync_thread import SyncThread
 from ternmq.model.errors import (
     CorruptJournal,
@@ -514,6 +515,15 @@ def test_a_clean_stop_ends_with_its_mark(disk, journal):
     last = all_records(disk)[-1]
     assert (last.kind, last.durable, last.time_us) == (Kind.MARK, last.position, 9)
     assert last.flags
+
+
+def test_a_stop_without_room_for_the_mark_loses_nothing(disk):
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=0)
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
+    journal.append(Kind.COUNTS, bytes(SEGMENT * 2 - journal.end - HEADER_BYTES), 1)
+    journal.close(9)
+    assert all_records(disk)[-1].kind == Kind.COUNTS
+    assert journal.durable == journal.end
 
 
 def test_an_unclean_close_writes_nothing(disk, journal):

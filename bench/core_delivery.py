@@ -1,0 +1,189 @@
+"""What deliveries cost where there are many keys, or many groups."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from functools import partial
+from typing import Final
+
+from core_kit import (
+    MIB,
+    Figures,
+    Measurement,
+    Producer,
+    Rig,
+    Settings,
+    Stopwatch,
+    Target,
+    folder,
+    freeze,
+    gather,
+    thaw,
+)
+from ternmq.broker.replies import PullReply
+from ternmq.broker.start import Options
+from ternmq.record.batch import Row
+from ternmq.record.facts import Outcome
+
+_OPTIONS: Final = Options(segment_bytes=64 * MIB, reserve_bytes=16 * MIB)
+_TOPIC: Final = "orders"
+_PULL: Final = 32
+_KEYS: Final = (10, 1_000, 100_000)
+_GROUPS: Final = 70
+
+
+# ---------------------------------------------------------------------------------------- ordered
+
+
+def ordered(settings: Settings, *, keys: int) -> Figures:
+    """Pull and settle rows of an ordered topic: with one pull in flight, and with eight."""
+    figures = _ordered(settings, keys, 1)
+    figures |= {f"{name}_8_in_flight": one for name, one in _ordered(settings, keys, 8).items()}
+    return figures
+
+
+def _ordered(settings: Settings, keys: int, in_flight: int) -> Figures:
+    rng = random.Random(keys)
+    producer = Producer(_TOPIC, keyed=True)
+    count = settings.scaled(100_000, 2000)
+    known = [f"customer-{number}" for number in range(keys)]
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.join()
+        rig.topic(_TOPIC, ["g"], ordered=True)
+        broker, session = rig.broker, rig.session
+        for at in range(0, count, _PULL):
+            rows = [Row(body=b"x" * 100, ordering_key=rng.choice(known)) for _ in range(_PULL)]
+            broker.send(rig.now_us, _TOPIC, producer.rows(rows))
+            if at % 16_000 == 0:
+                rig.turn()
+        rig.turn()
+        freeze()
+        clock = Stopwatch()
+        held: deque[PullReply] = deque()
+        left = settings.scaled(50_000, 1000)
+        rows_done = pulls = 0
+        while left > 0:
+            clock.start()
+            while len(held) < in_flight:
+                reply = broker.pull(rig.now_us, session, _TOPIC, "g", _PULL)
+                if reply is None:
+                    break
+                gather(broker, reply)
+                held.append(reply)
+            assert held, "an ordered pull found nothing though nothing is in flight"
+            oldest = held.popleft()
+            broker.settle(
+                rig.now_us, session, _TOPIC, "g", 0, oldest.epoch, oldest.lease, Outcome.DONE
+            )
+            clock.stop()
+            pulls += 1
+            rows = sum([stop - start for start, stop, _, _ in oldest.runs])
+            rows_done += rows
+            left -= rows
+            if pulls % 32 == 0:
+                rig.turn()
+        rig.close()
+        thaw()
+    return {
+        "pull_and_settle_us": clock.each_us(),
+        "each_row_us": clock.total_ns / 1000 / rows_done,
+        "rows_a_pull": rows_done / pulls,
+    }
+
+
+# ------------------------------------------------------------------------------------- many groups
+
+
+def groups(settings: Settings) -> Figures:
+    """Let 70 groups read one topic in pulls of 32, and one group: bytes and CPU a delivery."""
+    many = _groups(settings, settings.scaled(_GROUPS, 5), single=True)
+    one = _groups(settings, 1, single=True)
+    many_batch = _groups(settings, settings.scaled(_GROUPS, 5), single=False)
+    one_batch = _groups(settings, 1, single=False)
+    return {
+        "delivery_us": many["whole"],
+        "delivery_one_group_us": one["whole"],
+        "against_one_group": many["whole"] / one["whole"],
+        "pull_and_settle_us": many["delivery"] * _PULL,
+        "pull_and_settle_one_group_us": one["delivery"] * _PULL,
+        "delivery_of_batches_us": many_batch["whole"],
+        "delivery_of_batches_one_group_us": one_batch["whole"],
+        "against_one_group_of_batches": many_batch["whole"] / one_batch["whole"],
+        "deliveries_per_s": 1e6 / many["whole"],
+        "bytes_per_message_and_group": many["fact_bytes"],
+        "message_bytes": many["message_bytes"],
+        "message_bytes_one_group": one["message_bytes"],
+    }
+
+
+def _groups(settings: Settings, count: int, *, single: bool) -> Figures:
+    """Return microseconds a delivery (with its share of the send, and without) and the bytes."""
+    producer = Producer(_TOPIC)
+    turns = settings.scaled(6000 // (count + 10), 5)
+    body = b"x" * 100
+    names = [f"g{number}" for number in range(count)]
+    sending, delivering = Stopwatch(), Stopwatch()
+    with folder(settings) as path:
+        rig = Rig(path, _OPTIONS)
+        rig.join()
+        rig.topic(_TOPIC, names)
+        broker, session, journal = rig.broker, rig.session, rig.broker.journal
+        rig.turn()
+        freeze()
+        message_bytes = fact_bytes = 0
+        for _ in range(turns):
+            batches = (
+                [producer.single(body) for _ in range(_PULL)]
+                if single
+                else [producer.many([body] * _PULL)]
+            )
+            begin = journal.end
+            sending.start()
+            for batch in batches:
+                broker.send(rig.now_us, _TOPIC, batch)
+            sending.stop(_PULL)
+            message_bytes += journal.end - begin
+            rig.turn(upkeep=False)
+            begin = journal.end
+            delivering.start()
+            for name in names:
+                reply = broker.pull(rig.now_us, session, _TOPIC, name, _PULL)
+                assert reply is not None
+                gather(broker, reply)
+                broker.settle(
+                    rig.now_us, session, _TOPIC, name, 0, reply.epoch, reply.lease, Outcome.DONE
+                )
+            delivering.stop(_PULL * count)
+            fact_bytes += journal.end - begin
+            rig.turn(upkeep=False)
+        rig.close()
+        thaw()
+    deliveries = turns * _PULL * count
+    return {
+        "whole": (sending.total_ns + delivering.total_ns) / deliveries / 1000,
+        "delivery": delivering.each_us(),
+        "fact_bytes": fact_bytes / deliveries,
+        "message_bytes": message_bytes / (turns * _PULL),
+    }
+
+
+MEASUREMENTS: Final = (
+    *(
+        Measurement(
+            f"ordered-{keys}",
+            f"ordered pull and settle of 32 rows, {keys:,} keys, batches of 32",
+            partial(ordered, keys=keys),
+            options={"keys": keys, "pull": _PULL, "rows": 100_000},
+        )
+        for keys in _KEYS
+    ),
+    Measurement(
+        "groups-70",
+        "70 groups read one topic in pulls of 32: CPU a delivery (send included), fact bytes",
+        groups,
+        (Target("bytes_per_message_and_group", 8.0), Target("against_one_group", 0.5)),
+        {"groups": _GROUPS, "pull": _PULL, "body_bytes": 100},
+    ),
+)

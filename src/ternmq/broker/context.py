@@ -1,0 +1,35 @@
+"""What the delivery machine needs of the broker around it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.retry import Chance
+from ternmq.journal.index import Index
+from ternmq.journal.journal import Journal
+from ternmq.journal.store import RecordStore
+from ternmq.model.specs import Limits
+
+
+class DeliveryContext(Protocol):
+    """What the machine needs of the broker."""
+
+    journal: Journal
+    index: Index
+    store: RecordStore
+    random: Chance
+    limits: Limits
+    suspect_below: int
+
+    def woken(self, queue: GroupQueue) -> None:
+        """Rows of it may be available: parked pulls are to be looked at."""
+        ...
+
+    def arm_leases(self, queue: GroupQueue, when_us: int) -> None:
+        """Leases of it are to be looked at, at that time."""
+        ...
+
+    def arm_due(self, queue: GroupQueue, when_us: int) -> None:
+        """A waiting row of it comes due at that time."""
+        ...

@@ -1,0 +1,176 @@
+"""Plans pulls of ordered groups: at most one stretch of each key at a time.
+
+While rows of a key are leased, or its head waits for a retry, its later rows are parked in their
+line (`lines`), and other keys flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.broker.catalog import Queue
+from ternmq.broker.context import DeliveryContext
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.lines import Line
+from ternmq.broker.plan import Plan, run_again
+from ternmq.broker.runs import merge
+from ternmq.broker.shared import SharedPlanner
+from ternmq.record import messages
+from ternmq.record.batch import Batch
+
+ROWS_PER_KEY: Final = 64
+"""Most rows of one key in one pull."""
+
+
+class OrderedPlanner:
+    """Loop only; deterministic; changes nothing but the list of free lines, which it puts back."""
+
+    __slots__ = ("_context", "_shared")
+
+    def __init__(self, context: DeliveryContext, shared: SharedPlanner) -> None:
+        self._context = context
+        self._shared = shared
+
+    def plan(
+        self,
+        now_us: int,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        """Fill the plan of a pull; see ``Delivery.pull`` for the arguments.
+
+        Raises:
+            WouldBlock: nothing was changed.
+        """
+        lines = held.lines
+        assert lines is not None
+        held.due(now_us, 0)
+        rows: list[tuple[int, int, int, int]] = []  # offset, attempt, deliveries, hash
+        taken: list[tuple[int, int]] = []
+        parked: list[tuple[int, int]] = []
+        try:
+            while room > 0 and (free := lines.pop_free()) is not None:
+                head, hash_, line = free
+                taken.append((head, hash_))
+                found = self._available(now_us, held, line, hash_, min(room, ROWS_PER_KEY))
+                if not found:
+                    taken.pop()  # its head waits for a due time, which offers the line again
+                rows += found
+                room -= len(found)
+            cursor = held.cursor
+            mine = {hash_ for _, hash_ in taken}
+            if cursor < queue.first:
+                plan.skipped.append((cursor, queue.first))
+                cursor = queue.first
+            if room > 0 and not self._shared.failures_full(held):
+                cursor = self._scan_ordered(queue, held, cursor, visible, room, rows, parked, mine)
+            plan.cursor = max(plan.cursor, cursor)
+            self._locate_rows(held, rows, max_bytes, plan)
+        finally:
+            for head, hash_ in taken:
+                lines.put_free(head, hash_)  # stale, and dropped, once its rows are leased
+        plan.park(parked)
+
+    def _available(
+        self, now_us: int, held: GroupQueue, line: Line, hash_: int, limit: int
+    ) -> list[tuple[int, int, int, int]]:
+        found: list[tuple[int, int, int, int]] = []
+        for offset in line.offsets[:limit]:
+            failure = held.failure(offset)
+            if failure is not None:
+                if failure.when_us > now_us:
+                    break
+                _, _, attempt, deliveries = run_again(failure)
+            else:
+                ready = held.ready.find(offset)
+                if ready is None:
+                    break
+                attempt, deliveries = ready[2], ready[3] + 1
+            found.append((offset, attempt, deliveries, hash_))
+        return found
+
+    def _scan_ordered(
+        self,
+        queue: Queue,
+        held: GroupQueue,
+        cursor: int,
+        visible: int,
+        room: int,
+        rows: list[tuple[int, int, int, int]],
+        parked: list[tuple[int, int]],
+        mine: set[int],
+    ) -> int:
+        """Walk new rows: lease those of idle keys (and of keys leased here), park the others."""
+        context = self._context
+        lines = held.lines
+        assert lines is not None
+        ahead = held.ahead
+        may_park = context.limits.parked - held.ready.rows
+        known = lines.by_hash
+        stopped = {hash_ for hash_ in mine if len(known[hash_].offsets) > ROWS_PER_KEY}
+        while room > 0 and cursor < visible:
+            cursor = ahead.covering_end(cursor)
+            stop = ahead.next_start(cursor, visible)
+            if cursor >= stop:
+                break
+            places = context.index.locate(
+                queue.topic.number, queue.number, cursor, stop, context.limits.pull_bytes
+            )
+            if places.stop <= cursor:
+                break
+            stop = min(stop, places.stop)
+            for at, first in enumerate(places.first_offsets):
+                stored = messages.of_record(
+                    context.store.get(places.positions[at], places.lengths[at])
+                )
+                hashes = Batch(stored.batch).ordering_hashes()
+                for offset in range(max(cursor, first), min(stop, first + stored.count)):
+                    hash_ = hashes[stored.row_of(offset)] if stored.runs else hashes[offset - first]
+                    busy = hash_ in known and (hash_ not in mine or hash_ in stopped)
+                    if busy or (hash_ in mine and self._line_has_more(known, hash_, rows)):
+                        if len(parked) >= may_park:
+                            return offset
+                        parked.append((offset, hash_))
+                    else:
+                        if room <= 0:
+                            return offset
+                        mine.add(hash_)
+                        rows.append((offset, 1, 1, hash_))
+                        room -= 1
+            cursor = stop
+        return cursor
+
+    @staticmethod
+    def _line_has_more(
+        known: dict[int, Line], hash_: int, rows: Sequence[tuple[int, int, int, int]]
+    ) -> bool:
+        """Return whether rows of the line stay behind in this pull: later ones must wait."""
+        line = known.get(hash_)
+        if line is None:
+            return False
+        taken = sum([1 for row in rows if row[3] == hash_])
+        return taken < len(line.offsets)
+
+    def _locate_rows(
+        self, held: GroupQueue, rows: list[tuple[int, int, int, int]], max_bytes: int, plan: Plan
+    ) -> None:
+        rows.sort()
+        hashes = dict.fromkeys([row[0] for row in rows], 0)
+        for offset, _, _, hash_ in rows:
+            hashes[offset] = hash_
+        for start, stop, attempt, deliveries in merge(
+            [(offset, offset + 1, attempt, count) for offset, attempt, count, _ in rows]
+        ):
+            at = start
+            while at < stop:
+                places = self._shared.places(held, at, stop, max_bytes)
+                end = min(stop, places.stop)
+                plan.runs.append((at, end, attempt, deliveries))
+                plan.places.append(places)
+                plan.hashes += [hashes[offset] for offset in range(at, end)]
+                at = end

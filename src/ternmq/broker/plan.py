@@ -1,0 +1,69 @@
+"""What a pull is going to hand out, while it is being made: nothing is changed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ternmq.broker.failures import Failure
+from ternmq.journal.tail import Places
+from ternmq.record.facts import LeasedRun, Span
+
+
+class Plan:
+    """Runs to lease, rows to skip and to park, and where the batches stand."""
+
+    __slots__ = ("cursor", "hashes", "parked", "places", "runs", "skipped")
+
+    def __init__(self, cursor: int) -> None:
+        self.cursor = cursor
+        self.runs: list[LeasedRun] = []
+        self.places: list[Places] = []
+        self.skipped: list[Span] = []
+        self.parked: list[Span] = []
+        self.hashes: list[int] = []
+
+    def lease_row(self, offset: int, attempt: int, deliveries: int) -> None:
+        """Add one row behind the others."""
+        if self.runs:
+            start, stop, *rest = self.runs[-1]
+            if stop == offset and rest == [attempt, deliveries]:
+                self.runs[-1] = (start, offset + 1, attempt, deliveries)
+                return
+        self.runs.append((offset, offset + 1, attempt, deliveries))
+
+    def skip_between(self, start: int, stop: int) -> None:
+        """Name what lies between the fresh runs in ``[start, stop)`` as skipped."""
+        at = start
+        for low, high, _, _ in sorted(self.runs):
+            if low < start:
+                continue
+            if at < low:
+                self.skipped.append((at, low))
+            at = high
+        if at < stop:
+            self.skipped.append((at, stop))
+
+    def park(self, rows: Sequence[tuple[int, int]]) -> None:
+        """Name rows that wait behind their keys."""
+        for offset, hash_ in rows:
+            if self.parked and self.parked[-1][1] == offset:
+                self.parked[-1] = (self.parked[-1][0], offset + 1)
+            else:
+                self.parked.append((offset, offset + 1))
+            self.hashes.append(hash_)
+
+
+def run_again(row: Failure) -> LeasedRun:
+    """Return the run with which a row that failed is handed out again."""
+    return row.offset, row.offset + 1, row.attempt + 1, row.deliveries + 1
+
+
+def one_place(places: Places, at: int, stop: int) -> Places:
+    """Return one batch of several."""
+    return Places(
+        places.first_offsets[at : at + 1],
+        places.positions[at : at + 1],
+        places.lengths[at : at + 1],
+        stop,
+        None if places.masks is None else places.masks[at : at + 1],
+    )

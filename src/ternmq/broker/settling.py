@@ -1,0 +1,348 @@
+"""Decides settles: what consumers, operators and ended leases make of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ternmq.broker.catalog import Queue, Subscription
+from ternmq.broker.context import DeliveryContext
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT, Lease
+from ternmq.broker.replies import SettleReply
+from ternmq.broker.retry import delay_us
+from ternmq.broker.runs import merge, split
+from ternmq.model.errors import LeaseExpired
+from ternmq.model.specs import Exhausted, RetryPolicy
+from ternmq.record import facts
+from ternmq.record.facts import (
+    MAX_REASON_BYTES,
+    ONE_SETTLED,
+    Cause,
+    LeasedRun,
+    Outcome,
+    Settled,
+    Span,
+)
+from ternmq.record.header import Kind
+
+
+class Settling:
+    """Loop only."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: DeliveryContext) -> None:
+        self._context = context
+
+    def settle(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        lease_epoch: int,
+        lease_number: int,
+        outcome: Outcome,
+        spans: Sequence[Span] | None = None,
+        *,
+        delay: int | None = None,
+        reason: str = "",
+    ) -> SettleReply:
+        """Record what a consumer says of rows it holds; ``spans`` None means the whole lease.
+
+        Args:
+            now_us: broker time.
+            session: whose word it is.
+            subscription: the group on the topic.
+            queue: the queue.
+            held: the group's view of it.
+            lease_epoch: of the lease.
+            lease_number: of the lease.
+            outcome: DONE, RETRY (by policy: it may become DEAD or HELD), DEAD (rejected), RELEASED.
+            spans: which rows; None means the whole lease.
+            delay: of RETRY, microseconds, instead of the policy's.
+            reason: of RETRY and DEAD; what does not fit 4 KiB is cut.
+
+        Raises:
+            LeaseExpired: none of the rows is held under the lease.
+        """
+        context = self._context
+        journal = context.journal
+        lease = held.leases.get(lease_epoch << LEASE_BITS | lease_number)
+        if lease is None:
+            taken, refused = self._of_lost_lease(queue, held, lease_epoch, spans)
+        elif spans is None:
+            taken, refused = lease.runs, []
+        else:
+            taken, refused = _held_of(lease, spans)
+        if not taken:
+            raise LeaseExpired(f"lease {lease_epoch}.{lease_number} of {subscription.name} is over")
+        if outcome is Outcome.DONE and len(taken) == 1:
+            start, stop, attempt, deliveries = taken[0]
+            fact = Settled(
+                held.group, held.topic, held.queue, session, lease_number, lease_epoch, held.round,
+                Outcome.DONE, Cause.CONSUMER, 0, taken,
+            )  # fmt: skip
+            position = journal.append(
+                Kind.SETTLED,
+                ONE_SETTLED.pack(
+                    1, 0, held.group, held.topic, held.queue, session, lease_number, lease_epoch,
+                    held.round, 0, 1, 0, 0, 0, start, stop - start, attempt, deliveries,
+                ),
+                now_us,
+            )  # fmt: skip
+            held.apply_settled(position, fact)
+        else:
+            settled = self.settled(
+                now_us, session, subscription, held, lease_epoch, lease_number, outcome, taken,
+                delay, _cut(reason),
+            )  # fmt: skip
+            self.record(now_us, Kind.SETTLED, held, settled)
+            if held.lines is not None and lease is not None and outcome is not Outcome.DONE:
+                self._end_later(now_us, held, lease, settled)
+        if held.lines is not None or outcome is not Outcome.DONE:
+            context.woken(held)
+        return SettleReply(taken, refused, journal.end)
+
+    def settled(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        held: GroupQueue,
+        lease_epoch: int,
+        lease_number: int,
+        outcome: Outcome,
+        taken: Sequence[LeasedRun],
+        delay: int | None,
+        reason: bytes,
+        cause: Cause = Cause.CONSUMER,
+    ) -> list[Settled]:
+        """Return the facts that a settle comes to: the policy judges each run by its attempt."""
+        settled: list[Settled] = []
+        if outcome is Outcome.DONE or outcome is Outcome.RELEASED:
+            groups: list[tuple[Outcome, Cause, int, list[LeasedRun]]] = [
+                (outcome, cause, 0, list(taken))
+            ]
+        else:
+            if outcome is Outcome.DEAD:
+                cause = Cause.REJECTED
+            groups = []
+            for run in taken:
+                what, why, due_us = self._policy(
+                    now_us,
+                    subscription.spec.retry,
+                    outcome,
+                    cause,
+                    run[2],
+                    delay,
+                    ordered=subscription.ordered,
+                )
+                groups.append((what, why, due_us, [run]))
+        for what, why, due_us, group in groups:
+            runs, previous = group, list[int]()
+            if facts.failing(what):
+                runs, previous = _with_history(held, group)
+            settled.append(
+                Settled(
+                    held.group,
+                    held.topic,
+                    held.queue,
+                    session,
+                    lease_number,
+                    lease_epoch,
+                    held.round,
+                    what,
+                    why,
+                    due_us,
+                    runs,
+                    previous,
+                    reason,
+                )
+            )
+        return settled
+
+    def _policy(
+        self,
+        now_us: int,
+        policy: RetryPolicy,
+        outcome: Outcome,
+        cause: Cause,
+        attempt: int,
+        delay: int | None,
+        *,
+        ordered: bool,
+    ) -> tuple[Outcome, Cause, int]:
+        """Return what a failure at this attempt becomes: (outcome, cause, due or dead time)."""
+        if outcome is Outcome.DEAD:
+            return Outcome.DEAD, cause, now_us
+        if not policy.enabled or attempt >= policy.attempts:
+            last = cause if cause in (Cause.TIME, Cause.SESSION) else Cause.EXHAUSTED
+            if ordered and policy.exhausted is Exhausted.HOLD:
+                return Outcome.HELD, last, now_us
+            return Outcome.DEAD, last, now_us
+        if delay is None:
+            delay = delay_us(policy, attempt, self._context.random)
+        return Outcome.RETRY, cause, now_us + delay
+
+    def record(self, now_us: int, kind: Kind, held: GroupQueue, settled: Sequence[Settled]) -> int:
+        """Append the facts as one record, apply them, arm what comes due; return its position."""
+        context = self._context
+        position = context.journal.append(kind, facts.pack_settled(settled), now_us)
+        for fact in settled:
+            held.apply_settled(position, fact)
+            if fact.outcome is Outcome.RETRY and fact.due_us < held.due_armed_us:
+                context.arm_due(held, fact.due_us)
+        return position
+
+    def _end_later(
+        self, now_us: int, held: GroupQueue, lease: Lease, settled: Sequence[Settled]
+    ) -> None:
+        """Give back, uncounted, what the same lease holds of the failed rows' keys behind them."""
+        lines = held.lines
+        assert lines is not None
+        first: dict[int, int] = {}
+        for fact in settled:
+            if fact.outcome is Outcome.DEAD:
+                continue  # the key flows on
+            for start, stop, _, _ in fact.runs:
+                for offset in range(start, stop):
+                    hash_ = lines.hash_of[offset]
+                    first[hash_] = min(first.get(hash_, offset), offset)
+        later: list[LeasedRun] = []
+        for start, stop, attempt, deliveries in lease.runs:
+            for offset in range(start, stop):
+                if first.get(lines.hash_of[offset], offset) < offset:
+                    later.append((offset, offset + 1, attempt, deliveries))
+        if later:
+            self.record(now_us, Kind.ENDED, held, [released(held, lease, merge(later), Cause.KEY)])
+
+    def _of_lost_lease(
+        self, queue: Queue, held: GroupQueue, lease_epoch: int, spans: Sequence[Span] | None
+    ) -> tuple[list[LeasedRun], list[Span]]:
+        """Judge a settle whose lease is not known: its hand-out may have been lost with a power
+        cut.
+
+        It counts only for rows that this journal has never handed out: at or above the cursor.
+        """
+        taken: list[LeasedRun] = []
+        refused: list[Span] = []
+        for start, stop in spans or ():
+            if (
+                lease_epoch < self._context.journal.epoch
+                and held.lines is None
+                and held.cursor <= start < stop <= queue.next
+                and not held.ahead.overlaps(start, stop)
+            ):
+                taken.append((start, stop, 1, 1))
+            else:
+                refused.append((start, stop))
+        return taken, refused
+
+    def operate(
+        self,
+        now_us: int,
+        held: GroupQueue,
+        offsets: Sequence[int],
+        outcome: Outcome,
+        cause: Cause = Cause.OPERATOR,
+    ) -> SettleReply:
+        """Let waiting or held rows come now (RETRY), or give up waiting and dead ones (DONE).
+
+        Raises:
+            LeaseExpired: no such row is there.
+        """
+        settled: list[Settled] = []
+        taken: list[LeasedRun] = []
+        refused: list[Span] = []
+        for offset in sorted(set(offsets)):
+            row = held.failure(offset)
+            if row is None and outcome is Outcome.DONE:
+                row = held.dead_letter(offset)
+            if row is None:
+                refused.append((offset, offset + 1))
+                continue
+            run = (offset, offset + 1, row.attempt, row.deliveries)
+            taken.append(run)
+            settled.append(
+                Settled(
+                    held.group,
+                    held.topic,
+                    held.queue,
+                    0,
+                    0,
+                    0,
+                    held.round,
+                    outcome,
+                    cause,
+                    now_us,
+                    [run],
+                    [row.position] if outcome is Outcome.RETRY else [],
+                )
+            )
+        if not settled:
+            raise LeaseExpired("none of these rows waits for a retry")
+        self.record(now_us, Kind.SETTLED, held, settled)
+        self._context.woken(held)
+        return SettleReply(taken, refused, self._context.journal.end)
+
+
+def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:
+    """Return (runs of the lease that the spans name, spans that are not wholly in the lease)."""
+    left = list(lease.runs)
+    taken: list[LeasedRun] = []
+    refused: list[Span] = []
+    for start, stop in spans:
+        left, inside = split(left, start, stop)
+        taken += inside
+        if sum([run[1] - run[0] for run in inside]) != stop - start:
+            at = start
+            for low, high, _, _ in sorted(inside):
+                if at < low:
+                    refused.append((at, low))
+                at = high
+            if at < stop:
+                refused.append((at, stop))
+    return taken, refused
+
+
+def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[int]]:
+    """Return the runs cut so that each has one failure before, and where that is told (0: none)."""
+    if not held.history:
+        return list(runs), [0] * len(runs)
+    cut: list[LeasedRun] = []
+    previous: list[int] = []
+    for start, stop, attempt, deliveries in runs:
+        for offset in range(start, stop):
+            before = held.history.get(offset, 0)
+            if cut and cut[-1][1:] == (offset, attempt, deliveries) and previous[-1] == before:
+                cut[-1] = (cut[-1][0], offset + 1, attempt, deliveries)
+            else:
+                cut.append((offset, offset + 1, attempt, deliveries))
+                previous.append(before)
+    return cut, previous
+
+
+def released(held: GroupQueue, lease: Lease, runs: Sequence[LeasedRun], cause: Cause) -> Settled:
+    """Return the fact that rows of a lease are given back, uncounted."""
+    return Settled(
+        held.group,
+        held.topic,
+        held.queue,
+        lease.session,
+        lease.id & LEASE_LIMIT - 1,
+        lease.id >> LEASE_BITS,
+        held.round,
+        Outcome.RELEASED,
+        cause,
+        0,
+        runs,
+    )
+
+
+def _cut(reason: str) -> bytes:
+    data = reason.encode("utf-8", "replace")
+    if len(data) <= MAX_REASON_BYTES:
+        return data
+    return data[:MAX_REASON_BYTES].decode("utf-8", "ignore").encode()

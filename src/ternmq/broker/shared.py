@@ -1,0 +1,179 @@
+"""Plans pulls of shared groups: rows in order of offset, whoever asks.
+
+Rows that come again go first, but take at most half of a pull while there is new; with a filter,
+rows that do not match are passed over without being handed out.
+"""
+
+from __future__ import annotations
+
+from ternmq.broker.catalog import Queue, Subscription
+from ternmq.broker.context import DeliveryContext
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.plan import Plan, one_place, run_again
+from ternmq.broker.runs import merge
+from ternmq.journal.tail import Places
+from ternmq.model.errors import CorruptJournal
+from ternmq.record import messages
+from ternmq.record.batch import Batch
+from ternmq.record.facts import LeasedRun
+
+
+class SharedPlanner:
+    """Loop only; deterministic; changes nothing but volatile turns."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: DeliveryContext) -> None:
+        self._context = context
+
+    def plan(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        """Fill the plan of a pull; see ``Delivery.pull`` for the arguments.
+
+        Raises:
+            WouldBlock: nothing was changed.
+        """
+        fresh = held.cursor < visible
+        if held.ready or held.waiting_rows:
+            # Half of a pull at most comes again while there is new; single pulls take turns.
+            again = room if not fresh else (room + 1) // 2
+            if fresh and room == 1 and held.turn_to_fresh:
+                again = 0
+            held.turn_to_fresh = not held.turn_to_fresh
+            room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
+        if not fresh or room <= 0 or max_bytes <= 0 or self.failures_full(held):
+            return
+        if subscription.filter is not None:
+            self._plan_filtered(subscription, queue, held, visible, room, max_bytes, plan)
+            return
+        index = self._context.index
+        topic, number = queue.topic.number, queue.number
+        cursor = held.cursor
+        if cursor < queue.first:
+            plan.skipped.append((cursor, queue.first))
+            cursor = queue.first
+        ahead = held.ahead
+        while room > 0 and max_bytes > 0 and cursor < visible:
+            stop = min(cursor + room, visible)
+            if ahead:
+                cursor = ahead.covering_end(cursor)
+                stop = ahead.next_start(cursor, min(cursor + room, visible))
+                if cursor >= visible:
+                    break
+            places = index.locate(topic, number, cursor, stop, max_bytes)
+            if places.stop <= cursor:
+                break
+            stop = min(stop, places.stop)
+            plan.runs.append((cursor, stop, 1, 1))
+            plan.places.append(places)
+            room -= stop - cursor
+            max_bytes -= sum(places.lengths)
+            cursor = stop
+        plan.cursor = max(plan.cursor, cursor)
+
+    def _plan_again(
+        self, now_us: int, held: GroupQueue, again: int, room: int, max_bytes: int, plan: Plan
+    ) -> tuple[int, int]:
+        candidates: list[LeasedRun] = []
+        left = again
+        for start, stop, attempt, deliveries in held.ready.runs:
+            if left <= 0:
+                break
+            rows = min(stop - start, left)
+            candidates.append((start, start + rows, attempt, deliveries + 1))
+            left -= rows
+        if left > 0 and held.waiting_rows:
+            candidates += [run_again(row) for row in held.due(now_us, left)]
+        for start, stop, attempt, deliveries in merge(candidates):
+            at = start
+            while at < stop and max_bytes > 0:
+                places = self.places(held, at, stop, max_bytes)
+                end = min(stop, places.stop)
+                plan.runs.append((at, end, attempt, deliveries))
+                plan.places.append(places)
+                room -= end - at
+                max_bytes -= sum(places.lengths)
+                at = end
+        return room, max_bytes
+
+    def places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
+        """Return where rows that are owed stand: in order, or copied forward."""
+        index = self._context.index
+        places = index.locate(held.topic, held.queue, start, stop, max_bytes)
+        if places.positions:
+            return places
+        copy = index.moved(held.topic, held.queue, start)
+        if copy is None:
+            raise CorruptJournal(
+                f"offset {start} of queue {held.queue} of topic {held.topic} is owed to group "
+                f"{held.group} and kept nowhere"
+            )
+        return Places((start,), (copy.position,), (0,), start + 1)
+
+    def failures_full(self, held: GroupQueue) -> bool:
+        """Return whether so many rows wait or are dead that nothing new is handed out."""
+        return held.waiting_rows + held.dead_rows >= self._context.limits.failures
+
+    def _plan_filtered(
+        self,
+        subscription: Subscription,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
+        context = self._context
+        wanted = subscription.filter
+        assert wanted is not None
+        cursor = max(held.cursor, held.scan, queue.first)
+        budget = context.limits.filter_scan_rows
+        while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
+            cursor = held.ahead.covering_end(cursor)
+            stop = held.ahead.next_start(cursor, min(cursor + budget, visible))
+            if cursor >= stop:
+                break
+            places = context.index.locate(
+                queue.topic.number, queue.number, cursor, stop, context.limits.pull_bytes
+            )
+            if places.stop <= cursor:
+                break
+            stop = min(stop, places.stop)
+            budget -= stop - cursor
+            for at, first in enumerate(places.first_offsets):
+                end = stop
+                if at + 1 < len(places.first_offsets):
+                    end = min(stop, places.first_offsets[at + 1])
+                if places.masks is not None and places.masks[at] & wanted.mask:
+                    stored = messages.of_record(
+                        context.store.get(places.positions[at], places.lengths[at])
+                    )
+                    matching = wanted.matching(Batch(stored.batch))
+                    for offset in range(max(cursor, first), end):
+                        if matching is True or (
+                            matching is not False and matching[stored.row_of(offset)]
+                        ):
+                            if room <= 0 or max_bytes <= 0:
+                                end = stop = offset
+                                break
+                            room -= 1
+                            plan.lease_row(offset, 1, 1)
+                    if plan.runs and plan.runs[-1][1] > max(cursor, first):
+                        plan.places.append(one_place(places, at, end))
+                        max_bytes -= places.lengths[at]
+                if end >= stop:
+                    break
+            cursor = stop
+        if plan.runs:
+            plan.skip_between(held.cursor, cursor)
+        plan.cursor = max(plan.cursor, cursor)

@@ -1,0 +1,97 @@
+"""The views as one comparable value: everything that is not volatile, in canonical order.
+
+Two brokers whose portraits are equal answer alike. Left out: connections, timers, scan positions,
+parked pulls, and whatever retention changes (the oldest offset kept).
+"""
+
+from __future__ import annotations
+
+from ternmq.broker.dedup import Dedup
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.runs import merge
+from ternmq.broker.views import Views
+
+Portrait = dict[object, object]
+
+
+def portrait(views: Views) -> Portrait:
+    """Return the portrait, by object."""
+    catalog = views.catalog
+    sessions = views.sessions
+    found: Portrait = {
+        "next": (catalog.next_topic, catalog.next_group, sessions.next_number),
+        "sessions": sorted([one.info for one in sessions.by_number.values()], key=_session),
+    }
+    for number, topic in catalog.topics.items():
+        found["topic", number] = (
+            topic.spec,
+            [(queue.next, queue.end) for queue in topic.queues],
+            sorted([(one.group, one.name, repr(one.spec)) for one in topic.subscriptions.values()]),
+        )
+    for key, held in views.held.items():
+        found[key] = held_portrait(held)
+    found["dedup"] = dedup_portrait(views.dedup, views.last_time_us, views.limits.producer_idle_us)
+    return found
+
+
+def _session(info: object) -> int:
+    return info.session  # type: ignore[attr-defined, no-any-return]
+
+
+def held_portrait(held: GroupQueue) -> object:
+    """Return one group queue."""
+    return (
+        held.cursor,
+        held.round,
+        held.ahead.starts,
+        held.ahead.stops,
+        sorted(
+            [
+                (lease.id, lease.session, lease.until_us, merge(lease.runs))
+                for lease in held.leases.values()
+                if lease.runs
+            ]
+        ),
+        merge(held.ready.runs),
+        [(key, held.waiting[key].encode()) for key in sorted(held.waiting) if len(held.waiting[key])],
+        [(key, held.dead[key].encode()) for key in sorted(held.dead) if len(held.dead[key])],
+        held.history,
+        None if held.lines is None else held.lines.hash_of,
+        (held.leased_rows, held.waiting_rows, held.dead_rows),
+    )
+
+
+def dedup_portrait(dedup: Dedup, now_us: int, idle_us: int) -> object:
+    """Return what deduplication remembers and would still answer."""
+    producers = []
+    for number in sorted(dedup.producers):
+        producer = dedup.producers[number]
+        if producer.last_us < now_us - idle_us:
+            continue
+        producer.trim(dedup.horizon)
+        producers.append(
+            (
+                number,
+                producer.next,
+                producer.forgotten,
+                producer.last_us,
+                producer.firsts.tobytes(),
+                producer.metas.tobytes(),
+                producer.positions.tobytes(),
+            )
+        )
+    ids = [
+        (topic, sorted([(one, entry) for one, entry in known.items() if entry[0] >= dedup.horizon]))
+        for topic, known in sorted(dedup.ids.items())
+    ]
+    return producers, [one for one in ids if one[1]], dedup.horizon, len(dedup)
+
+
+def difference(ours: Portrait, theirs: Portrait) -> str | None:
+    """Return the first difference, None if there is none."""
+    if ours == theirs:
+        return None
+    for key in sorted({*ours, *theirs}, key=str):
+        if ours.get(key) != theirs.get(key):
+            return f"{key}: {ours.get(key)!r} is not {theirs.get(key)!r}"
+    return "equal by parts"

@@ -1,0 +1,204 @@
+"""Looking messages up: by id, application id, key and time, offset, time."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from ternmq.journal import lookup
+from ternmq.journal.lookup import Found, Page
+from ternmq.journal.tail import Place
+from ternmq.record import messages
+from ternmq.record.batch import Batch, Row
+from ternmq.record.hashes import key_hash
+from tests.unit.journal.index_kit import SlowDisk, Stand, after_jobs
+
+
+def stand_of(count: int = 120, seed: int = 3) -> Stand:
+    """Return messages with keys and ids, some in runs, some in parts, some in the tail."""
+    stand = Stand(SlowDisk())
+    draw = random.Random(seed)
+    for number in range(count):
+        rows = [
+            Row(
+                f"{number}.{row}".encode(),
+                key=draw.choice(["", "k1", "k2", "k3"]),
+                application_id=f"a{number}.{row}" if draw.random() < 0.5 else "",
+            )
+            for row in range(draw.choice([1, 1, 3]))
+        ]
+        stand.send(*rows, topic=draw.choice([1, 2]), queue=draw.randrange(2))
+        if draw.random() < 0.1:
+            stand.cut()
+        if draw.random() < 0.2:
+            stand.seal()
+    return stand
+
+
+def everything(stand: Stand) -> list[tuple[Found, Row]]:
+    """Return every message, oldest first, from the records themselves."""
+    rows = []
+    for record in stand.records():
+        if record.kind != 6:
+            continue
+        content = messages.unpack(record.body)
+        for number, row in enumerate(Batch(content.batch).rows()):
+            offset = content.offset_of(number)
+            if offset is not None:
+                place = Place(record.position, number)
+                rows.append((Found(place, record.time_us, offset, content), row))
+    return rows
+
+
+def body_of(found: Found | None) -> bytes:
+    assert found is not None
+    return Batch(found.messages.batch).body(found.place.row)
+
+
+def test_every_message_is_found_by_its_id():
+    stand = stand_of()
+    for found, row in everything(stand):
+        sequence = Batch(found.messages.batch).first_sequence + found.place.row
+        got, _ = after_jobs(lookup.by_message_id, stand.index, stand.store, 7, sequence)
+        assert got == found
+        assert body_of(got) == row.body
+
+
+@pytest.mark.parametrize(
+    ("producer", "sequence"), [(7, 10_000), (8, 0), (6, 2**64 - 1), (7, 2**64 - 1)]
+)
+def test_ids_that_never_were(producer, sequence):
+    stand = stand_of()
+    got, _ = after_jobs(lookup.by_message_id, stand.index, stand.store, producer, sequence)
+    assert got is None
+
+
+def test_every_message_is_found_by_its_offset():
+    stand = stand_of()
+    for found, _ in everything(stand):
+        topic, queue = found.messages.topic, found.messages.queue
+        got, _ = after_jobs(lookup.by_offset, stand.index, stand.store, topic, queue, found.offset)
+        assert got == found
+    assert lookup.by_offset(stand.index, stand.store, 1, 0, 10_000) is None
+
+
+def test_every_message_is_found_by_its_application_id():
+    stand = stand_of()
+    for found, row in everything(stand):
+        topic = found.messages.topic
+        for where, wanted in ((topic, found), (3 - topic, None)):
+            if row.application_id:
+                got, _ = after_jobs(
+                    lookup.by_application_id, stand.index, stand.store, where, row.application_id
+                )
+                assert got == wanted
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_pages_by_key_are_complete_and_newest_first(limit):
+    stand = stand_of()
+    for topic in (1, 2):
+        wanted = [
+            one
+            for one, row in reversed(everything(stand))
+            if row.key == "k1" and one.messages.topic == topic
+        ]
+        got: list[Found] = []
+        after: Place | None = None
+        while True:
+            page, _ = after_jobs(
+                lookup.by_key, stand.index, stand.store, topic, "k1", limit=limit, after=after
+            )
+            assert len(page.found) <= limit
+            got += page.found
+            after = page.next
+            if after is None:
+                break
+            assert len(page.found) == limit
+        assert got == wanted
+
+
+def test_keys_within_a_time():
+    stand = stand_of()
+    all_found = [one for one, row in reversed(everything(stand)) if row.key == "k2"]
+    times = sorted({one.time_us for one in all_found})
+    for since in times[::5]:
+        for until in times[::7]:
+            wanted = [
+                one for one in all_found if since <= one.time_us < until and one.messages.topic == 1
+            ]
+            page, _ = after_jobs(
+                lookup.by_key,
+                stand.index,
+                stand.store,
+                1,
+                "k2",
+                since_us=since,
+                until_us=until,
+                limit=1000,
+            )
+            assert page == Page(wanted, None)
+
+
+def test_a_limit_above_the_largest_is_cut():
+    stand = Stand()
+    for _ in range(3):
+        stand.send(*[Row(b"", key="k")] * 500)
+    page = lookup.by_key(stand.index, stand.store, 1, "k", limit=5000)
+    assert len(page.found) == lookup.MAX_LIMIT
+    assert page.next is not None
+
+
+def test_another_key_with_the_same_hash_is_left_out():
+    stand = Stand()
+    stand.send(Row(b"right", key="k"))
+    stand.send(Row(b"wrong", key="other"))
+    forged = struct.pack("<Q", key_hash(b"k"))
+    (position, _) = stand.rows[1, 0][1]
+    for cut in (False, True):
+        stand.index.tail.keys.add(1, position, forged)
+        if cut:
+            stand.cut()
+        found = lookup.by_key(stand.index, stand.store, 1, "k").found
+        assert [body_of(one) for one in found] == [b"right"]
+
+
+def test_rows_that_were_left_out_are_not_found():
+    stand = Stand()
+    rows = [Row(f"{n}".encode(), key="k", application_id=f"a{n}") for n in range(5)]
+    stand.send(*rows, runs=((1, 2), (3, 5)))
+    for _ in range(2):
+        page = lookup.by_key(stand.index, stand.store, 1, "k")
+        assert [one.offset for one in page.found] == [2, 1, 0]
+        assert [body_of(one) for one in page.found] == [b"4", b"3", b"1"]
+        for row, offset in enumerate([None, 0, None, 1, 2]):
+            found = lookup.by_message_id(stand.index, stand.store, 7, row)
+            assert (None if found is None else found.offset) == offset
+            found = lookup.by_application_id(stand.index, stand.store, 1, f"a{row}")
+            assert (None if found is None else found.offset) == offset
+        stand.cut()
+
+
+def test_the_first_offset_at_a_time():
+    stand = stand_of()
+    rows = everything(stand)
+    first, last = rows[0][0].time_us, rows[-1][0].time_us
+    for topic, queue in stand.next:
+        mine = [
+            one for one, _ in rows if (one.messages.topic, one.messages.queue) == (topic, queue)
+        ]
+        for time_us in range(first - 7, last + 25, 17):
+            wanted = next(
+                (one.offset for one in mine if one.time_us >= time_us), stand.next[topic, queue]
+            )
+            got, _ = after_jobs(
+                lookup.offset_at_time, stand.index, stand.store, topic, queue, time_us
+            )
+            assert got == wanted
+
+
+def test_the_first_offset_at_a_time_of_nothing():
+    stand = Stand()
+    assert lookup.offset_at_time(stand.index, stand.store, 1, 0, 5) is None
