@@ -302,9 +302,8 @@ class Broker:
         known = self._session(session)
         for waiter in [one for one in self._waiters.values() if one.session == session]:
             self._forget_waiter(waiter)
-        for key in sorted(self.views.held):
-            held = self.views.held[key]
-            subscription = self._subscription_of(held)
+        for held in self.views.held.values():
+            subscription = self._subscription_of(held) if held.leases else None
             if subscription is not None:
                 self.leases.end(now_us, subscription, held, Cause.DRAIN, session, budget=_FOREVER)
         self._left(now_us, known, "closed")
@@ -599,8 +598,7 @@ class Broker:
         if self.views.sessions.by_number.get(session.number) is not session:
             return 0
         rows = 0
-        for key in sorted(self.views.held):
-            held = self.views.held[key]
+        for held in self.views.held.values():
             if not held.leases:
                 continue
             subscription = self._subscription_of(held)

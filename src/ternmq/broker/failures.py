@@ -123,6 +123,10 @@ class FailureRows:
         after = when[when > now_us]
         return int(after.min()) if len(after) else None
 
+    def oldest_told(self) -> int:
+        """Return the smallest position that tells of a failure; the object must not be empty."""
+        return int(min(self.references)) >> 16
+
     def refer(self, offset: int, position: int) -> None:
         """Say that a MOVED record tells of the row's failures now; unknown rows: no effect."""
         relative = offset - self.base

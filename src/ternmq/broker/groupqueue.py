@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -331,11 +331,11 @@ class GroupQueue:
             if rows is None or not len(rows):
                 continue
             for offset in rows.until(now_us):
-                if offset not in self._due_known:
+                if self.lines is not None:
+                    self.lines.offer(offset)
+                elif offset not in self._due_known:
                     self._due_known.add(offset)
                     self.due_rows.append(offset)
-                    if self.lines is not None:
-                        self.lines.offer(offset)
             later = rows.later_us(now_us)
             if later is not None:
                 heappush(self._due, (later, key))
@@ -371,27 +371,31 @@ class GroupQueue:
                     return found[:limit]
         return found
 
-    def owed_rows(self, below: int, told_below: int) -> Iterator[Owed]:
-        """Yield, each once, the owed rows that a segment's going would touch.
+    def owed_in(self, key: int, below: int, told_below: int) -> list[Owed]:
+        """Return the owed rows of a shard that the going of a segment would touch.
 
         Those with an offset below ``below``, and those whose newest failure is told of in a record
-        below ``told_below``. Do not change the object meanwhile.
+        below ``told_below``.
         """
-        seen: set[int] = set()
-        for shard in (self.waiting, self.dead):
-            for key in sorted(shard):
-                for row in shard[key]:
-                    if row.offset < below or row.position < told_below:
-                        seen.add(row.offset)
-                        yield Owed(
-                            row.offset, row.position, row.attempt, row.deliveries, row.when_us
-                        )
-        runs = [run for lease in self.leases.values() for run in lease.runs] + self.ready.runs
-        for start, stop, attempt, deliveries in sorted(runs):
-            for offset in range(start, stop):
-                position = self.history.get(offset, 0)
-                if (offset < below or 0 < position < told_below) and offset not in seen:
-                    yield Owed(offset, position, attempt, deliveries, 0)
+        base = key << SHARD_BITS
+        end = base + SHARD_ROWS
+        found: list[Owed] = []
+        for rows in (self.waiting.get(key), self.dead.get(key)):
+            if rows is not None and (base < below or rows.oldest_told() < told_below):
+                found += [
+                    Owed(row.offset, row.position, row.attempt, row.deliveries, row.when_us)
+                    for row in rows
+                    if row.offset < below or row.position < told_below
+                ]
+        if base < below or self.history:
+            runs = [run for run, _ in self.leases_by_shard().get(key, ())]
+            runs += [run for run in self.ready.runs if run[0] < end and run[1] > base]
+            for start, stop, attempt, deliveries in sorted(runs):
+                for offset in range(max(start, base), min(stop, end)):
+                    position = self.history.get(offset, 0)
+                    if offset < below or 0 < position < told_below:
+                        found.append(Owed(offset, position, attempt, deliveries, 0))
+        return found
 
     def owed_row(self, offset: int) -> Owed | None:
         """Return the row if it is owed."""

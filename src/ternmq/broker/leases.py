@@ -63,8 +63,7 @@ class Leases:
         session: int | None = None,
         budget: int = ENDED_ROWS_A_TURN,
     ) -> Ended:
-        """End the leases whose time is over, or all of a session, as far as the budget of rows
-        goes.
+        """End the leases whose time is over, or all of a session, within a budget of rows.
 
         By TIME and SESSION the attempt counts, and the rows come again at once (or are dead after
         the last); of a key's rows only the first counts. By DRAIN nothing counts.

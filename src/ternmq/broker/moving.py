@@ -11,7 +11,8 @@ durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import deque
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
@@ -33,6 +34,7 @@ from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
+LOOKS_A_STEP: Final = 64
 BYTES_A_STEP: Final = 256 * 1024
 
 
@@ -40,13 +42,8 @@ class _Owed(NamedTuple):
     """A row that must not go with the segment."""
 
     offset: int
-    position: int
-    """Newest record of its failures, 0 if none."""
-    attempt: int
-    deliveries: int
-    when_us: int
     content: bool
-    """Whether its content has to be copied."""
+    """Whether its content has to be copied, not only what is told of its failures."""
 
 
 class Moving:
@@ -55,8 +52,12 @@ class Moving:
     def __init__(self, broker: Broker, spec: RetentionSpec) -> None:
         self._broker = broker
         self.spec = spec
-        self._left: Iterator[HeldKey] | None = None
-        self._pending: list[tuple[GroupQueue, list[_Owed]]] = []
+        self._active = False
+        self._keys: deque[HeldKey] = deque()
+        self._held: GroupQueue | None = None
+        self._shards: deque[int] = deque()
+        self._rows: list[_Owed] = []
+        self._late: list[HeldKey] = []
         self._moved_end = 0
         self._next_look_us = 0
         self.moved_rows = 0
@@ -105,7 +106,7 @@ class Moving:
         Raises:
             WouldBlock: run the job, then call again; nothing is lost.
         """
-        if self._left is None and not self._pending:
+        if not self._active:
             if now_us < self._next_look_us:
                 return None
             self._next_look_us = now_us + look_every_us
@@ -113,17 +114,53 @@ class Moving:
             self._broker.sending.blocked = verdict is Verdict.REFUSE
             if verdict is not Verdict.REMOVE:
                 return None
-            self._left = iter(sorted(self._broker.views.held))
+            self._active = True
+            self._keys = deque(self._broker.views.held)
+            self._late = []
             self._moved_end = 0
-        if self._move_some(now_us):
+        if not self._move_some(now_us) or self._moved_end > self._broker.journal.durable:
             return None
-        if self._moved_end > self._broker.journal.durable:
-            return None
-        self._left = None
+        self._active = False
         self._next_look_us = now_us
-        if self._verdict(now_us, free, total) is not Verdict.REMOVE or self._more_owed():
+        if self._verdict(now_us, free, total) is not Verdict.REMOVE:
+            return None
+        if self._is_owed_after_all():
+            self._active = True
             return None
         return self._remove()
+
+    def _is_owed_after_all(self) -> bool:
+        """Look again at groups that had unread rows in the segment: they may have pulled some."""
+        late, self._late = self._late, []
+        self._keys = deque(late)
+        for key in late:
+            held = self._broker.views.held.get(key)
+            if held is not None and any(self._owed(held, shard) for shard in held.shards()):
+                return True
+        return False
+
+    def _move_some(self, now_us: int) -> bool:
+        """Look at some shards, or write one MOVED record; return whether all is looked at."""
+        for _ in range(LOOKS_A_STEP):
+            held = self._held
+            if held is not None and self._rows:
+                if self._broker.views.held.get((held.group, held.topic, held.queue)) is held:
+                    self._write(now_us, held, self._rows[:ROWS_A_STEP])
+                del self._rows[:ROWS_A_STEP]
+                return False
+            if held is not None and self._shards:
+                self._rows = self._owed(held, self._shards.popleft())
+                continue
+            if not self._keys:
+                self._held = None
+                return True
+            key = self._keys.popleft()
+            self._held = held = self._broker.views.held.get(key)
+            if held is not None:
+                self._shards = deque(held.shards())
+                if held.cursor < self._boundary(held):
+                    self._late.append(key)
+        return False
 
     def _verdict(self, now_us: int, free: int, total: int) -> Verdict:
         journal = self._broker.journal
@@ -141,62 +178,29 @@ class Moving:
             pressure=pressure,
         )
 
-    def _more_owed(self) -> bool:
-        """Look once more: rows may have failed, and been told of, while others were moved."""
-        for key in sorted(self._broker.views.held):
-            held = self._broker.views.held[key]
-            owed = self._owed(held)
-            if owed:
-                self._pending.append((held, owed))
-        if self._pending:
-            self._left = iter(())
-            return True
-        return False
-
-    def _move_some(self, now_us: int) -> bool:
-        """Write one MOVED record; return whether it did (there may be more to do)."""
-        while not self._pending:
-            key = next(self._left, None) if self._left is not None else None
-            if key is None:
-                return False
-            held = self._broker.views.held.get(key)
-            if held is not None:
-                owed = self._owed(held)
-                if owed:
-                    self._pending.append((held, owed))
-        held, owed = self._pending[-1]
-        if self._broker.views.held.get((held.group, held.topic, held.queue)) is not held:
-            self._pending.pop()
-            return True
-        self._write(now_us, held, owed[:ROWS_A_STEP])
-        del owed[:ROWS_A_STEP]
-        if not owed:
-            self._pending.pop()
-        return True
-
-    def _owed(self, held: GroupQueue) -> list[_Owed]:
-        """Return the rows of a group queue that would lose their content or their history."""
+    def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
+        """Return the rows of a shard that would lose their content or their history."""
         journal = self._broker.journal
         end = journal.first + journal.segment_size
-        boundary = self._boundary(held, end)
+        boundary = self._boundary(held)
         found: list[_Owed] = []
-        for offset, position, attempt, deliveries, when_us in held.owed_rows(boundary, end):
-            content = offset < boundary and not self._safe(held, offset, end)
-            if content or 0 < position < end:
-                found.append(_Owed(offset, position, attempt, deliveries, when_us, content))
+        for row in held.owed_in(shard, boundary, end):
+            content = row.offset < boundary and not self._safe(held, row.offset, end)
+            if content or 0 < row.position < end:
+                found.append(_Owed(row.offset, content))
         return found
 
-    def _boundary(self, held: GroupQueue, end: int) -> int:
+    def _boundary(self, held: GroupQueue) -> int:
         """Return the first offset of the queue that is kept in order once the segment is gone."""
-        segments = self._broker.index.queues.get(held.topic << 32 | held.queue)
+        journal = self._broker.journal
         topic = self._broker.views.catalog.topics.get(held.topic)
         if topic is None:
             return 0
-        number = end // self._broker.journal.segment_size
+        segments = self._broker.index.queues.get(held.topic << 32 | held.queue)
         if segments is not None:
-            for at, one in enumerate(segments.numbers):
-                if one >= number:
-                    return segments.first_offsets[at]
+            at = bisect_right(segments.numbers, journal.first // journal.segment_size)
+            if at < len(segments.numbers):
+                return segments.first_offsets[at]
         return topic.queues[held.queue].next
 
     def _safe(self, held: GroupQueue, offset: int, end: int) -> bool:

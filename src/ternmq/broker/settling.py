@@ -221,8 +221,7 @@ class Settling:
     def _of_lost_lease(
         self, queue: Queue, held: GroupQueue, lease_epoch: int, spans: Sequence[Span] | None
     ) -> tuple[list[LeasedRun], list[Span]]:
-        """Judge a settle whose lease is not known: its hand-out may have been lost with a power
-        cut.
+        """Judge a settle whose lease is not known: its PULLED may have been lost with power.
 
         It counts only for rows that this journal has never handed out: at or above the cursor.
         """

@@ -195,7 +195,7 @@ class Coverage:
             self._roll(end - 1)
         jobs: list[RunJob] = []
         for number, segment in self._without_run.items():
-            if number < self._number and segment.job is None:
+            if segment.base + self.segment_size < end and segment.job is None:
                 segment.job = RunJob(
                     self.cache,
                     run_name(segment.base),

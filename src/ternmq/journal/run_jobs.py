@@ -117,7 +117,7 @@ class RunJob:
     def run(self) -> None:
         """Write the file under another name, rename it, read its head back.
 
-        Nothing is synced: after a crash the file proves itself by its checksums, or is not believed.
+        Nothing is synced: after a crash the file proves itself by its checksums or is not believed.
 
         Raises:
             DiskError: writing or reading failed.

@@ -1,0 +1,658 @@
+"""A second opinion: what the journal's facts mean, row by row, and which of them are lawful.
+
+The broker keeps runs, shards and cursors; this keeps one small object per owed row and nothing else.
+Every record that is written goes through ``apply``, which raises ``Violation`` when a fact may not
+follow what was there: a leased row handed out again, a late settle that counted, attempts that do not
+fit the policy, two consumers on one key, a stored batch that nobody sent or that was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.broker.groupqueue import LEASE_BITS, GroupQueue
+from ternmq.journal.scan import RawRecord
+from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
+from ternmq.record import control, facts, messages, moved
+from ternmq.record.batch import Batch
+from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
+from ternmq.record.header import Kind
+from tests.sim.history import Stored, Tried
+from tests.sim.tape import Violation
+
+LEASED: Final = "leased"
+READY: Final = "ready"
+WAITING: Final = "waiting"
+HELD: Final = "held"
+DEAD: Final = "dead"
+
+
+class Row:
+    """A row that a group is owed, or that is dead."""
+
+    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "when_us")
+
+    def __init__(self) -> None:
+        self.state = ""
+        self.attempt = 0
+        self.deliveries = 0
+        self.lease = 0
+        self.when_us = 0
+        self.key = 0
+
+    def plain(self) -> tuple[object, ...]:
+        """Return what is compared with the broker's view."""
+        lease = self.lease if self.state == LEASED else 0
+        when = self.when_us if self.state in (WAITING, DEAD) else 0
+        return self.state, self.attempt, self.deliveries, lease, when
+
+
+class RefLease:
+    """A lease that has not ended."""
+
+    __slots__ = ("rows", "session", "until_us")
+
+    def __init__(self, session: int, until_us: int) -> None:
+        self.session = session
+        self.until_us = until_us
+        self.rows: set[int] = set()
+
+
+class RefGroup:
+    """What one group holds of one queue."""
+
+    def __init__(self, group: int, topic: int, queue: int, cursor: int) -> None:
+        self.key = (group, topic, queue)
+        self.cursor = cursor
+        self.round = 0
+        self.ahead: set[int] = set()
+        self.rows: dict[int, Row] = {}
+        self.leases: dict[int, RefLease] = {}
+
+    def owes(self, offset: int) -> bool:
+        """Return whether the row is not done: unread, or owed and not dead."""
+        row = self.rows.get(offset)
+        if row is not None:
+            return row.state != DEAD
+        return offset >= self.cursor and offset not in self.ahead
+
+    def done(self, offset: int) -> bool:
+        """Return whether nothing will ever be delivered of the row."""
+        return offset not in self.rows and (offset < self.cursor or offset in self.ahead)
+
+
+class RefSubscription:
+    """A group on a topic."""
+
+    __slots__ = ("name", "spec", "wanted")
+
+    def __init__(self, name: str, spec: SubscriptionSpec) -> None:
+        self.name = name
+        self.set(spec)
+
+    def set(self, spec: SubscriptionSpec) -> None:
+        """Take over settings."""
+        self.spec = spec
+        tags = [part.strip() for part in spec.tags.split("||")]
+        self.wanted = None if spec.tags.strip() in {"", "*"} else frozenset(tags)
+
+
+class RefTopic:
+    """A topic and what its queues hold."""
+
+    def __init__(self, number: int, spec: TopicSpec) -> None:
+        self.number = number
+        self.spec = spec
+        self.queues: list[list[Stored]] = [[] for _ in range(spec.queues)]
+        self.subscriptions: dict[int, RefSubscription] = {}
+
+
+class Reference:
+    """The second opinion on one journal.
+
+    Args:
+        tried: Every batch that any producer ever made, by its bytes.
+    """
+
+    def __init__(self, tried: dict[bytes, Tried]) -> None:
+        self.tried = tried
+        self.topics: dict[int, RefTopic] = {}
+        self.groups: dict[tuple[int, int, int], RefGroup] = {}
+        self.sessions: dict[int, control.Joined] = {}
+        self.stored: dict[bytes, int] = {}
+        """Batch -> position of its record, while deduplication must know it."""
+        self.moved: dict[tuple[int, int, int], int] = {}
+        """(topic, queue, offset) -> newest MOVED record with its content."""
+        self.ids: dict[tuple[int, str], tuple[int, int]] = {}
+        """(topic, application id) -> (time, position)."""
+        self.first = 0
+        """Where the journal begins; retention moves it."""
+        self.touched: list[tuple[int, int, int]] = []
+        self.dedup_window_us = 0
+        self.dead_letter_us = 0
+        self.counts: dict[str, int] = {}
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def apply(self, record: RawRecord) -> None:
+        """Take over a record's facts, or say why they may not be.
+
+        Raises:
+            Violation: see the module.
+        """
+        kind = record.kind
+        self.touched.clear()
+        if kind == Kind.MESSAGES:
+            self._messages(record)
+        elif kind == Kind.PULLED:
+            for pulled in facts.unpack_pulled(record.body):
+                self._pulled(record, pulled)
+        elif kind in (Kind.SETTLED, Kind.ENDED):
+            for settled in facts.unpack_settled(record.body):
+                self._settled(record, settled)
+        elif kind == Kind.EXTENDED:
+            for extended in facts.unpack_extended(record.body):
+                self._extended(record, extended)
+        elif kind == Kind.CURSOR:
+            self._cursor(record, facts.unpack_cursor(record.body))
+        elif kind == Kind.CONFIG:
+            self._config(record, control.unpack_config(record.body))
+        elif kind == Kind.JOINED:
+            joined = control.unpack_joined(record.body)
+            if joined.session in self.sessions:
+                raise Violation(f"session {joined.session} joined twice")
+            self.sessions[joined.session] = joined
+        elif kind == Kind.LEFT:
+            left = control.unpack_left(record.body)
+            if self.sessions.pop(left.session, None) is None:
+                raise Violation(f"session {left.session} left without being there")
+            for group in self.groups.values():
+                for lease in group.leases.values():
+                    if lease.session == left.session:
+                        raise Violation(f"session {left.session} left and still holds rows")
+        elif kind == Kind.MOVED:
+            self._moved(record, moved.unpack(record.body))
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def _messages(self, record: RawRecord) -> None:
+        stored = messages.unpack(record.body)
+        tried = self.tried.get(stored.batch)
+        if tried is None:
+            raise Violation(f"phantom: the batch at {record.position} was never sent")
+        if tried.refused:
+            raise Violation(f"the batch at {record.position} was stored after a definite refusal")
+        topic = self.topics.get(stored.topic)
+        if topic is None or topic.spec.name != tried.topic:
+            raise Violation(f"the batch at {record.position} landed in topic {stored.topic}")
+        rows = topic.queues[stored.queue]
+        if stored.first_offset != len(rows):
+            raise Violation(
+                f"offsets from {stored.first_offset} at {record.position}, {len(rows)} are next"
+            )
+        before = self.stored.get(stored.batch)
+        if before is not None:
+            raise Violation(f"stored twice: at {before} and at {record.position}")
+        self.stored[stored.batch] = record.position
+        tried.topic_number, tried.time_us = stored.topic, record.time_us
+        runs = stored.runs or ((0, len(tried.rows)),)
+        named = {row for start, stop in runs for row in range(start, stop)}
+        for row in range(len(tried.rows)):
+            self._given_id(record, stored.topic, tried, row, kept=row in named)
+            if row in named:
+                rows.append(Stored(tried, row, record.position, record.end, record.time_us))
+        if len(named) != stored.count:
+            raise Violation(f"the batch at {record.position} counts {stored.count} rows")
+
+    def _given_id(
+        self, record: RawRecord, topic: int, tried: Tried, row: int, *, kept: bool
+    ) -> None:
+        given = tried.rows[row].application_id
+        if not given:
+            if not kept:
+                raise Violation(f"row {row} without an id was left out at {record.position}")
+            return
+        known = self.ids.get((topic, given))
+        if kept:
+            if known is not None and record.time_us - known[0] < self.dedup_window_us:
+                raise Violation(f"id {given!r} stored twice: at {known[1]} and {record.position}")
+            self.ids[topic, given] = (record.time_us, record.position)
+        elif known is None:
+            raise Violation(f"row {row} was left out at {record.position}; its id is new")
+
+    def forget_batches(self, now_us: int) -> None:
+        """Let go what deduplication need not know any more."""
+
+    # -- hand-outs --------------------------------------------------------------------------------
+
+    def _group(self, key: tuple[int, int, int]) -> RefGroup | None:
+        self.touched.append(key)
+        return self.groups.get(key)
+
+    def _pulled(self, record: RawRecord, fact: Pulled) -> None:
+        where = f"PULLED at {record.position}"
+        group = self._group((fact.group, fact.topic, fact.queue))
+        if group is None:
+            raise Violation(f"{where}: no such group")
+        topic = self.topics[fact.topic]
+        subscription = topic.subscriptions[fact.group]
+        if fact.session not in self.sessions:
+            raise Violation(f"{where}: no session {fact.session}")
+        stored = topic.queues[fact.queue]
+        ordered = subscription.spec.mode is Mode.ORDERED
+        fresh: set[int] = set()
+        lease_id = record.epoch << LEASE_BITS | fact.lease
+        if lease_id in group.leases:
+            raise Violation(f"{where}: lease {lease_id} is given out twice")
+        lease = RefLease(fact.session, fact.until_us)
+        hashes = iter(fact.hashes)
+        for start, stop, attempt, deliveries in fact.leased:
+            for offset in range(start, stop):
+                row = self._lease_row(where, record, group, stored, offset, attempt, deliveries)
+                if offset >= group.cursor:
+                    fresh.add(offset)
+                self._check_content(where, subscription, stored[offset])
+                row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries
+                row.lease = lease_id
+                if ordered:
+                    row.key = next(hashes)
+                    if row.key != stored[offset].ordering_hash():
+                        raise Violation(f"{where}: a wrong ordering hash for {offset}")
+                lease.rows.add(offset)
+        if lease.rows:
+            group.leases[lease_id] = lease
+        for start, stop in fact.parked:
+            for offset in range(start, stop):
+                if offset in group.rows or not group.cursor <= offset < len(stored):
+                    raise Violation(f"{where}: {offset} cannot be parked")
+                row = group.rows[offset] = Row()
+                row.state, row.attempt, row.deliveries = READY, 1, 0
+                row.key = next(hashes)
+                if row.key != stored[offset].ordering_hash():
+                    raise Violation(f"{where}: a wrong ordering hash for {offset}")
+                fresh.add(offset)
+        self._pass_cursor(where, group, subscription, stored, fact.cursor, fresh)
+        if sum(row.state == LEASED for row in group.rows.values()) > subscription.spec.window:
+            raise Violation(f"{where}: more rows than the window")
+        if ordered:
+            self._check_order(where, group, lease)
+
+    def _lease_row(
+        self,
+        where: str,
+        record: RawRecord,
+        group: RefGroup,
+        stored: Sequence[Stored],
+        offset: int,
+        attempt: int,
+        deliveries: int,
+    ) -> Row:
+        if offset >= len(stored):
+            raise Violation(f"{where}: {offset} is not there")
+        if stored[offset].end > record.durable:
+            raise Violation(f"{where}: {offset} is not durable yet")
+        row = group.rows.get(offset)
+        if row is None:
+            if group.done(offset):
+                raise Violation(f"{where}: {offset} is done and comes again")
+            wanted = (1, 1)
+            row = group.rows[offset] = Row()
+        elif row.state == READY:
+            wanted = (row.attempt, row.deliveries + 1)
+            self._count("released and again")
+        elif row.state == WAITING:
+            wanted = (row.attempt + 1, row.deliveries + 1)
+            if row.when_us > record.time_us:
+                raise Violation(f"{where}: {offset} comes {row.when_us - record.time_us} us early")
+            self._count("retried")
+        else:
+            raise Violation(f"{where}: {offset} is {row.state}")
+        if (attempt, deliveries) != wanted:
+            raise Violation(f"{where}: {offset} has {(attempt, deliveries)}, not {wanted}")
+        return row
+
+    def _check_content(
+        self, where: str, subscription: RefSubscription, stored: Stored
+    ) -> None:
+        wanted = subscription.wanted
+        if wanted is not None and stored.row().tag not in wanted:
+            raise Violation(f"{where}: tag {stored.row().tag!r} does not match the filter")
+
+    def _pass_cursor(
+        self,
+        where: str,
+        group: RefGroup,
+        subscription: RefSubscription,
+        stored: Sequence[Stored],
+        cursor: int,
+        fresh: set[int],
+    ) -> None:
+        if cursor > len(stored):
+            raise Violation(f"{where}: cursor {cursor} is beyond the queue's {len(stored)}")
+        for offset in range(group.cursor, cursor):
+            if offset in fresh or offset in group.ahead:
+                continue
+            one = stored[offset]
+            if one.position < self.first:
+                self._count("expired rows passed")
+                continue
+            if subscription.wanted is None or one.row().tag in subscription.wanted:
+                raise Violation(f"{where}: {offset} is passed over")
+            self._count("filter skip")
+        if fresh and max(fresh) >= max(cursor, group.cursor):
+            raise Violation(f"{where}: leased beyond its cursor")
+        if cursor > group.cursor:
+            group.cursor = cursor
+            group.ahead = {one for one in group.ahead if one >= cursor}
+
+    def _check_order(self, where: str, group: RefGroup, lease: RefLease) -> None:
+        heads: dict[int, int] = {}
+        for offset in lease.rows:
+            key = group.rows[offset].key
+            heads[key] = max(heads.get(key, 0), offset)
+        for offset, row in group.rows.items():
+            last = heads.get(row.key)
+            if last is None or row.state == DEAD or offset in lease.rows:
+                continue
+            if row.state == LEASED:
+                raise Violation(f"{where}: two consumers hold rows of one key ({offset})")
+            if offset < last:
+                raise Violation(f"{where}: {last} overtakes {offset} of its key")
+
+    # -- what became of rows ----------------------------------------------------------------------
+
+    def _settled(self, record: RawRecord, fact: Settled) -> None:
+        where = f"{Kind(record.kind).name} at {record.position}"
+        group = self._group((fact.group, fact.topic, fact.queue))
+        if group is None:
+            raise Violation(f"{where}: no such group")
+        lease_id = fact.lease_epoch << LEASE_BITS | fact.lease
+        lease = group.leases.get(lease_id)
+        self._check_cause(where, record, fact, lease)
+        if fact.round != group.round:
+            raise Violation(f"{where}: round {fact.round}, it is {group.round}")
+        stored = self.topics[fact.topic].queues[fact.queue]
+        spec = self.topics[fact.topic].subscriptions[fact.group].spec
+        for start, stop, attempt, deliveries in fact.runs:
+            for offset in range(start, stop):
+                row = group.rows.get(offset)
+                if fact.cause in (Cause.OPERATOR, Cause.EXPIRED):
+                    self._operated(where, record, fact, offset, row)
+                elif lease is not None:
+                    if row is None or row.state != LEASED or row.lease != lease_id:
+                        raise Violation(f"{where}: {offset} is not held under the lease")
+                    lease.rows.discard(offset)
+                elif (
+                    fact.lease_epoch >= record.epoch
+                    or not group.cursor <= offset < len(stored)
+                    or offset in group.ahead
+                    or row is not None
+                ):
+                    raise Violation(f"{where}: a late settle of {offset} counted")
+                else:
+                    self._count("settle of a lost hand-out")
+                if row is None:
+                    row = group.rows[offset] = Row()
+                elif (attempt, deliveries) != (row.attempt, row.deliveries):
+                    raise Violation(
+                        f"{where}: {offset} settled as {(attempt, deliveries)}, "
+                        f"it is {(row.attempt, row.deliveries)}"
+                    )
+                self._check_policy(where, record, fact, spec, offset, attempt)
+                self._become(group, offset, row, fact, attempt, deliveries)
+        if lease is not None and not lease.rows:
+            del group.leases[lease_id]
+
+    def _check_cause(
+        self, where: str, record: RawRecord, fact: Settled, lease: RefLease | None
+    ) -> None:
+        cause = fact.cause
+        if record.kind == Kind.ENDED:
+            if lease is None:
+                raise Violation(f"{where}: a lease ends that is not there")
+            if cause is Cause.TIME and lease.until_us > record.time_us:
+                raise Violation(f"{where}: a lease ends {lease.until_us - record.time_us} us early")
+            if cause in (Cause.DRAIN, Cause.KEY) and fact.outcome is not Outcome.RELEASED:
+                raise Violation(f"{where}: {cause.name} counts an attempt")
+            self._count(f"lease ended by {cause.name.lower()}")
+        elif cause in (Cause.TIME, Cause.SESSION, Cause.DRAIN, Cause.KEY):
+            raise Violation(f"{where}: cause {cause.name} in a settle")
+
+    def _operated(
+        self, where: str, record: RawRecord, fact: Settled, offset: int, row: Row | None
+    ) -> None:
+        if row is None or row.state in (LEASED, READY):
+            raise Violation(f"{where}: an operator settled {offset}, which is not failed")
+        if row.state == DEAD and fact.outcome is not Outcome.DONE:
+            raise Violation(f"{where}: a dead row comes again")
+        if fact.cause is Cause.EXPIRED and row.when_us > record.time_us - self.dead_letter_us:
+            raise Violation(f"{where}: {offset} expired early")
+
+    def _check_policy(
+        self,
+        where: str,
+        record: RawRecord,
+        fact: Settled,
+        spec: SubscriptionSpec,
+        offset: int,
+        attempt: int,
+    ) -> None:
+        outcome, cause = fact.outcome, fact.cause
+        if outcome is Outcome.DONE:
+            self._count("done")
+            return
+        if outcome is Outcome.RELEASED or cause is Cause.OPERATOR:
+            return
+        exhausted = not spec.retry.enabled or attempt >= spec.retry.attempts
+        if outcome is Outcome.RETRY:
+            if exhausted:
+                raise Violation(f"{where}: {offset} is tried again after its last attempt")
+            if fact.due_us < record.time_us:
+                raise Violation(f"{where}: {offset} comes due in the past")
+            return
+        if cause is not Cause.REJECTED and not exhausted:
+            raise Violation(f"{where}: {offset} is {outcome.name} at attempt {attempt}")
+        if outcome is Outcome.HELD and spec.retry.exhausted is not Exhausted.HOLD:
+            raise Violation(f"{where}: {offset} is held")
+        self._count("dead letter" if outcome is Outcome.DEAD else "held")
+
+    def _become(
+        self,
+        group: RefGroup,
+        offset: int,
+        row: Row,
+        fact: Settled,
+        attempt: int,
+        deliveries: int,
+    ) -> None:
+        if offset >= group.cursor:
+            group.ahead.add(offset)
+        row.attempt, row.deliveries, row.lease = attempt, deliveries, 0
+        row.when_us = fact.due_us
+        if fact.outcome is Outcome.DONE:
+            del group.rows[offset]
+        elif fact.outcome is Outcome.RELEASED:
+            row.state = READY
+        elif fact.outcome is Outcome.RETRY:
+            row.state = WAITING
+        elif fact.outcome is Outcome.HELD:
+            row.state = HELD
+        else:
+            row.state = DEAD
+
+    def _extended(self, record: RawRecord, fact: Extended) -> None:
+        group = self._group((fact.group, fact.topic, fact.queue))
+        lease = None
+        if group is not None:
+            lease = group.leases.get(fact.lease_epoch << LEASE_BITS | fact.lease)
+        if lease is None:
+            raise Violation(f"EXTENDED at {record.position}: the lease is over")
+        if fact.until_us < lease.until_us:
+            raise Violation(f"EXTENDED at {record.position}: the lease becomes shorter")
+        lease.until_us = fact.until_us
+        self._count("extended")
+
+    def _cursor(self, record: RawRecord, fact: CursorMoved) -> None:
+        where = f"CURSOR at {record.position}"
+        group = self._group((fact.group, fact.topic, fact.queue))
+        if group is None:
+            raise Violation(f"{where}: no such group")
+        topic = self.topics[fact.topic]
+        stored = topic.queues[fact.queue]
+        self._count(f"cursor {fact.move.name.lower()}")
+        if fact.move is Move.RESET:
+            if fact.round != group.round + 1 or fact.cursor > len(stored):
+                raise Violation(f"{where}: round {fact.round}, cursor {fact.cursor}")
+            group.round, group.cursor = fact.round, fact.cursor
+            group.ahead.clear()
+            group.leases.clear()
+            group.rows = {
+                offset: row
+                for offset, row in group.rows.items()
+                if row.state == DEAD and offset < fact.cursor
+            }
+            return
+        if fact.move is Move.SKIP:
+            if not group.cursor <= fact.cursor <= len(stored):
+                raise Violation(f"{where}: skip to {fact.cursor}")
+            group.cursor = fact.cursor
+            group.ahead = {one for one in group.ahead if one >= fact.cursor}
+            return
+        subscription = topic.subscriptions[fact.group]
+        self._pass_cursor(where, group, subscription, stored, fact.cursor, set())
+
+    # -- settings ---------------------------------------------------------------------------------
+
+    def _config(self, record: RawRecord, change: control.Config) -> None:
+        if isinstance(change, control.TopicCreated):
+            if change.number in self.topics:
+                raise Violation(f"topic number {change.number} is used again")
+            self.topics[change.number] = RefTopic(change.number, change.spec)
+        elif isinstance(change, control.TopicChanged):
+            topic = self.topics[change.number]
+            topic.spec = change.spec
+            for queue in range(len(topic.queues), change.spec.queues):
+                topic.queues.append([])
+                for group in topic.subscriptions:
+                    key = (group, change.number, queue)
+                    self.groups[key] = RefGroup(*key, 0)
+        elif isinstance(change, control.TopicDeleted):
+            topic = self.topics.pop(change.number)
+            for group in topic.subscriptions:
+                self._drop(group, change.number)
+        elif isinstance(change, control.Subscribed):
+            topic = self.topics[change.topic]
+            topic.subscriptions[change.group] = RefSubscription(change.group_name, change.spec)
+            for queue, cursor in enumerate(change.cursors):
+                key = (change.group, change.topic, queue)
+                if key in self.groups:
+                    raise Violation(f"group number {change.group} is used again")
+                self.groups[key] = RefGroup(*key, cursor)
+        elif isinstance(change, control.SubscriptionChanged):
+            self.topics[change.topic].subscriptions[change.group].set(change.spec)
+        else:
+            del self.topics[change.topic].subscriptions[change.group]
+            self._drop(change.group, change.topic)
+
+    def _drop(self, group: int, topic: int) -> None:
+        for key in [key for key in self.groups if key[:2] == (group, topic)]:
+            del self.groups[key]
+
+    # -- retention --------------------------------------------------------------------------------
+
+    def _moved(self, record: RawRecord, fact: moved.Moved) -> None:
+        where = f"MOVED at {record.position}"
+        topic = self.topics.get(fact.topic)
+        if topic is None:
+            raise Violation(f"{where}: no such topic")
+        stored = topic.queues[fact.queue]
+        for piece in fact.pieces:
+            batch = Batch(piece.batch)
+            for at in range(piece.row_count):
+                offset = piece.first_offset + at
+                if batch.row(piece.row_start + at) != stored[offset].row():
+                    raise Violation(f"{where}: {offset} was moved with other content")
+                self.moved[fact.topic, fact.queue, offset] = record.position
+                self._count("moved row")
+        for failure in fact.failures:
+            group = self._group((failure.group, fact.topic, fact.queue))
+            row = None if group is None else group.rows.get(failure.offset)
+            if row is None:
+                raise Violation(f"{where}: {failure.offset} is not owed")
+            if (failure.attempt, failure.deliveries) != (row.attempt, row.deliveries):
+                raise Violation(f"{where}: {failure.offset} was moved with other attempts")
+            if not failure.entries:
+                raise Violation(f"{where}: the failures of {failure.offset} are lost")
+            self._count("moved failure")
+
+    def removed(self, first: int) -> None:
+        """Retention took everything below ``first`` away: nothing owed may be lost with it."""
+        self.first = first
+        for key, group in self.groups.items():
+            topic = self.topics[key[1]]
+            stored = topic.queues[key[2]]
+            for offset, row in group.rows.items():
+                if stored[offset].position < first and (
+                    self.moved.get((key[1], key[2], offset), -1) < first
+                ):
+                    raise Violation(f"group {key}: {offset} is {row.state}, its content is gone")
+            if topic.spec.keep_until_consumed and group.cursor < len(stored):
+                unread = [one for one in range(group.cursor, len(stored)) if one not in group.ahead]
+                if unread and stored[unread[0]].position < first:
+                    raise Violation(f"group {key}: unread {unread[0]} went with its segment")
+
+    # -- comparison -------------------------------------------------------------------------------
+
+    def compare(self, key: tuple[int, int, int], held: GroupQueue | None) -> None:
+        """Compare with the broker's view of one group queue.
+
+        Raises:
+            Violation: they differ.
+        """
+        group = self.groups.get(key)
+        if group is None or held is None:
+            if (group is None) != (held is None):
+                raise Violation(f"group {key} is {'not ' if held is None else ''}in the views")
+            return
+        ours = {offset: row.plain() for offset, row in group.rows.items()}
+        theirs = rows_of(held)
+        if ours != theirs:
+            for offset in sorted({*ours, *theirs}):
+                if ours.get(offset) != theirs.get(offset):
+                    raise Violation(
+                        f"group {key}: {offset} should be {ours.get(offset)}, "
+                        f"the view has {theirs.get(offset)}"
+                    )
+        ahead = {one for start, stop in held.ahead for one in range(start, stop)}
+        if (group.cursor, group.round, group.ahead) != (held.cursor, held.round, ahead):
+            raise Violation(
+                f"group {key}: cursor {held.cursor} round {held.round} ahead {sorted(ahead)}; should "
+                f"be {group.cursor}, {group.round}, {sorted(group.ahead)}"
+            )
+        if held.leased_rows != sum(row.state == LEASED for row in group.rows.values()):
+            raise Violation(f"group {key}: leased_rows is {held.leased_rows}")
+
+
+def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
+    """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
+    from ternmq.broker.failures import HELD_US
+
+    found: dict[int, tuple[object, ...]] = {}
+    for lease in held.leases.values():
+        for start, stop, attempt, deliveries in lease.runs:
+            for offset in range(start, stop):
+                found[offset] = (LEASED, attempt, deliveries, lease.id, 0)
+    for start, stop, attempt, deliveries in held.ready.runs:
+        for offset in range(start, stop):
+            found[offset] = (READY, attempt, deliveries, 0, 0)
+    for shard in held.waiting.values():
+        for row in shard:
+            held_row = row.when_us == HELD_US
+            state, when = (HELD, 0) if held_row else (WAITING, row.when_us)
+            found[row.offset] = (state, row.attempt, row.deliveries, 0, when)
+    for shard in held.dead.values():
+        for row in shard:
+            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us)
+    return found
