@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -370,6 +370,13 @@ class GroupQueue:
                 if len(found) >= limit:
                     return found[:limit]
         return found
+
+    def failed(self, *, dead: bool, after: int) -> Iterator[Failure]:
+        """Yield the dead rows, or those that wait, behind an offset; do not change it meanwhile."""
+        shard = self.dead if dead else self.waiting
+        for key in sorted(shard):
+            if (key + 1) << SHARD_BITS > after + 1:
+                yield from shard[key].span(after + 1, (key + 1) << SHARD_BITS)
 
     def owed_in(self, key: int, below: int, told_below: int) -> list[Owed]:
         """Return the owed rows of a shard that the going of a segment would touch.

@@ -144,13 +144,11 @@ def record_bytes(body: bytes) -> int:
     return HEADER_BYTES + len(padded(body))
 
 
-@pytest.mark.row("F5")
 def test_a_pull_of_32_rows_in_a_row_costs_at_most_4_bytes_a_message() -> None:
     body = facts.pack_pulled([Pulled(1, 2, 0, 4, 5, 6, 32, [(0, 32, 1, 1)])])
     assert record_bytes(body) <= 4 * 32
 
 
-@pytest.mark.row("F5")
 def test_a_pull_of_one_row_costs_at_most_160_bytes() -> None:
     body = facts.pack_pulled([Pulled(1, 2, 0, 4, 5, 6, 1, [(0, 1, 1, 1)])])
     assert record_bytes(body) <= 160
@@ -165,7 +163,6 @@ def test_pulling_and_settling_32_rows_costs_at_most_8_bytes_a_message() -> None:
     assert record_bytes(pull) + record_bytes(done) <= 8 * 32
 
 
-@pytest.mark.row("F5")
 def test_an_ordered_pull_of_32_rows_in_a_row_costs_at_most_24_bytes_a_message() -> None:
     hashes = tuple(range(32))
     body = facts.pack_pulled([Pulled(1, 2, 0, 4, 5, 6, 32, [(0, 32, 1, 1)], hashes=hashes)])

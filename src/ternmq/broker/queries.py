@@ -1,0 +1,295 @@
+"""Questions that change nothing: reading without a group, looking messages up, how groups stand.
+
+Answers rest on what is committed: rows that are not durable yet are not shown, and what is told of
+groups carries the position it rests on. Any of these may raise ``WouldBlock``: run the job, ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.catalog import Queue, Topic
+from ternmq.broker.failures import HELD_US, Failure
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.history import failure_entries
+from ternmq.journal import lookup
+from ternmq.journal.lookup import Found, Page
+from ternmq.journal.tail import Place, Places
+from ternmq.model.errors import InvalidRequest, MessageNotFound, OffsetExpired, UnknownQueue
+from ternmq.record.moved import FailureEntry
+
+MAX_LISTED: Final = 1000
+_EVER_US: Final = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class ReadReply:
+    """Rows ``[start, stop)`` of a queue, in the batches at ``places``."""
+
+    start: int
+    stop: int
+    places: Places
+
+
+@dataclass(slots=True, frozen=True)
+class GroupStatus:
+    """How a group stands on a queue; rests on ``position``."""
+
+    cursor: int
+    """Next offset that was never handed out: the pull number."""
+    floor: int
+    """Below it every row is done, dead, or in the failure store: the ack number."""
+    end: int
+    """Next offset of the queue, as far as it is durable."""
+    leased: int
+    ready: int
+    waiting: int
+    dead: int
+    intervals: int
+    """Runs of settled rows: 1 when nothing is owed."""
+    position: int
+
+    @property
+    def lag(self) -> int:
+        """How many messages were not handed out yet."""
+        return max(0, self.end - self.cursor)
+
+
+@dataclass(slots=True, frozen=True)
+class FailedRow:
+    """A row that waits for a retry, is held, or is dead."""
+
+    offset: int
+    attempts: int
+    deliveries: int
+    when_us: int
+    """Due time, or when it died."""
+    held: bool
+    failures: tuple[FailureEntry, ...]
+    """Oldest first, the newest 16 at most."""
+
+
+@dataclass(slots=True, frozen=True)
+class ResetPreview:
+    """What a reset would do."""
+
+    unread: int
+    """Rows that would be delivered, again or for the first time."""
+    forgotten: int
+    """Rows leased, ready or waiting now that would be forgotten as such."""
+
+
+class Queries:
+    """Loop only."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def read(
+        self, topic_name: str, number: int, offset: int, max_messages: int, max_bytes: int
+    ) -> ReadReply:
+        """Return rows from an offset on, without a group; empty at the end of the queue.
+
+        Raises:
+            OffsetExpired: the offset is older than what is kept; go on at the one named.
+            UnknownTopic, UnknownQueue, InvalidRequest, WouldBlock.
+        """
+        topic, queue = self._queue(topic_name, number)
+        if offset < 0 or max_messages < 1:
+            raise InvalidRequest("offset must be 0 or more, max_messages 1 or more")
+        if offset < queue.first:
+            raise OffsetExpired(f"the oldest offset kept is {queue.first}")
+        end = self._visible(topic, queue)
+        if offset >= end:
+            return ReadReply(offset, offset, Places((), (), (), offset))
+        stop = min(end, offset + max_messages)
+        places = self._broker.index.locate(topic.number, number, offset, stop, max_bytes)
+        return ReadReply(offset, min(stop, places.stop), places)
+
+    def by_offset(self, topic_name: str, number: int, offset: int) -> Found:
+        """Return the message at an offset, also one that was moved for a group that is owed it.
+
+        Raises:
+            MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
+        """
+        topic, queue = self._queue(topic_name, number)
+        if offset < self._visible(topic, queue):
+            found = lookup.by_offset(
+                self._broker.index, self._broker.store, topic.number, number, offset
+            )
+            if found is not None:
+                return found
+        raise MessageNotFound(f"no message at offset {offset} of queue {number} of {topic_name!r}")
+
+    def by_id(self, producer: int, sequence: int) -> Found:
+        """Return the message with the id ``producer:sequence``.
+
+        Raises:
+            MessageNotFound, WouldBlock.
+        """
+        broker = self._broker
+        return self._committed(
+            lookup.by_message_id(broker.index, broker.store, producer, sequence),
+            f"{producer:016x}:{sequence}",
+        )
+
+    def by_application_id(self, topic_name: str, application_id: str) -> Found:
+        """Return the newest message of a topic with an id of the application's own.
+
+        Raises:
+            MessageNotFound, UnknownTopic, WouldBlock.
+        """
+        broker = self._broker
+        topic = broker.views.catalog.topic(topic_name)
+        return self._committed(
+            lookup.by_application_id(broker.index, broker.store, topic.number, application_id),
+            application_id,
+        )
+
+    def by_key(
+        self,
+        topic_name: str,
+        key: str,
+        *,
+        since_us: int = 0,
+        until_us: int = _EVER_US,
+        limit: int = lookup.DEFAULT_LIMIT,
+        after: Place | None = None,
+    ) -> Page:
+        """Return messages of a topic by business key, newest first; see ``lookup.by_key``.
+
+        Raises:
+            UnknownTopic, WouldBlock.
+        """
+        broker = self._broker
+        topic = broker.views.catalog.topic(topic_name)
+        page = lookup.by_key(
+            broker.index,
+            broker.store,
+            topic.number,
+            key,
+            since_us=since_us,
+            until_us=until_us,
+            limit=limit,
+            after=after,
+        )
+        durable = broker.journal.durable
+        return Page([one for one in page.found if one.place.position < durable], page.next)
+
+    def offset_at(self, topic_name: str, number: int, time_us: int) -> int:
+        """Return the first kept offset that is not older than a time; the queue's end if none.
+
+        Raises:
+            UnknownTopic, UnknownQueue, WouldBlock.
+        """
+        topic, queue = self._queue(topic_name, number)
+        found = lookup.offset_at_time(
+            self._broker.index, self._broker.store, topic.number, number, time_us
+        )
+        end = self._visible(topic, queue)
+        return end if found is None else min(found, end)
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def status(self, topic_name: str, group: str, number: int) -> GroupStatus:
+        """Return how a group stands on a queue.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        topic, queue, held = self._held(topic_name, group, number)
+        return GroupStatus(
+            held.cursor,
+            held.floor(),
+            self._visible(topic, queue),
+            held.leased_rows,
+            held.ready.rows,
+            held.waiting_rows,
+            held.dead_rows,
+            held.intervals(),
+            self._broker.journal.end,
+        )
+
+    def waiting(
+        self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
+    ) -> list[FailedRow]:
+        """Return rows that wait for a retry, by offset, those behind ``after``; with their history.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        return self._listed(held, held.failed(dead=False, after=after), limit)
+
+    def dead_letters(
+        self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
+    ) -> list[FailedRow]:
+        """Return dead letters, by offset, those behind ``after``; with their history.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        return self._listed(held, held.failed(dead=True, after=after), limit)
+
+    def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
+        """Return what a reset to an offset would do.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, queue, held = self._held(topic_name, group, number)
+        forgotten = held.leased_rows + held.ready.rows + held.waiting_rows
+        return ResetPreview(max(0, queue.next - max(offset, queue.first)), forgotten)
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _listed(self, held: GroupQueue, rows: Iterator[Failure], limit: int) -> list[FailedRow]:
+        broker = self._broker
+        listed: list[FailedRow] = []
+        for row in rows:
+            if len(listed) >= min(limit, MAX_LISTED):
+                break
+            entries = failure_entries(
+                broker.store, held, row.offset, row.position, broker.journal.first
+            )
+            listed.append(
+                FailedRow(
+                    row.offset,
+                    row.attempt,
+                    row.deliveries,
+                    row.when_us,
+                    row.when_us == HELD_US,
+                    tuple(entries),
+                )
+            )
+        return listed
+
+    def _committed(self, found: Found | None, what: str) -> Found:
+        if found is None or found.place.position >= self._broker.journal.durable:
+            raise MessageNotFound(f"no message {what} is kept here")
+        return found
+
+    def _visible(self, topic: Topic, queue: Queue) -> int:
+        durable = self._broker.journal.durable
+        if queue.end <= durable:
+            return queue.next
+        return self._broker.index.visible(topic.number, queue.number, durable)
+
+    def _queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
+        topic = self._broker.views.catalog.topic(topic_name)
+        if not 0 <= number < len(topic.queues):
+            raise UnknownQueue(f"topic {topic_name!r} has no queue {number}")
+        return topic, topic.queues[number]
+
+    def _held(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, GroupQueue]:
+        subscription = self._broker.views.catalog.subscription(topic_name, group)
+        topic, queue = self._queue(topic_name, number)
+        return topic, queue, subscription.queues[number]

@@ -1,0 +1,170 @@
+"""What clients did and were told: the outside view, kept across restarts of the broker.
+
+Results are ``ok``, ``fail`` (definitely not stored) or unknown (no answer came). What was told obliges
+the broker: see ``demand``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.broker.replies import PullReply
+from ternmq.record.batch import Row
+from ternmq.record.hashes import key_hash
+from tests.sim.tape import Violation
+
+GroupKey = tuple[int, int, int]
+"""group, topic, queue."""
+
+
+class Tried:
+    """A batch that a producer made and may have sent several times."""
+
+    __slots__ = (
+        "answered",
+        "batch",
+        "born_us",
+        "producer",
+        "refused",
+        "rows",
+        "sent",
+        "time_us",
+        "topic",
+        "topic_number",
+    )
+
+    def __init__(self, topic: str, producer: int, batch: bytes, rows: Sequence[Row], born: int):
+        self.topic = topic
+        self.producer = producer
+        self.batch = batch
+        self.rows = rows
+        self.born_us = born
+        self.topic_number = 0
+        self.time_us = 0
+        self.sent = 0
+        self.refused = False
+        """Every attempt so far was refused definitely: it must not be in the journal."""
+        self.answered: tuple[int, int | None, int] | None = None
+        """The first receipt: queue, first offset, count."""
+
+
+class Stored:
+    """A message of a queue, as the journal has it."""
+
+    __slots__ = ("at", "end", "position", "time_us", "tried")
+
+    def __init__(self, tried: Tried, at: int, position: int, end: int, time_us: int) -> None:
+        self.tried = tried
+        self.at = at
+        self.position = position
+        self.end = end
+        self.time_us = time_us
+
+    def row(self) -> Row:
+        """Return what the producer sent."""
+        return self.tried.rows[self.at]
+
+    def ordering_hash(self) -> int:
+        """Return the hash of its ordering key."""
+        return key_hash(self.row().ordering_key.encode())
+
+
+class Seen:
+    """What the members of one group saw of one queue."""
+
+    __slots__ = ("acked", "delivered")
+
+    def __init__(self) -> None:
+        self.acked: set[int] = set()
+        """Rows whose ack was answered; none may be delivered again, ever."""
+        self.delivered: set[int] = set()
+
+
+class History:
+    """Everything that clients were told."""
+
+    def __init__(self) -> None:
+        self.tried: dict[bytes, Tried] = {}
+        self.seen: dict[GroupKey, Seen] = {}
+        self.content: dict[tuple[int, int, int], tuple[bytes, int]] = {}
+        """(topic, queue, offset) -> (batch, row): what was told of it first."""
+        self.demand = 0
+        """Everything below was relied upon: some answer rests on it, or a delivery shows it."""
+        self.demands: list[tuple[int, int]] = [(0, 0)]
+        """(length of the disk's log, demand) of this reign, growing."""
+        self.duplicates = 0
+        self.marked = 0
+
+    def begin_reign(self) -> None:
+        """The log begins anew; what was relied upon stays."""
+        self.demands = [(0, self.demand)]
+
+    def rely(self, log_length: int, position: int) -> None:
+        """Somebody was told something that rests on all below ``position``."""
+        if position > self.demand:
+            self.demand = position
+            self.demands.append((log_length, position))
+
+    def same_content(self, topic: int, queue: int, offset: int, batch: bytes, row: int) -> None:
+        """Check that (topic, queue, offset) never names two messages.
+
+        Raises:
+            Violation: it does.
+        """
+        known = self.content.setdefault((topic, queue, offset), (batch, row))
+        if known != (batch, row):
+            raise Violation(f"offset {offset} of {topic}/{queue} was told of two messages")
+
+    def receipt(self, tried: Tried, queue: int, first: int | None, count: int) -> None:
+        """A send was answered ok."""
+        told = (queue, first, count)
+        if tried.answered is None:
+            tried.answered = told
+        elif tried.answered != told:
+            raise Violation(f"a resend got {told}, the first receipt was {tried.answered}")
+        tried.refused = False
+
+    def seen_of(self, key: GroupKey) -> Seen:
+        """Return what a group saw of a queue."""
+        seen = self.seen.get(key)
+        if seen is None:
+            seen = self.seen[key] = Seen()
+        return seen
+
+    def delivered(self, key: GroupKey, reply: PullReply, rows: Sequence[Stored], first: int) -> None:
+        """Rows were handed to a consumer.
+
+        Raises:
+            Violation: a message came again without saying so, or after its ack was answered.
+        """
+        del first
+        seen = self.seen_of(key)
+        at = 0
+        for start, stop, attempt, deliveries in reply.runs:
+            for offset in range(start, stop):
+                stored = rows[at]
+                at += 1
+                self.same_content(key[1], key[2], offset, stored.tried.batch, stored.at)
+                if offset in seen.acked:
+                    raise Violation(f"group {key}: {offset} was acked and comes again")
+                if offset in seen.delivered:
+                    self.duplicates += 1
+                    if deliveries == 1:
+                        if stored.position >= reply.suspect_below:
+                            raise Violation(f"group {key}: {offset} comes again as if new")
+                        self.marked += 1
+                seen.delivered.add(offset)
+                if deliveries < attempt and attempt > 1:
+                    raise Violation(f"group {key}: {offset} attempt {attempt} of {deliveries}")
+
+    def reset(self, key: GroupKey, offset: int) -> None:
+        """A reset was asked for: rows from ``offset`` on may come again."""
+        seen = self.seen_of(key)
+        seen.acked = {one for one in seen.acked if one < offset}
+        seen.delivered = {one for one in seen.delivered if one < offset}
+
+
+OK: Final = "ok"
+FAIL: Final = "fail"
+UNKNOWN: Final = "unknown"

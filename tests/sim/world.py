@@ -1,0 +1,406 @@
+"""One broker, its disk, its clients and its clock on one heap of events.
+
+The world is the shell: it runs commands, lets upkeep work, flushes, releases what the gate held back,
+issues syncs and jobs and completes them at other events. All of it is decided by one seeded random.
+Every record that reaches the disk goes through the tape, a shadow broker (replay from nothing) and the
+reference before any answer goes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TypeVar
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.clock import BrokerClock
+from ternmq.broker.replies import Gate, Reply
+from ternmq.broker.start import Options, Started, open_broker
+from ternmq.broker.views import Views
+from ternmq.journal.cold import Job, WouldBlock
+from ternmq.journal.index import Index
+from ternmq.journal.journal import SyncJob
+from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.scan import RawRecord
+from ternmq.journal.segment import EPOCH_BODY, FLAG_CLEAN
+from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedError, TernMQError
+from ternmq.record.header import Kind
+from tests.sim.disk import Faults, SimDisk, SimFile
+from tests.sim.history import History
+from tests.sim.medium import Medium
+from tests.sim.portrait import Portrait, portrait
+from tests.sim.reference import Reference
+from tests.sim.tape import Tape, Violation
+
+T = TypeVar("T")
+START_US = 1_700_000_000_000_000
+_FACTS = frozenset(
+    int(kind)
+    for kind in Kind
+    if kind not in (Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE)
+)
+
+
+class Stopped(Exception):
+    """The broker's process is over: its disk failed."""
+
+
+class Told:
+    """An answer that the gate holds back."""
+
+    __slots__ = ("reply", "then")
+
+    def __init__(self, reply: Reply, then: Callable[[Reply], None]) -> None:
+        self.reply = reply
+        self.then = then
+
+
+class Reign:
+    """What one life of the broker left for the crash sweep.
+
+    Attributes:
+        medium: As it was before the first operation.
+        log: Operations of the disk.
+        tape: Records, those of earlier reigns included.
+        portraits: Of the views after each number of records.
+        suspects: ``suspect_below`` likewise.
+        demands: (length of the log, position) that answers rest on.
+        first_of_reign: Records that were there when it began.
+    """
+
+    def __init__(self, medium: Medium, options: Options) -> None:
+        self.medium = medium
+        self.options = options
+        self.disk = SimDisk()
+        self.tape = Tape(options.segment_bytes)
+        self.portraits: list[Portrait] = []
+        self.suspects: list[int] = []
+        self.demands: list[tuple[int, int]] = []
+        self.kept_records = 0
+        self.wall_us = 0
+
+
+class World:
+    """See the module.
+
+    Args:
+        seed: Decides everything.
+        options: Of the broker.
+        faults: Of the disk.
+    """
+
+    def __init__(self, seed: str, options: Options, faults: Faults | None = None) -> None:
+        self.chance = random.Random(seed)
+        self.options = options
+        self.faults = faults or Faults()
+        self.history = History()
+        self.monotonic_us = 0
+        self.wall_offset_us = START_US
+        self.events: list[tuple[int, int, Callable[[], None]]] = []
+        self.event_count = 0
+        self.digest = hashlib.sha256()
+        self.paths: dict[str, int] = {}
+        self.reigns = 0
+        self.restart_hooks: list[Callable[[], None]] = []
+        self.patience = 1.0
+        """Share of turns after which a sync is issued as soon as it may be."""
+        self.reign: Reign
+        self.disk: SimDisk
+        self.broker: Broker
+        self.started: Started
+        self.reference: Reference
+        self.shadow: Views
+        self.gate: Gate[Told]
+        self.clock: BrokerClock
+        self.dead = False
+        self._syncing: SyncJob | None = None
+        self._armed_us = 0
+        self._step_budget = 0
+        self._seen_first = 0
+
+    # -- bookkeeping --------------------------------------------------------------------------------
+
+    def reached(self, path: str, count: int = 1) -> None:
+        """Note that a path was reached."""
+        self.paths[path] = self.paths.get(path, 0) + count
+
+    def tell(self, *what: object) -> None:
+        """Write a line of the event log (only its hash is kept)."""
+        self.digest.update(repr((self.monotonic_us, what)).encode())
+
+    def now_us(self) -> int:
+        """Return broker time."""
+        return self.clock.read(self.monotonic_us, self.monotonic_us + self.wall_offset_us)
+
+    def after(self, delay_us: int, what: Callable[[], None]) -> None:
+        """Let something happen later in this reign."""
+        self.event_count += 1
+        heappush(self.events, (self.monotonic_us + delay_us, self.event_count, what))
+
+    # -- a reign ------------------------------------------------------------------------------------
+
+    def begin(self, medium: Medium, tape: Tape, old: Reign | None = None) -> Reign:
+        """Start the broker on what a crash left. ``tape`` holds the records believed to be there."""
+        reign = self.reign = Reign(medium.clone(), self.options)
+        reign.wall_us = self.monotonic_us + self.wall_offset_us
+        reign.kept_records = len(tape.records)
+        self.reigns += 1
+        self.events = []
+        self.gate = Gate()
+        self._syncing = None
+        self._armed_us = 0
+        self.dead = False
+        self.history.begin_reign()
+        reign.demands = self.history.demands
+        self._replay(reign, tape, old)
+        tape.on_record = self._on_record
+        reign.tape = tape
+        self.disk = reign.disk = SimDisk.resume(medium, faults=self.faults, on_write=tape.write)
+        try:
+            self.started = open_broker(
+                self.disk, wall_us=reign.wall_us, chance=self.chance, options=self.options
+            )
+        except DiskError as error:
+            self.dead = True
+            raise Stopped from error
+        except JournalFailed as error:
+            self.dead = True
+            raise Stopped from error
+        self.broker = self.started.broker
+        self.clock = BrokerClock(
+            max(self.started.report.time_us, self.broker.views.last_time_us), self.monotonic_us
+        )
+        self._seen_first = self.broker.journal.first
+        self.tell("began", self.started.report.valid_end, self.started.report.epoch)
+        self._end_turn()
+        for hook in self.restart_hooks:
+            hook()
+        return reign
+
+    def _replay(self, reign: Reign, tape: Tape, old: Reign | None) -> None:
+        """Bring shadow and reference to where the surviving records lead."""
+        size = self.options.segment_bytes
+        self.shadow = Views(self.options.limits, Index(MemoryDisk(), segment_size=size))
+        self.reference = Reference(self.history.tried)
+        limits = self.options.limits
+        self.reference.dedup_window_us = limits.dedup_window_us
+        self.reference.dead_letter_us = limits.dead_letter_us
+        self.shadow.loaded(0)
+        if old is not None:
+            reign.portraits = old.portraits[: len(tape.records) + 1]
+            reign.suspects = old.suspects[: len(tape.records) + 1]
+        if not reign.portraits:
+            reign.portraits = [portrait(self.shadow)]
+            reign.suspects = [0]
+        for record in tape.records:
+            if record.kind in _FACTS:
+                self.shadow.apply(record)
+                self.reference.apply(record)
+        self.shadow.finish(0)
+        for key in self.reference.groups:
+            self.reference.compare(key, self.shadow.held.get(key))
+
+    def _on_record(self, record: RawRecord) -> None:
+        kind = Kind(record.kind)
+        self.tell(kind.name, record.position, record.crc)
+        self.reached(f"record {kind.name}")
+        reign = self.reign
+        if record.kind in _FACTS:
+            self.shadow.apply(record)
+            self.reference.apply(record)
+            for key in self.reference.touched:
+                self.reference.compare(key, self.shadow.held.get(key))
+            if record.kind in (Kind.CONFIG, Kind.EPOCH):
+                for key in self.reference.groups:
+                    self.reference.compare(key, self.shadow.held.get(key))
+            reign.portraits.append(portrait(self.shadow))
+        else:
+            reign.portraits.append(reign.portraits[-1])
+        reign.suspects.append(self.shadow.suspect_below)
+
+    def expected_clean(self, tape: Tape, count: int) -> bool:
+        """Return whether the first ``count`` records end with a clean stop."""
+        if not count:
+            return False
+        last = tape.records[count - 1]
+        return bool(
+            last.kind == Kind.MARK and last.flags & FLAG_CLEAN and last.durable == last.position
+        )
+
+    # -- the shell ----------------------------------------------------------------------------------
+
+    def run(self, operations: int, until: Callable[[], bool] | None = None) -> None:
+        """Let events happen until the disk's log has grown by so many operations."""
+        limit = len(self.disk.log) + operations
+        while not self.dead and self.events and len(self.disk.log) < limit:
+            if until is not None and until():
+                return
+            when_us, _, what = heappop(self.events)
+            self.monotonic_us = max(self.monotonic_us, when_us)
+            try:
+                what()
+                self._end_turn()
+            except Stopped:
+                return
+
+    def command(self, ask: Callable[[], T]) -> T | TernMQError:
+        """Run a command of a client's: the answer, or the refusal."""
+        try:
+            return self.ask(ask)
+        except JournalFailed as error:
+            self.stop()
+            raise Stopped from error
+        except (RefusedError, JournalError) as error:
+            return error
+
+    def ask(self, ask: Callable[[], T]) -> T:
+        """Run a command; one that would block changes nothing and is repeated after its job."""
+        for _ in range(100):
+            end = self.broker.journal.end
+            try:
+                return ask()
+            except WouldBlock as blocked:
+                if self.broker.journal.end != end:
+                    raise Violation("a command that would block has written records") from blocked
+                self.reached("would block")
+                try:
+                    blocked.job.run()
+                except DiskError as error:
+                    self.stop()
+                    raise Stopped from error
+        raise Violation("a command blocks for ever")
+
+    def hold(self, reply: Reply, then: Callable[[Reply], None]) -> None:
+        """Keep an answer back until it may go."""
+        self.gate.hold(reply.position, reply.rests, Told(reply, then))
+
+    def stop(self) -> None:
+        """The process ends at once."""
+        self.dead = True
+        self.tell("stopped")
+
+    def _end_turn(self) -> None:
+        """What the shell does after commands: upkeep, flush, answers, syncs, jobs, the deadline."""
+        if self.dead:
+            return
+        now = self.now_us()
+        broker, journal = self.broker, self.broker.journal
+        try:
+            self.started.upkeep.step(now, self._may_go_on())
+            if self.chance.random() < 0.05:
+                journal.mark(now)
+            journal.flush()
+        except JournalFailed as error:
+            self.stop()
+            raise Stopped from error
+        if journal.first != self._seen_first:
+            self._seen_first = journal.first
+            self.reached("segment removed")
+            self.reference.removed(journal.first)
+        self._release()
+        if self.chance.random() < self.patience:
+            self._issue_sync()
+        self._issue_job()
+        deadline = broker.next_deadline_us()
+        if deadline is not None and (not self._armed_us or deadline < self._armed_us):
+            self._armed_us = deadline
+            self.after(max(0, deadline - now) + self.chance.randrange(500), self._tick)
+
+    def _may_go_on(self) -> Callable[[], bool]:
+        left = self.chance.choice((0, 0, 1, 2, 5, 1000))
+
+        def may() -> bool:
+            nonlocal left
+            left -= 1
+            return left >= 0
+
+        return may
+
+    def _release(self) -> None:
+        journal = self.broker.journal
+        for told in self.gate.release(journal.durable, journal.written):
+            if told.reply.rests == 0 and told.reply.position > journal.durable:
+                raise Violation("an answer went out before it was durable")
+            told.then(told.reply)
+
+    def _tick(self) -> None:
+        self._armed_us = 0
+        try:
+            self.ask(lambda: self.broker.tick(self.now_us()))
+        except JournalFailed as error:
+            self.stop()
+            raise Stopped from error
+        except JournalError:
+            self.reached("tick found the journal full")
+        self._wake()
+
+    def _wake(self) -> None:
+        for hook in self.wake_hooks:
+            hook()
+
+    wake_hooks: list[Callable[[], None]]
+
+    def _issue_sync(self) -> None:
+        if self._syncing is not None:
+            return
+        try:
+            job = self.broker.journal.next_sync()
+        except JournalFailed as error:
+            self.stop()
+            raise Stopped from error
+        if job is None:
+            return
+        self._syncing = job
+        for file in job.files:
+            assert isinstance(file, SimFile)
+            file.begin_sync()
+        self.after(self.chance.choice((100, 300, 1000, 4000)), lambda: self._complete_sync(job))
+
+    def _complete_sync(self, job: SyncJob) -> None:
+        journal = self.broker.journal
+        self._syncing = None
+        try:
+            job.run()
+        except DiskError as error:
+            journal.failed(error)
+            self.reached("sync failed")
+            self.stop()
+            raise Stopped from error
+        journal.synced(job)
+        self.broker.committed()
+        self._wake()
+
+    def _issue_job(self) -> None:
+        job = self.started.upkeep.next_job()
+        if job is not None:
+            self.after(self.chance.choice((50, 500, 3000)), lambda: self._complete_job(job))
+
+    def _complete_job(self, job: Job) -> None:
+        error: Exception | None = None
+        try:
+            job.run()
+        except DiskError as caught:
+            error = caught
+            self.reached("job failed")
+        self.reached(type(job).__name__)
+        self.started.upkeep.finished(job, error)
+
+    def close(self) -> None:
+        """Stop the broker cleanly."""
+        if self._syncing is not None:
+            self._complete_sync(self._syncing)
+        self.reached("clean stop")
+        try:
+            self.broker.close(self.now_us())
+        except JournalError as error:
+            self.stop()
+            raise Stopped from error
+        self.stop()
+
+
+def epoch_of(record: RawRecord) -> int:
+    """Return the epoch that an EPOCH record begins."""
+    number: int = EPOCH_BODY.unpack_from(record.body)[0]
+    return number
