@@ -6,8 +6,8 @@
     python bench/core.py --large            starts with a journal of 10 GB instead of 1 GB
 
 Every round runs in a process of its own, so that no measurement inherits another's memory. What is
-written: the machine, the versions, the settings, all values of every figure, their spread, the load,
-and what the raw disk did within the same minute. Nothing is quoted without that.
+written: the machine, the versions, the settings, all values of every figure, their spread, the
+load, and what the raw disk did within the same minute. Nothing is quoted without that.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from core_kit import (
     gather,
     thaw,
 )
+
 from ternmq.broker.replies import PullReply
 from ternmq.broker.start import Options
 from ternmq.record.batch import Row
@@ -79,9 +80,9 @@ def _ordered(settings: Settings, keys: int, in_flight: int) -> Figures:
             )
             clock.stop()
             pulls += 1
-            rows = sum([stop - start for start, stop, _, _ in oldest.runs])
-            rows_done += rows
-            left -= rows
+            done = sum([stop - start for start, stop, _, _ in oldest.runs])
+            rows_done += done
+            left -= done
             if pulls % 32 == 0:
                 rig.turn()
         rig.close()

@@ -9,6 +9,7 @@ from typing import Final
 
 from core_kit import MIB, Figures, Measurement, Producer, Rig, Settings, Target, folder, freeze
 from core_machine import drop_caches, resident_bytes
+
 from ternmq.broker.start import Options
 
 _OPTIONS: Final = Options(segment_bytes=64 * MIB, reserve_bytes=16 * MIB)

@@ -23,6 +23,7 @@ from core_kit import (
     gather,
     thaw,
 )
+
 from ternmq.broker.start import Options
 from ternmq.record.facts import Outcome
 
@@ -34,7 +35,9 @@ _BLOCK: Final = 250
 _PULL: Final = 32
 
 
-def _appends(settings: Settings, batches: list[bytes], block: int, warm: int) -> tuple[float, float]:
+def _appends(
+    settings: Settings, batches: list[bytes], block: int, warm: int
+) -> tuple[float, float]:
     """Return the microseconds of a send alone, and with its share of the turn's flush."""
     with folder(settings) as path:
         rig = Rig(path, _OPTIONS)

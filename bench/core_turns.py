@@ -28,6 +28,7 @@ from core_kit import (
     thaw,
 )
 from core_machine import percentile
+
 from ternmq.broker.start import Options
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.types import SECOND_US
@@ -84,8 +85,10 @@ def longest_turn(settings: Settings) -> Figures:
     """Drive turns with load over a million waiting retries; report the longest."""
     retries = settings.scaled(_RETRIES, 5000)
     with folder(settings) as path:
-        options = _OPTIONS if not settings.quick else Options(
-            segment_bytes=MIB, reserve_bytes=MIB, state_records=2000
+        options = (
+            _OPTIONS
+            if not settings.quick
+            else Options(segment_bytes=MIB, reserve_bytes=MIB, state_records=2000)
         )
         rig = Rig(path, options, sync=False)
         rig.join()
@@ -218,7 +221,7 @@ def _figures(turns: list[_Turn], sets: int) -> Figures:
 MEASUREMENTS: Final = (
     Measurement(
         "longest-turn",
-        "CPU of the longest turn with 1 M waiting retries, STATE sets and seals, collector included",
+        "CPU of the longest turn: 1 M waiting retries, STATE sets, seals, the collector included",
         longest_turn,
         (Target("longest_ms", 20.0),),
         {"retries": _RETRIES, "turns": _TURNS, "sends_a_turn": _SENDS, "segment_mib": 16},

@@ -119,12 +119,12 @@ class SimFile:
 
     def begin_sync(self) -> None:
         """Issue a sync: what ``sync`` will make durable when it completes is settled now."""
-        self._inode.begun = len(self._disk.log)
+        self._inode.begun = self._disk.at
 
     def sync(self) -> None:
         """Complete the sync issued, or issue and complete one."""
         disk, inode = self._disk, self._inode
-        upto = len(disk.log) if inode.begun is None else inode.begun
+        upto = disk.at if inode.begun is None else inode.begun
         inode.begun = None
         if disk.faults.sync(self.name):
             disk.note((LOST, inode.number, upto, 0))
@@ -144,32 +144,45 @@ class SimDisk:
     """A disk that writes down what is done to it.
 
     Args:
-        files: What is there already, on the medium.
         faults: What goes wrong.
-        note: Called with each operation after it is logged.
+        on_write: Told of every write: name of the file, offset, bytes.
+        begin: Number of the first operation of the log.
     """
 
     def __init__(
         self,
-        files: Mapping[str, bytes] | None = None,
         *,
         faults: Faults | None = None,
         on_write: Callable[[str, int, bytes], None] | None = None,
+        begin: int = 0,
     ) -> None:
         self.log: list[Op] = []
+        self.begin = begin
         self.faults = faults or Faults()
         self.full = False
         self.files: dict[str, Inode] = {}
-        self.inodes: list[Inode] = []
+        self._next_inode = 0
         self._on_write = on_write
         self._names: dict[int, str] = {}
-        for name in sorted(files or {}):
-            assert files is not None
-            self.files[name] = self._inode(name, files[name])
 
-    def _inode(self, name: str, data: bytes = b"") -> Inode:
-        inode = Inode(len(self.inodes), data)
-        self.inodes.append(inode)
+    @property
+    def at(self) -> int:
+        """The number of the next operation."""
+        return self.begin + len(self.log)
+
+    def add(self, name: str, number: int, data: bytes) -> None:
+        """Put a file there that an earlier life left."""
+        self.files[name] = Inode(number, data)
+        self._names[number] = name
+        self._next_inode = max(self._next_inode, number + 1)
+
+    def reserve(self, number: int) -> None:
+        """Never number a new file below ``number``."""
+        self._next_inode = max(self._next_inode, number)
+
+    def _inode(self, name: str) -> Inode:
+        inode = Inode(self._next_inode)
+        self._next_inode += 1
         self._names[inode.number] = name
         return inode
 
@@ -211,7 +224,7 @@ class SimDisk:
         self.log.append((LINK, name, inode.number, 0))
         self.put(inode, 0, zeros(size // _HALF))
         self.put(inode, size // _HALF, zeros(size - size // _HALF))
-        self.log.append((SYNC, inode.number, len(self.log), 0))
+        self.log.append((SYNC, inode.number, self.at, 0))
         self.sync_folder(name.rpartition("/")[0])
 
     def rename(self, old: str, new: str) -> None:
@@ -232,7 +245,7 @@ class SimDisk:
     def sync_folder(self, folder: str) -> None:
         """Make name changes durable."""
         if not self.faults.lying:
-            self.log.append((FOLDER, folder, len(self.log), 0))
+            self.log.append((FOLDER, folder, self.at, 0))
 
     def free_bytes(self) -> int:
         """Return what is left."""

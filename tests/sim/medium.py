@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from tests.sim.disk import FOLDER, LINK, LOST, RENAME, SYNC, UNLINK, WRITE, Op
+from tests.sim.disk import FOLDER, LINK, LOST, RENAME, SYNC, UNLINK, WRITE, Faults, Op, SimDisk
 
 SECTOR: Final = 512
 PAGE: Final = 4096
@@ -152,6 +152,25 @@ class Medium:
             else:
                 left.append((index, op))
         self.name_ops = left
+
+    def disk(
+        self,
+        faults: Faults | None = None,
+        on_write: Callable[[str, int, bytes], None] | None = None,
+    ) -> SimDisk:
+        """Return a disk on this medium whose page cache still holds all that is pending.
+
+        Its log goes on where this medium was fed to.
+        """
+        disk = SimDisk(faults=faults, on_write=on_write, begin=self.at)
+        disk.reserve(max(self.stored, default=-1) + 1)
+        everything = self.everything()
+        names = dict(self.durable_names)
+        for _, op in self.name_ops:
+            _rename(names, op)
+        for name, data in self.image(everything).items():
+            disk.add(name, names[name], data)
+        return disk
 
     # -- what a crash may leave ---------------------------------------------------------------------
 

@@ -104,6 +104,7 @@ class World:
         self.paths: dict[str, int] = {}
         self.reigns = 0
         self.restart_hooks: list[Callable[[], None]] = []
+        self.wake_hooks: list[Callable[[], None]] = []
         self.patience = 1.0
         """Share of turns after which a sync is issued as soon as it may be."""
         self.reign: Reign
@@ -157,7 +158,7 @@ class World:
         self._replay(reign, tape, old)
         tape.on_record = self._on_record
         reign.tape = tape
-        self.disk = reign.disk = SimDisk.resume(medium, faults=self.faults, on_write=tape.write)
+        self.disk = reign.disk = medium.disk(self.faults, tape.write)
         try:
             self.started = open_broker(
                 self.disk, wall_us=reign.wall_us, chance=self.chance, options=self.options
@@ -339,8 +340,6 @@ class World:
     def _wake(self) -> None:
         for hook in self.wake_hooks:
             hook()
-
-    wake_hooks: list[Callable[[], None]]
 
     def _issue_sync(self) -> None:
         if self._syncing is not None:

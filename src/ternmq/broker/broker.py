@@ -34,6 +34,7 @@ from ternmq.model.errors import (
     GroupExists,
     GroupPaused,
     InvalidRequest,
+    JournalFull,
     LeaseExpired,
     ModeNotAllowed,
     TopicExists,
@@ -49,6 +50,7 @@ from ternmq.record.header import Kind
 _FOREVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 64
 _HOUSEKEEPING_US: Final = SECOND_US
+_FULL_RETRY_US: Final = SECOND_US // 10
 
 
 class Woken(NamedTuple):
@@ -92,13 +94,11 @@ class Broker:
         self.leases = Leases(self, self.settling)
         self.sending = Sending(journal, views, store)
         self.suspect_below = views.suspect_below
-        self.waiter_count = 0
         self._waiters: dict[int, Waiter] = {}
         self._next_token = 1
         self._unseen: deque[tuple[int, Queue]] = deque()
         self._awake: dict[Subscription, None] = {}
         self._woken: deque[Woken] = deque()
-        self._leaving: deque[Session] = deque()
         self._start_timers(now_us)
 
     def _start_timers(self, now_us: int) -> None:
@@ -119,6 +119,11 @@ class Broker:
 
     # -- what delivery needs
     # ------------------------------------------------------------------------
+
+    @property
+    def parked_pulls(self) -> int:
+        """How many pulls wait for rows."""
+        return len(self._waiters)
 
     def woken(self, queue: GroupQueue) -> None:
         """Rows of it may be available: parked pulls are to be looked at."""
@@ -552,26 +557,41 @@ class Broker:
             if fired is None:
                 return False
             when_us, kind, owner = fired
-            if kind is Timer.LEASES:
-                assert isinstance(owner, GroupQueue)
-                rows += self._end_by_time(now_us, when_us, owner)
-            elif kind is Timer.DUE:
-                assert isinstance(owner, GroupQueue)
-                if when_us == owner.due_armed_us:
-                    owner.due_armed_us = _FOREVER
-                    self.woken(owner)
-                    owner.due(now_us, 0)
-                    later = owner.next_timer_us()
-                    if later is not None:
-                        self.arm_due(owner, later)
-            elif kind is Timer.SESSION:
-                assert isinstance(owner, Session)
-                rows += self._end_session(now_us, owner)
-            else:
-                self.views.dedup.sweep(now_us, _SWEPT_A_TURN)
-                rows += self._expire_dead(now_us)
-                self.timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
+            try:
+                rows += self._fire(now_us, when_us, kind, owner)
+            except JournalFull:
+                # No segment is ready: nothing was recorded, and what has come due stays due.
+                if isinstance(owner, GroupQueue):
+                    self.arm_leases(owner, now_us + _FULL_RETRY_US)
+                else:
+                    self.timers.set(now_us + _FULL_RETRY_US, kind, owner)
+                return False
         return True
+
+    def _fire(
+        self, now_us: int, when_us: int, kind: Timer, owner: GroupQueue | Session | None
+    ) -> int:
+        """Do what one timer is for; return how many rows (and other things) were looked at."""
+        if kind is Timer.LEASES:
+            assert isinstance(owner, GroupQueue)
+            return self._end_by_time(now_us, when_us, owner)
+        if kind is Timer.SESSION:
+            assert isinstance(owner, Session)
+            return self._end_session(now_us, owner)
+        if kind is Timer.DUE:
+            assert isinstance(owner, GroupQueue)
+            if when_us == owner.due_armed_us:
+                owner.due_armed_us = _FOREVER
+                self.woken(owner)
+                owner.due(now_us, 0)
+                later = owner.next_timer_us()
+                if later is not None:
+                    self.arm_due(owner, later)
+            return 0
+        self.views.dedup.sweep(now_us, _SWEPT_A_TURN)
+        rows = self._expire_dead(now_us)
+        self.timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
+        return rows
 
     def _subscription_of(self, held: GroupQueue) -> Subscription | None:
         topic = self.views.catalog.topics.get(held.topic)

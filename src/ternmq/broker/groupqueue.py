@@ -430,7 +430,11 @@ class GroupQueue:
 
     def crowded(self, limit: int) -> bool:
         """Return whether so many runs are open that nothing more may be handed out."""
-        return len(self.leases) + len(self.ready) + len(self.ahead) >= limit
+        return self.open_runs() >= limit
+
+    def open_runs(self) -> int:
+        """Return how many leases, ready runs and runs ahead of the cursor there are."""
+        return len(self.leases) + len(self.ready) + len(self.ahead)
 
     def floor(self) -> int:
         """Return the offset below which every row is done, dead, or in the failure store."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import log2
 from typing import Protocol
 
 from ternmq.model.specs import RetryPolicy
@@ -23,7 +24,9 @@ def delay_us(policy: RetryPolicy, attempts: int, random: Chance) -> int:
     """
     delay = float(policy.cap_us)
     exponent = attempts - 1
-    if exponent < 64:
+    if not policy.first_us:
+        return 0
+    if exponent * log2(policy.factor) < 64:  # else beyond any cap, and perhaps beyond any float
         delay = min(policy.first_us * policy.factor**exponent, delay)
     if policy.jitter:
         delay *= 1.0 + policy.jitter * (2.0 * random.random() - 1.0)

@@ -129,7 +129,7 @@ class SpanSet:
         """Take a span out."""
         low = bisect_right(self.stops, start)
         high = bisect_left(self.starts, stop)
-        if low >= high:
+        if low >= high or start >= stop:
             return
         starts: list[int] = []
         stops: list[int] = []

@@ -20,9 +20,11 @@ from ternmq.journal.journal import AllocateJob
 from ternmq.journal.retention import RetentionSpec
 from ternmq.journal.run_jobs import RunJob
 from ternmq.model.errors import DiskError, JournalFull
-from ternmq.model.types import SECOND_US
+from ternmq.model.types import SECOND_US, Position
 
 LOOK_EVERY_US: Final = SECOND_US
+QUIET_US: Final = 200_000
+"""How long nothing is recorded before a MARK says that all is durable."""
 
 
 class Upkeep:
@@ -55,6 +57,8 @@ class Upkeep:
         self._out: Job | None = None
         self._blocked: WouldBlock | None = None
         self._retry_us = 0
+        self._quiet_end = Position(0)
+        self._quiet_since_us = 0
         self.stalls = 0
         """STATE or MOVED found no room in the journal; tried again later."""
 
@@ -65,6 +69,7 @@ class Upkeep:
         if now_us >= self._retry_us:
             self._retry_us = now_us + self._look_every_us
             journal.retry_spare()
+        self._mark(now_us)
         try:
             refresh = journal.end - self._refresh_segments * journal.segment_size
             if broker.keep_state(now_us, may_go_on, max(0, refresh)):
@@ -76,6 +81,18 @@ class Upkeep:
                 self._retain(now_us)
         except JournalFull:
             self.stalls += 1
+
+    def _mark(self, now_us: int) -> None:
+        """Let the journal say that all is durable, once it has been quiet for a while.
+
+        Not at once: the MARK's own sync would stand in the way of the next send's.
+        """
+        journal = self._broker.journal
+        if journal.end != self._quiet_end:
+            self._quiet_end, self._quiet_since_us = journal.end, now_us
+        elif now_us - self._quiet_since_us >= QUIET_US:
+            journal.mark(now_us)
+            self._quiet_end = journal.end
 
     def _retain(self, now_us: int) -> None:
         try:

@@ -194,7 +194,7 @@ class Coverage:
         if end > self._limit:
             self._roll(end - 1)
         jobs: list[RunJob] = []
-        for number, segment in self._without_run.items():
+        for segment in self._without_run.values():
             if segment.base + self.segment_size < end and segment.job is None:
                 segment.job = RunJob(
                     self.cache,

@@ -1,0 +1,785 @@
+"""Producers, consumers and operators: what they do is drawn, what they are told is checked at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ternmq.broker.replies import DoneReply, PullReply, Reply, SendReply, SettleReply
+from ternmq.model.errors import (
+    Busy,
+    DiskFull,
+    GroupPaused,
+    IdConflict,
+    LeaseExpired,
+    ResendTooOld,
+    TernMQError,
+    UnknownGroup,
+    UnknownSession,
+    UnknownTopic,
+)
+from ternmq.record import messages, moved
+from ternmq.record.batch import Batch, Row, encode, topic_seed
+from ternmq.record.facts import Outcome
+from ternmq.record.header import HEADER_BYTES, Kind
+from tests.sim.history import GroupKey, Stored, Tried
+from tests.sim.reference import LEASED, RefGroup
+from tests.sim.tape import Violation
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+_KIND_AT: Final = 13
+LEASE_BITS: Final = 40
+
+
+class Producer:
+    """Sends batches to one topic; sends the same bytes again when no answer came, and at times when
+    one did."""
+
+    def __init__(
+        self,
+        world: World,
+        topic: str,
+        number: int,
+        *,
+        every_us: int = 3000,
+        rows: int = 3,
+        body: int = 60,
+        keys: int = 0,
+        tags: tuple[str, ...] = (),
+        ids: int = 0,
+        resend_us: int = 1_000_000,
+    ) -> None:
+        self.world = world
+        self.topic = topic
+        self.number = number
+        self.seed = topic_seed(topic)
+        self.every_us = every_us
+        self.rows = rows
+        self.body = body
+        self.keys = keys
+        self.tags = tags
+        self.ids = ids
+        self.resend_us = resend_us
+        self.sequence = 0
+        self.unanswered: dict[int, Tried] = {}
+        self.recent: list[Tried] = []
+        self.left = 1 << 30
+        world.restart_hooks.append(self.restarted)
+
+    def restarted(self) -> None:
+        """The broker is back: nothing that was out will be answered."""
+        self._again()
+        for tried in list(self.unanswered.values()):
+            if self.world.chance.random() < 0.8:
+                self.world.after(
+                    self.world.chance.randrange(2000), lambda one=tried: self._send(one)  # type: ignore[misc]
+                )
+
+    def _again(self) -> None:
+        self.world.after(1 + self.world.chance.randrange(2 * self.every_us), self._act)
+
+    def _act(self) -> None:
+        chance = self.world.chance
+        if self.left > 0:
+            self.left -= 1
+            count = 1 if chance.random() < 0.1 else chance.randint(1, 3)
+            for _ in range(count):
+                if self.recent and chance.random() < 0.06:
+                    self._send(chance.choice(self.recent[-8:]))
+                else:
+                    self._send(self._make())
+        self._again()
+
+    def _make(self) -> Tried:
+        world, chance = self.world, self.world.chance
+        rows: list[Row] = []
+        for _ in range(chance.randint(1, self.rows)):
+            number = self.sequence + len(rows)
+            body = b"%d:%d:" % (self.number, number) + b"." * chance.randrange(self.body)
+            given = ""
+            if self.ids and chance.random() < 0.7:
+                given = f"id{chance.randrange(self.ids)}"
+                if any(row.application_id == given for row in rows):
+                    given = ""
+                elif chance.random() < 0.9:
+                    body = b"same:" + given.encode()
+            rows.append(
+                Row(
+                    body=body,
+                    key=f"key{chance.randrange(4)}" if chance.random() < 0.3 else "",
+                    ordering_key=f"o{chance.randrange(self.keys)}" if self.keys else "",
+                    tag=chance.choice(self.tags) if self.tags else "",
+                    application_id=given,
+                )
+            )
+        batch = encode(
+            rows,
+            topic_seed=self.seed,
+            producer_id=self.number,
+            first_sequence=self.sequence,
+            born_us=world.monotonic_us,
+            keyed=self.keys > 0,
+        )
+        tried = Tried(self.topic, self.number, batch, rows, world.monotonic_us)
+        world.history.tried[batch] = tried
+        self.unanswered[self.sequence] = tried
+        self.sequence += len(rows)
+        return tried
+
+    def _send(self, tried: Tried) -> None:
+        world = self.world
+        sequence = self._sequence(tried)
+        if world.monotonic_us - tried.born_us > self.resend_us:
+            self.unanswered.pop(sequence, None)
+            return
+        fresh = not tried.sent
+        tried.sent += 1
+        again = tried.answered is not None
+        reply = world.command(lambda: world.broker.send(world.now_us(), self.topic, tried.batch))
+        if isinstance(reply, TernMQError):
+            self._refused(tried, sequence, reply, fresh=fresh, again=again)
+            return
+        tried.refused = False
+        if reply.duplicate:
+            world.reached("dedup hit")
+            if tried.time_us and world.reign.kept_records and not again:
+                world.reached("dedup hit of an unanswered batch")
+        elif again:
+            raise Violation("a batch that was answered is stored again")
+        world.hold(reply, lambda told: self._answered(tried, sequence, told))
+
+    @staticmethod
+    def _sequence(tried: Tried) -> int:
+        return int.from_bytes(tried.batch[32:40], "little")
+
+    def _refused(
+        self, tried: Tried, sequence: int, error: TernMQError, *, fresh: bool, again: bool
+    ) -> None:
+        world = self.world
+        world.tell("refused", type(error).__name__)
+        world.reached(f"send refused {type(error).__name__}")
+        if isinstance(error, UnknownTopic):
+            self.unanswered.pop(sequence, None)
+            tried.refused = tried.refused or fresh
+            return
+        if isinstance(error, IdConflict | ResendTooOld):
+            raise Violation(f"an honest send was refused: {error}")
+        if not isinstance(error, DiskFull | Busy):
+            raise Violation(f"a good batch was refused: {error!r}")
+        if again:
+            raise Violation(f"a batch that is stored was refused: {error!r}")
+        tried.refused = tried.refused or fresh
+        if tried.refused:
+            self.unanswered.pop(sequence, None)
+
+    def _answered(self, tried: Tried, sequence: int, reply: Reply) -> None:
+        assert isinstance(reply, SendReply)
+        world = self.world
+        self.unanswered.pop(sequence, None)
+        self.recent = [*self.recent[-20:], tried]
+        world.tell("sent", sequence, reply.queue, reply.first_offset)
+        if tried.rows[0].application_id or self.ids:
+            self._answered_rows(tried, reply)
+        elif reply.count != len(tried.rows):
+            raise Violation(f"{reply.count} rows of {len(tried.rows)} were stored")
+        if reply.rests == 0:
+            world.history.rely(world.disk.at, reply.position)
+        else:
+            world.reached("fast send")
+        if reply.count:
+            world.history.receipt(tried, reply.queue, reply.first_offset, reply.count)
+        if reply.first_offset is not None and reply.count:
+            self._check_stored(tried, reply)
+
+    def _answered_rows(self, tried: Tried, reply: SendReply) -> None:
+        if reply.rows:
+            self.world.reached("given id left out")
+        left_out = {one.row for one in reply.rows}
+        if reply.count + len(left_out) != len(tried.rows):
+            raise Violation(f"{reply.count} rows stored, {len(left_out)} left out")
+        for one in reply.rows:
+            if one.conflict:
+                self.world.reached("given id conflict")
+            elif one.offset is not None:
+                rows = self._rows(reply)
+                if rows[one.offset].row().application_id != tried.rows[one.row].application_id:
+                    raise Violation("a left-out row was given another message's receipt")
+
+    def _rows(self, reply: SendReply) -> list[Stored]:
+        topic = self.world.reference.topics.get(reply.topic)
+        return [] if topic is None else topic.queues[reply.queue]
+
+    def _check_stored(self, tried: Tried, reply: SendReply) -> None:
+        topic = self.world.reference.topics.get(reply.topic)
+        if topic is None:
+            return
+        assert reply.first_offset is not None
+        rows = topic.queues[reply.queue][reply.first_offset : reply.first_offset + reply.count]
+        if len(rows) != reply.count:
+            raise Violation(f"a receipt names offset {reply.first_offset}, which is not there")
+        for at, stored in enumerate(rows):
+            if stored.tried is not tried:
+                raise Violation(f"offset {reply.first_offset + at} holds another batch")
+            if stored.end > reply.position:
+                raise Violation("a receipt rests on less than its own record")
+            self.world.history.same_content(
+                reply.topic, reply.queue, reply.first_offset + at, tried.batch, stored.at
+            )
+
+
+class Held:
+    """A lease in a consumer's hands."""
+
+    __slots__ = ("epoch", "key", "lease", "reign", "rows", "until_us")
+
+    def __init__(self, key: GroupKey, reply: PullReply, reign: int) -> None:
+        self.key = key
+        self.epoch = reply.epoch
+        self.lease = reply.lease
+        self.until_us = reply.until_us
+        self.reign = reign
+        self.rows = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
+
+
+class Consumer:
+    """Pulls for one group and does something with what it gets, sooner or later, or never."""
+
+    def __init__(
+        self,
+        world: World,
+        topic: str,
+        group: str,
+        name: str,
+        *,
+        every_us: int = 4000,
+        most: int = 6,
+        fail: float = 0.2,
+        vanish: float = 0.05,
+        park: bool = True,
+    ) -> None:
+        self.world = world
+        self.topic = topic
+        self.group = group
+        self.name = name
+        self.every_us = every_us
+        self.most = most
+        self.fail = fail
+        self.vanish = vanish
+        self.park = park
+        self.session: int | None = None
+        self.joining = False
+        self.token: int | None = None
+        self.leases: list[Held] = []
+        self.quiet = False
+        world.restart_hooks.append(self.restarted)
+        world.wake_hooks.append(self.woken)
+
+    def restarted(self) -> None:
+        """The broker is back: come back too, or not in time."""
+        self.token = None
+        self.joining = False
+        if self.session is not None:
+            if self.world.chance.random() < 0.75:
+                found = self.world.command(lambda: self._reconnect())
+                if isinstance(found, TernMQError):
+                    if not isinstance(found, UnknownSession):
+                        raise found
+                    self._forget()
+            else:
+                self.world.reached("session not resumed")
+                self.session = None
+        self._again()
+
+    def _reconnect(self) -> None:
+        assert self.session is not None
+        self.world.broker.reconnected(self.session)
+
+    def _forget(self) -> None:
+        self.session = None
+        self.token = None
+
+    def _again(self) -> None:
+        self.world.after(1 + self.world.chance.randrange(2 * self.every_us), self._act)
+
+    def _act(self) -> None:
+        chance = self.world.chance
+        self._again()
+        if self.session is None:
+            self._join()
+            return
+        draw = chance.random()
+        if self.leases and draw < 0.45:
+            self._settle(self.leases.pop(chance.randrange(len(self.leases))))
+        elif self.leases and draw < 0.52:
+            self._extend(chance.choice(self.leases))
+        elif draw < 0.52 + self.vanish * 0.4:
+            self._go(chance)
+        elif not self.quiet:
+            self._pull()
+
+    def _join(self) -> None:
+        if self.joining:
+            return
+        world = self.world
+        reply = world.command(lambda: world.broker.join(world.now_us(), "sim", self.name))
+        if isinstance(reply, TernMQError):
+            return
+        self.joining = True
+        world.hold(reply, self._joined)
+
+    def _joined(self, reply: Reply) -> None:
+        assert isinstance(reply, DoneReply) and isinstance(reply.value, int)
+        self.joining = False
+        self.world.history.rely(self.world.disk.at, reply.position)
+        self.session = reply.value
+
+    def _go(self, chance: random.Random) -> None:
+        world = self.world
+        assert self.session is not None
+        session = self.session
+        if chance.random() < 0.5:
+            world.broker.disconnected(world.now_us(), session)
+            self.token = None
+            world.reached("disconnected")
+            if chance.random() < 0.5:
+                world.command(lambda: world.broker.reconnected(session))
+                world.reached("reconnected")
+                return
+        else:
+            reply = world.command(lambda: world.broker.leave(world.now_us(), session))
+            if isinstance(reply, TernMQError):
+                if isinstance(reply, UnknownSession):
+                    self._forget()
+                return
+            world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+            world.reached("left")
+        self._forget()
+        if chance.random() < 0.7:
+            self.leases.clear()  # else it will try to settle late
+
+    def _pull(self) -> None:
+        world, chance = self.world, self.world.chance
+        if self.token is not None:
+            if chance.random() < 0.1:
+                world.broker.cancel(self.token)
+                self.token = None
+            return
+        session = self.session
+        assert session is not None
+        most = chance.randint(1, self.most)
+        max_bytes = chance.choice((None, None, None, 300))
+        reply = world.command(
+            lambda: world.broker.pull(
+                world.now_us(), session, self.topic, self.group, most, max_bytes
+            )
+        )
+        if isinstance(reply, UnknownSession):
+            self._forget()
+        elif isinstance(reply, TernMQError):
+            if not isinstance(reply, UnknownTopic | UnknownGroup | GroupPaused):
+                world.reached(f"pull refused {type(reply).__name__}")
+        elif reply is not None:
+            self._handed(reply)
+        elif self.park and chance.random() < 0.5:
+            token = world.command(
+                lambda: world.broker.park(
+                    session, self.topic, self.group, most, 1 << 20, world.now_us() + 20_000
+                )
+            )
+            if isinstance(token, int):
+                self.token = token
+                world.reached("parked")
+
+    def woken(self) -> None:
+        """The mark moved, or time passed: take what a parked pull got. The first asked takes all."""
+        world = self.world
+        if self.token is None:
+            return
+        for over in world.ask(lambda: world.broker.woken_pulls(world.now_us())):
+            for hook in world.wake_hooks:
+                owner = getattr(hook, "__self__", None)
+                if isinstance(owner, Consumer) and owner.token == over.token:
+                    owner.token = None
+                    if over.reply is not None:
+                        world.reached("parked pull woken")
+                        owner._handed(over.reply)
+                    else:
+                        world.reached("parked pull over")
+                    break
+
+    def _handed(self, reply: PullReply) -> None:
+        self.world.hold(reply, lambda told: self._delivered(reply))
+
+    def _group_number(self) -> int | None:
+        topic = self.world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        return None if found is None else found.group
+
+    def _delivered(self, reply: PullReply) -> None:
+        world = self.world
+        number = self._group_number()
+        topic = world.reference.topics.get(reply.topic)
+        if number is None or topic is None:
+            return
+        key = (number, reply.topic, reply.queue)
+        group = world.reference.groups.get(key)
+        if group is None:
+            return
+        held = Held(key, reply, world.reigns)
+        world.tell("delivered", key, reply.runs)
+        self._check_lease(group, reply)
+        rows = [topic.queues[reply.queue][offset] for offset in held.rows]
+        check_content(world, reply, rows)
+        world.history.rely(world.disk.at, max(stored.end for stored in rows))
+        if reply.rests == 0 and reply.position:
+            world.history.rely(world.disk.at, reply.position)
+        world.history.delivered(key, reply, rows, 0)
+        if world.chance.random() >= self.vanish:
+            self.leases.append(held)
+
+    def _check_lease(self, group: RefGroup, reply: PullReply) -> None:
+        """The reply says what its record says."""
+        if self.world.broker.journal.written != self.world.broker.journal.end:
+            return
+        lease = reply.epoch << LEASE_BITS | reply.lease
+        for start, stop, attempt, deliveries in reply.runs:
+            for offset in range(start, stop):
+                row = group.rows.get(offset)
+                if row is not None and row.state == LEASED and row.lease == lease:
+                    if (row.attempt, row.deliveries) != (attempt, deliveries):
+                        raise Violation(f"the reply says {(attempt, deliveries)} of {offset}")
+
+    def _settle(self, held: Held) -> None:
+        world, chance = self.world, self.world.chance
+        draw = chance.random()
+        spans: list[tuple[int, int]] | None = None
+        if len(held.rows) > 1 and chance.random() < 0.4:
+            low = chance.randrange(len(held.rows))
+            high = chance.randint(low + 1, len(held.rows))
+            spans = _spans(held.rows[low:high])
+        elif chance.random() < 0.3:
+            spans = _spans(held.rows)
+        delay: int | None = None
+        reason = ""
+        if draw >= self.fail:
+            outcome = Outcome.DONE
+        elif draw < self.fail * 0.55:
+            outcome = Outcome.RETRY
+            delay = chance.choice((None, None, 0, 10_000))
+            reason = "it did not work " + "x" * chance.randrange(40)
+        elif draw < self.fail * 0.8:
+            outcome = Outcome.DEAD
+            reason = "no"
+        else:
+            outcome = Outcome.RELEASED
+        session = self.session or 0
+        asked = sum(stop - start for start, stop in spans) if spans else len(held.rows)
+        before = self._held_now(held, spans)
+        reply = world.command(
+            lambda: world.broker.settle(
+                world.now_us(),
+                session,
+                self.topic,
+                self.group,
+                held.key[2],
+                held.epoch,
+                held.lease,
+                outcome,
+                spans,
+                delay_us=delay,
+                reason=reason,
+            )
+        )
+        if isinstance(reply, TernMQError):
+            self._settle_refused(held, before, reply)
+            return
+        settled = sum(stop - start for start, stop, _, _ in reply.settled)
+        refused = sum(stop - start for start, stop in reply.refused)
+        if before is not None and settled != before:
+            raise Violation(f"{settled} rows were settled, {before} were held")
+        if spans is not None and settled + refused != asked:
+            raise Violation(f"{settled} settled and {refused} refused of {asked}")
+        if held.reign != world.reigns:
+            world.reached("settle of an earlier reign's lease")
+        world.hold(reply, lambda told: self._settled(held.key, outcome, told))
+        if spans is not None and chance.random() < 0.7:
+            named = {one for start, stop in spans for one in range(start, stop)}
+            held.rows = [one for one in held.rows if one not in named]
+            if held.rows:
+                self.leases.append(held)
+        elif chance.random() < 0.1:
+            self.leases.append(held)  # settles it again: it must be refused
+
+    def _held_now(self, held: Held, spans: list[tuple[int, int]] | None) -> int | None:
+        """Return how many of the rows are held under the lease, None when that is not known."""
+        world = self.world
+        journal = world.broker.journal
+        if journal.written != journal.end:
+            return None
+        group = world.reference.groups.get(held.key)
+        if group is None:
+            return None
+        lease = group.leases.get(held.epoch << LEASE_BITS | held.lease)
+        if lease is None:
+            return None if held.reign != world.reigns else 0
+        if spans is None:
+            return len(lease.rows)
+        named = {one for start, stop in spans for one in range(start, stop)}
+        return len(named & lease.rows)
+
+    def _settle_refused(self, held: Held, before: int | None, error: TernMQError) -> None:
+        world = self.world
+        world.tell("settle refused", type(error).__name__)
+        world.reached(f"settle refused {type(error).__name__}")
+        if isinstance(error, LeaseExpired):
+            if before:
+                raise Violation(f"a settle of {before} rows that are held was refused")
+        elif not isinstance(error, UnknownTopic | UnknownGroup):
+            world.reached("settle found the journal full")
+
+    def _settled(self, key: GroupKey, outcome: Outcome, reply: Reply) -> None:
+        assert isinstance(reply, SettleReply)
+        world = self.world
+        world.history.rely(world.disk.at, reply.position)
+        world.tell("settled", key, int(outcome), reply.settled)
+        if outcome is Outcome.DONE:
+            group = world.reference.groups.get(key)
+            seen = world.history.seen_of(key)
+            for start, stop, _, _ in reply.settled:
+                for offset in range(start, stop):
+                    if group is None or group.done(offset):
+                        seen.acked.add(offset)
+
+    def _extend(self, held: Held) -> None:
+        world = self.world
+        reply = world.command(
+            lambda: world.broker.extend(
+                world.now_us(),
+                self.session or 0,
+                self.topic,
+                self.group,
+                held.key[2],
+                held.epoch,
+                held.lease,
+                60_000,
+            )
+        )
+        if isinstance(reply, TernMQError):
+            if isinstance(reply, LeaseExpired) and self._held_now(held, None):
+                raise Violation("an extension of a lease that is held was refused")
+            return
+        world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+
+
+def _spans(rows: list[int]) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    for offset in sorted(rows):
+        if spans and spans[-1][1] == offset:
+            spans[-1] = (spans[-1][0], offset + 1)
+        else:
+            spans.append((offset, offset + 1))
+    return spans
+
+
+def check_content(world: World, reply: PullReply, rows: list[Stored]) -> None:
+    """Read what a reply hands out, as a shell would, and compare it with what was sent."""
+    at = 0
+    for run, places in zip(reply.runs, reply.places, strict=False):
+        for offset in range(run[0], run[1]):
+            expected = rows[at].row()
+            at += 1
+            found = world.ask(lambda: _row(world, places, reply, offset))  # noqa: B023
+            if found != expected:
+                raise Violation(f"offset {offset} holds {found!r}, not {expected!r}")
+    if at != len(rows):
+        for offset, stored in zip(
+            [one for start, stop, _, _ in reply.runs for one in range(start, stop)],
+            rows,
+            strict=True,
+        ):
+            found = world.ask(lambda: _row_of_any(world, reply, offset))  # noqa: B023
+            if found != stored.row():
+                raise Violation(f"offset {offset} holds {found!r}, not {stored.row()!r}")
+
+
+def _row_of_any(world: World, reply: PullReply, offset: int) -> Row | None:
+    for places in reply.places:
+        if places.first_offsets and places.first_offsets[0] <= offset:
+            found = _row(world, places, reply, offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _row(world: World, places: object, reply: PullReply, offset: int) -> Row | None:
+    from ternmq.journal.tail import Places
+
+    assert isinstance(places, Places)
+    for first, position, length in zip(
+        places.first_offsets, places.positions, places.lengths, strict=True
+    ):
+        if first > offset:
+            continue
+        record = world.broker.store.get(position, length or None)
+        if record[_KIND_AT] == Kind.MOVED:
+            content = moved.unpack(record[HEADER_BYTES:])
+            offsets = content.offsets()
+            if offset in offsets:
+                batch, row = content.row(offsets.index(offset))
+                world.reached("delivered from a MOVED record")
+                return Batch(batch).row(row)
+            continue
+        stored = messages.of_record(record)
+        if (stored.topic, stored.queue) != (reply.topic, reply.queue):
+            raise Violation(f"offset {offset} is said to stand in another queue's record")
+        if stored.first_offset <= offset < stored.first_offset + stored.count:
+            return Batch(stored.batch).row(stored.row_of(offset))
+    return None
+
+
+class Operator:
+    """Now and then does what an operator does to one group."""
+
+    def __init__(
+        self, world: World, topic: str, group: str, *, every_us: int, acts: tuple[str, ...]
+    ) -> None:
+        self.world = world
+        self.topic = topic
+        self.group = group
+        self.every_us = every_us
+        self.acts = acts
+        world.restart_hooks.append(self._again)
+
+    def _again(self) -> None:
+        self.world.after(1 + self.world.chance.randrange(2 * self.every_us), self._act)
+
+    def _act(self) -> None:
+        self._again()
+        act = self.world.chance.choice(self.acts)
+        getattr(self, "_" + act)()
+
+    def _do(self, name: str, command: Callable[[], DoneReply | SettleReply]) -> bool:
+        world = self.world
+        reply = world.command(command)
+        if isinstance(reply, TernMQError):
+            world.tell("operator refused", name, type(reply).__name__)
+            return False
+        world.reached(f"operator {name}")
+        world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+        return True
+
+    def _queue(self) -> tuple[GroupKey, RefGroup, int] | None:
+        """Return a queue of the group: its key, the reference of it, its next offset."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if topic is None or found is None:
+            return None
+        queue = world.chance.randrange(len(topic.queues))
+        key = (found.group, topic.number, queue)
+        group = world.reference.groups.get(key)
+        return None if group is None else (key, group, topic.queues[queue].next)
+
+    def _reset(self) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world = self.world
+        key, group, next_ = at
+        offset = world.chance.randint(max(0, group.cursor - 12), next_)
+        world.history.reset(key, offset)
+        broker = world.broker
+        self._do("reset", lambda: broker.reset(
+            world.now_us(), self.topic, self.group, key[2], offset))  # fmt: skip
+
+    def _skip(self) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world = self.world
+        key, group, next_ = at
+        offset = min(next_, group.cursor + world.chance.randrange(4))
+        broker = world.broker
+        self._do("skip", lambda: broker.skip(
+            world.now_us(), self.topic, self.group, key[2], offset))  # fmt: skip
+
+    def _retry_now(self) -> None:
+        self._failed("retry_now")
+
+    def _delete(self) -> None:
+        self._failed("delete_failures")
+
+    def _failed(self, name: str) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world = self.world
+        key, group, _ = at
+        failed = [one for one, row in group.rows.items() if row.state not in (LEASED, "ready")]
+        if not failed:
+            return
+        chosen = [world.chance.choice(sorted(failed)) for _ in range(world.chance.randint(1, 3))]
+        call = getattr(world.broker, name)
+        self._do(name, lambda: call(world.now_us(), self.topic, self.group, key[2], chosen))
+
+    def _pause(self) -> None:
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if found is None:
+            return
+        spec = found.spec
+        import msgspec
+
+        changed = msgspec.structs.replace(spec, paused=not spec.paused)
+        self._do("pause" if changed.paused else "resume", lambda: (
+            world.broker.change_subscription(world.now_us(), self.topic, self.group, changed)))  # fmt: skip
+
+    def _policy(self) -> None:
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if found is None:
+            return
+        import msgspec
+
+        retry = msgspec.structs.replace(found.spec.retry, attempts=world.chance.randint(1, 4))
+        changed = msgspec.structs.replace(found.spec, retry=retry, paused=False)
+        self._do("policy", lambda: (
+            world.broker.change_subscription(world.now_us(), self.topic, self.group, changed)))  # fmt: skip
+
+    def _recreate(self) -> None:
+        """Drop the group, or the topic, and make it again under the same name."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if topic is None or found is None:
+            return
+        broker, spec = world.broker, found.spec
+        if world.chance.random() < 0.5:
+            self._do("unsubscribe", lambda: (
+                broker.unsubscribe(world.now_us(), self.topic, self.group)))  # fmt: skip
+        else:
+            subscriptions = list(topic.subscriptions.values())
+            self._do("delete topic", lambda: broker.delete_topic(world.now_us(), self.topic))
+            self._do("create topic", lambda: broker.create_topic(world.now_us(), topic.spec))
+            for one in subscriptions:
+                if one.group != found.group:
+                    self._do("subscribe", lambda one=one: broker.subscribe(  # type: ignore[misc]
+                        world.now_us(), self.topic, one.name, one.spec))  # fmt: skip
+        self._do("subscribe", lambda: (
+            broker.subscribe(world.now_us(), self.topic, self.group, spec)))  # fmt: skip
+
+    def _grow(self) -> None:
+        """Give the topic one more queue."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        if topic is None or topic.spec.ordered or topic.spec.queues >= 4:
+            return
+        import msgspec
+
+        spec = msgspec.structs.replace(topic.spec, queues=topic.spec.queues + 1)
+        self._do("grow topic", lambda: world.broker.change_topic(world.now_us(), spec))
