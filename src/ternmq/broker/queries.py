@@ -1,7 +1,8 @@
 """Questions that change nothing: reading without a group, looking messages up, how groups stand.
 
 Answers rest on what is committed: rows that are not durable yet are not shown, and what is told of
-groups carries the position it rests on. Any of these may raise ``WouldBlock``: run the job, ask again.
+groups carries the position it rests on. Any of these may raise ``WouldBlock``: run the job, ask
+again.
 """
 
 from __future__ import annotations

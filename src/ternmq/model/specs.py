@@ -15,6 +15,9 @@ import msgspec
 from ternmq.model.errors import InvalidName, InvalidRequest
 from ternmq.model.types import DAY_US, MINUTE_US, SECOND_US
 
+LONGEST_US: Final = 36_525 * DAY_US
+"""A hundred years: no time that is set is longer."""
+MAX_FACTOR: Final = 1000.0
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
 
 
@@ -78,8 +81,8 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         check_name(self.name)
         if not 1 <= self.queues <= 4096:
             raise InvalidRequest("queues must be 1 to 4096")
-        if self.retention_us <= 0:
-            raise InvalidRequest("retention_us must be positive")
+        if not 0 < self.retention_us <= LONGEST_US:
+            raise InvalidRequest("retention_us must be positive and at most a hundred years")
         return self
 
 
@@ -98,10 +101,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     def check(self) -> RetryPolicy:
         """Return self, or raise InvalidRequest naming the field."""
-        if self.first_us < 0 or self.cap_us < self.first_us:
+        if not 0 <= self.first_us <= self.cap_us <= LONGEST_US:
             raise InvalidRequest("first_us must be 0 or more and at most cap_us")
-        if self.factor < 1.0 or not 0.0 <= self.jitter < 1.0:
-            raise InvalidRequest("factor must be at least 1, jitter from 0 to below 1")
+        if not 1.0 <= self.factor <= MAX_FACTOR or not 0.0 <= self.jitter < 1.0:
+            raise InvalidRequest("factor must be 1 to 1000, jitter from 0 to below 1")
         if not 1 <= self.attempts <= 65_000:
             raise InvalidRequest("attempts must be 1 to 65000")
         return self
@@ -123,8 +126,8 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     def check(self) -> SubscriptionSpec:
         """Return self, or raise InvalidRequest naming the field."""
         self.retry.check()
-        if self.lease_us < 1000:
-            raise InvalidRequest("lease_us must be at least 1000")
+        if not 1000 <= self.lease_us <= DAY_US:
+            raise InvalidRequest("lease_us must be at least 1000 and at most a day")
         if not 1 <= self.window <= 60_000:
             raise InvalidRequest("window must be 1 to 60000")
         return self

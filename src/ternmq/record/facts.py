@@ -26,8 +26,8 @@ SETTLED the attempt and the due time. Rulers::
 
 ``attempt`` counts against the retry policy, ``deliveries`` counts hand-outs, this one included; in
 SETTLED and ENDED they are those of the lease that ended. ``previous`` is there when the outcome is
-RETRY, DEAD or HELD: the position of the record that tells of the row's failure before this one, 0 if
-none.
+RETRY, DEAD or HELD: the position of the record that tells of the row's failure before this one, 0
+if none.
 
     EXTENDED: u32 group, u32 topic, u32 queue, u32 session, u64 lease, u32 lease_epoch, u32 0,
               i64 until_us

@@ -1,0 +1,175 @@
+"""What must be true of every broker that was started on a crash image."""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections.abc import Mapping
+from typing import Final
+
+from ternmq.broker.start import Options, Started, open_broker
+from ternmq.journal.disk import Disk
+from ternmq.model.errors import TernMQError
+from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.journal.segment import FLAG_CLEAN
+from tests.sim.disk import ImageDisk
+from tests.sim.portrait import Portrait, difference, portrait
+from tests.sim.tape import Tape, Violation
+
+_EPOCH: Final = 3
+_PAD: Final = 2
+
+
+class Known:
+    """What is known of a journal up to each of its records: what every image is judged by."""
+
+    __slots__ = ("options", "portraits", "suspects", "tape", "wall_us")
+
+    def __init__(
+        self,
+        tape: Tape,
+        portraits: list[Portrait],
+        suspects: list[int],
+        options: Options,
+        wall_us: int,
+    ) -> None:
+        self.tape = tape
+        self.portraits = portraits
+        self.suspects = suspects
+        self.options = options
+        self.wall_us = wall_us
+
+    def at(self, count: int) -> Portrait:
+        """Return the views after so many records (what a recovery adds changes no portrait)."""
+        return self.portraits[min(count, len(self.portraits) - 1)]
+
+    def suspect(self, count: int) -> int:
+        """Return ``suspect_below`` after so many records."""
+        if count < len(self.suspects):
+            return self.suspects[count]
+        found = self.suspects[-1]
+        for record in self.tape.records[len(self.suspects) - 1 : count]:
+            if record.kind == Kind.EPOCH and not record.body[4] & 3:
+                found = record.position
+        return found
+
+    def clean(self, count: int) -> bool:
+        """Return whether the first records end with a clean stop."""
+        if not count:
+            return False
+        last = self.tape.records[count - 1]
+        return bool(
+            last.kind == Kind.MARK and last.flags & FLAG_CLEAN and last.durable == last.position
+        )
+
+
+class Judged:
+    """A crash image that was opened and found lawful."""
+
+    __slots__ = ("disk", "end", "started")
+
+    def __init__(self, started: Started, disk: ImageDisk, end: int) -> None:
+        self.started = started
+        self.disk = disk
+        self.end = end
+
+
+def judge(
+    known: Known, files: Mapping[str, bytes], whole_below: int, demand: int, chance: random.Random
+) -> Judged:
+    """Open an image and check what can be checked at once.
+
+    Args:
+        known: What the journal says.
+        files: The image.
+        whole_below: Below this position the image is known to hold what was written.
+        demand: Answers and deliveries rest on everything below.
+        chance: For the broker's jitter.
+
+    Raises:
+        Violation: an invariant does not hold.
+    """
+    tape = known.tape
+    end = tape.valid_end(files, min(whole_below, tape.end))
+    if end < demand:
+        raise Violation(
+            f"loss: the image's records end at {end}, answers rest on what stands below {demand}"
+        )
+    disk = ImageDisk(files)
+    started = start(disk, known, chance)
+    count = tape.count_below(end)
+    check_report(known, started, count, end)
+    check_views(known, started, count)
+    check_journal(known, started, disk, end)
+    return Judged(started, disk, end)
+
+
+def start(disk: Disk, known: Known, chance: random.Random) -> Started:
+    """Open the broker; nothing that a crash leaves may keep it from starting."""
+    try:
+        return open_broker(disk, wall_us=known.wall_us, chance=chance, options=known.options)
+    except TernMQError as error:
+        raise Violation(f"it does not start: {type(error).__name__}: {error}") from error
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        where = "".join(traceback.format_exception(error)[-3:])
+        raise Violation(f"starting raises {error!r}\n{where}") from error
+
+
+def check_report(known: Known, started: Started, count: int, end: int) -> None:
+    """The start found what there was."""
+    report = started.report
+    if report.fresh:
+        if end > 0 and known.tape.records[count - 1].kind != Kind.SEGMENT:
+            raise Violation(f"it began anew, records up to {end} are there")
+        return
+    if report.valid_end != end:
+        raise Violation(f"recovery ends at {report.valid_end}, the records at {end}")
+    if report.durable > end:
+        raise Violation(f"recovery believes {report.durable} durable, records end at {end}")
+    if report.clean != known.clean(count):
+        raise Violation(f"clean is {report.clean}")
+    epoch = known.tape.records[count - 1].epoch if count else 0
+    if report.epoch <= epoch or started.broker.journal.epoch != report.epoch:
+        raise Violation(f"epoch {report.epoch} after {epoch}")
+    suspect = known.suspect(count) if report.clean else report.epoch_position
+    if started.broker.views.suspect_below != suspect:
+        raise Violation(f"suspect_below is {started.broker.views.suspect_below}, not {suspect}")
+
+
+def check_views(known: Known, started: Started, count: int) -> None:
+    """The state is equal to replay from nothing."""
+    if started.report.fresh:
+        count = 0
+    different = difference(portrait(started.broker.views), known.at(count))
+    if different is not None:
+        raise Violation(f"state after {count} records: {different}")
+
+
+def check_journal(known: Known, started: Started, disk: ImageDisk, end: int) -> None:
+    """The journal is what it was, then EPOCH, then zeros."""
+    if started.report.fresh:
+        return
+    tape, journal = known.tape, started.broker.journal
+    size = tape.segment_size
+    position = journal.first
+    while position < journal.end:
+        cell = disk.cells.get(f"journal/{position:020d}.seg")
+        if cell is None or len(cell.data) != size:
+            raise Violation(f"the segment at {position} is missing or has a wrong size")
+        data = cell.data
+        ours = min(size, end - position)
+        if ours > 0 and data[:ours] != tape.data[position : position + ours]:
+            raise Violation(f"the segment at {position} changed in recovery")
+        used = min(size, journal.end - position)
+        if data.count(0, used) != size - used:
+            raise Violation(f"the segment at {position} is not blank behind {used}")
+        position += size
+    for base in range(position, position + 8 * size, size):
+        cell = disk.cells.get(f"journal/{base:020d}.seg")
+        if cell is not None and cell.data.count(0) != len(cell.data):
+            raise Violation(f"the spare at {base} is not blank")
+    at = started.report.epoch_position
+    base = at - at % size
+    header = bytes(disk.cells[f"journal/{base:020d}.seg"].data[at - base : at - base + HEADER_BYTES])
+    if HEADER.unpack(header)[4] != _EPOCH or journal.durable != journal.end:
+        raise Violation("it started without a durable EPOCH")

@@ -1,0 +1,235 @@
+"""Which crash images there are: every prefix of a log, several draws each; again during recovery."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.sim.checks import Judged, Known, judge, start
+from tests.sim.history import History
+from tests.sim.medium import Draw, Medium
+from tests.sim.tape import Tape, Violation
+from tests.sim.world import Reign
+
+EXHAUSTIVE: Final = 64
+"""Crash points with at most so many outcomes are swept whole when a sweep is exhaustive."""
+
+
+class Plan:
+    """How densely a log is swept."""
+
+    __slots__ = ("deep", "double", "draws", "exhaustive", "points", "triple")
+
+    def __init__(
+        self,
+        *,
+        points: float = 1.0,
+        draws: int = 3,
+        exhaustive: bool = False,
+        double: float = 0.0,
+        triple: float = 0.0,
+        deep: float = 0.0,
+    ) -> None:
+        self.points = points
+        self.draws = draws
+        self.exhaustive = exhaustive
+        self.double = double
+        self.triple = triple
+        self.deep = deep
+
+
+class Count:
+    """Crash images run, by sort."""
+
+    __slots__ = ("deep", "double", "images", "repeats", "triple")
+
+    def __init__(self) -> None:
+        self.images = 0
+        self.double = 0
+        self.triple = 0
+        self.deep = 0
+        self.repeats = 0
+
+
+class Sweep:
+    """Runs the images of one reign.
+
+    Args:
+        reign: What the forward run left.
+        plan: How densely.
+        chance: Seeded.
+        count: Where images are counted.
+        deep: What to do with a sampled image that was found lawful.
+    """
+
+    def __init__(
+        self,
+        reign: Reign,
+        plan: Plan,
+        chance: random.Random,
+        count: Count,
+        deep: Callable[[Judged, int], None] | None = None,
+        note: Callable[[str], None] | None = None,
+    ) -> None:
+        self.reign = reign
+        self.plan = plan
+        self.chance = chance
+        self.count = count
+        self.deep = deep
+        self.note = note or (lambda path: None)
+        self.known = Known(
+            reign.tape, reign.portraits, reign.suspects, reign.options, reign.wall_us
+        )
+        self.where = ""
+
+    def run(self) -> None:
+        """Sweep the whole log.
+
+        Raises:
+            Violation: with ``where`` telling the image.
+        """
+        reign, chance = self.reign, self.chance
+        medium = reign.medium.clone()
+        seen: set[object] = set()
+        begin = medium.at
+        for at in range(len(reign.disk.log) + 1):
+            if at:
+                medium.feed(reign.disk.log[at - 1])
+            if self.plan.points < 1.0 and chance.random() >= self.plan.points:
+                continue
+            demand = self._demand(begin + at)
+            whole = whole_below(medium, reign)
+            for draw in self._draws(medium):
+                self.where = f"op {at} draw {draw}"
+                key = medium.key(draw)
+                if key in seen:
+                    self.count.repeats += 1
+                    continue
+                seen.add(key)
+                self._image(medium, draw, whole, demand)
+
+    def _demand(self, at: int) -> int:
+        found = 0
+        for length, position in self.reign.demands:
+            if length > at:
+                break
+            found = position
+        return found
+
+    def _draws(self, medium: Medium) -> Iterator[Draw]:
+        ways = 1
+        for width in medium.widths():
+            ways *= width
+            if ways > EXHAUSTIVE:
+                break
+        if ways == 1:
+            yield medium.everything()
+        elif self.plan.exhaustive and ways <= EXHAUSTIVE:
+            yield from medium.all_draws()
+        else:
+            yield medium.none()
+            yield medium.everything()
+            for _ in range(self.plan.draws):
+                yield medium.draw(self.chance)
+
+    def _image(self, medium: Medium, draw: Draw, whole: int, demand: int) -> None:
+        files = medium.image(draw)
+        judged = judge(self.known, files, whole, demand, self.chance)
+        self.count.images += 1
+        self._paths(judged)
+        if self.deep is not None and self.chance.random() < self.plan.deep:
+            self.count.deep += 1
+            self.deep(judged, demand)
+        if self.chance.random() < self.plan.double:
+            below = Medium(files)
+            if self.chance.random() < 0.3 and draw == medium.everything():
+                below = medium.clone()  # the process died, the page cache lives on
+                self.note("kill, then power cut in recovery")
+            self._again(below, demand, 2)
+
+    def _paths(self, judged: Judged) -> None:
+        report = judged.started.report
+        if report.cut is not None:
+            self.note("tail cut")
+        if report.durable < report.valid_end:
+            self.note("end beyond the durable mark")
+        if report.clean:
+            self.note("clean start")
+        if report.fresh:
+            self.note("fresh start")
+        if report.loaded_set is not None:
+            self.note("loaded a STATE set")
+        if report.fault:
+            self.note(f"fault: {report.fault.split(' ')[0]}")
+
+    def _again(self, medium: Medium, demand: int, depth: int) -> None:
+        """Crash during the recovery of an image."""
+        known = self.known
+        outer = self.where
+        begin = medium.at
+        files = medium.image(medium.everything())
+        end = known.tape.valid_end(files, 0)
+        tape = known.tape.prefix(end)
+        disk = medium.disk(on_write=tape.write)
+        start(disk, known, self.chance)
+        count = len(known.portraits) - 1
+        kept = min(count, known.tape.count_below(end))
+        inner = Known(
+            tape,
+            known.portraits[: kept + 1],
+            known.suspects[: kept + 1],
+            known.options,
+            known.wall_us,
+        )
+        if depth == 3:
+            inner = Known(tape, known.portraits, known.suspects, known.options, known.wall_us)
+        seen: set[object] = set()
+        now = medium.clone()
+        for at in range(len(disk.log) + 1):
+            if at:
+                now.feed(disk.log[at - 1])
+            whole = whole_of(now, tape)
+            for draw in self._draws(now):
+                key = now.key(draw)
+                if key in seen:
+                    continue
+                seen.add(key)
+                self.where = f"{outer}; again at op {at} of recovery, draw {draw}"
+                image = now.image(draw)
+                judge(inner, image, whole, demand, self.chance)
+                if depth == 2:
+                    self.count.double += 1
+                    if self.chance.random() < self.plan.triple:
+                        saved, self.known = self.known, inner
+                        try:
+                            self._again(Medium(image), demand, 3)
+                        finally:
+                            self.known = saved
+                else:
+                    self.count.triple += 1
+        del begin
+        self.where = outer
+
+
+def whole_below(medium: Medium, reign: Reign) -> int:
+    """Return a position below which the medium surely holds the journal as it was written."""
+    return whole_of(medium, reign.tape)
+
+
+def whole_of(medium: Medium, tape: Tape) -> int:
+    """Return a position below which the medium holds what is on the tape, whatever is drawn."""
+    del tape
+    low = 1 << 62
+    for name, offset in medium.pending_from("journal/").items():
+        if name.endswith(".seg"):
+            low = min(low, int(name[8:28]) + offset)
+    return low
+
+
+def demands_of(history: History) -> list[tuple[int, int]]:
+    """Return a copy of what answers rest on."""
+    return list(history.demands)
+
+
+__all__ = ["Count", "Plan", "Sweep", "Violation"]

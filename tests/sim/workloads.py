@@ -1,0 +1,222 @@
+"""The workloads: which topics, groups, clients and settings, drawn within bounds by the seed."""
+
+from __future__ import annotations
+
+from ternmq.broker.start import Options
+from ternmq.journal.retention import RetentionSpec
+from ternmq.model.specs import (
+    Durability,
+    Exhausted,
+    Limits,
+    RetryPolicy,
+    SubscriptionSpec,
+    TopicSpec,
+)
+from tests.sim.clients import Consumer, Operator, Producer
+from tests.sim.medium import Medium
+from tests.sim.tape import Tape
+from tests.sim.world import World
+
+SMALL_LIMITS = Limits(
+    session_grace_us=60_000,
+    producer_idle_us=20_000_000,
+    dedup_window_us=20_000_000,
+    send_timeout_us=1_000_000,
+    dead_letter_us=2_000_000,
+    filter_scan_rows=40,
+    filter_cursor_us=20_000,
+    parked=30,
+)
+
+
+def options(segment: int, state: int, **more: object) -> Options:
+    """Return options with small everything."""
+    return Options(
+        limits=SMALL_LIMITS,
+        segment_bytes=segment,
+        reserve_bytes=segment,
+        state_bytes=state,
+        chunk_bytes=700,
+        tail_bytes=2 * segment,
+        look_every_us=5_000,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def retry(attempts: int = 3, exhausted: Exhausted = Exhausted.DEAD_LETTER) -> RetryPolicy:
+    """Return a quick policy."""
+    return RetryPolicy(
+        first_us=3_000, cap_us=30_000, attempts=attempts, jitter=0.3, exhausted=exhausted
+    )
+
+
+def tiny(seed: str) -> World:
+    """One topic, one group, a few records: swept exhaustively."""
+    world = World(seed, options(8192, 3000))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t"))
+    broker.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=15_000, window=8)
+    )
+    _client(world, Producer(world, "t", 11, rows=2, body=30))
+    _client(world, Consumer(world, "t", "g", "c1", fail=0.4, vanish=0.1))
+    return world
+
+
+def shared(seed: str) -> World:
+    """Retries, releases, dead letters, lease ends, sessions that end, operators."""
+    world = World(seed, options(16384, 6000))
+    world.patience = 0.5
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t", queues=2))
+    for group in ("g", "h"):
+        broker.subscribe(
+            now, "t", group, SubscriptionSpec(retry=retry(3), lease_us=25_000, window=12)
+        )
+    _client(world, Producer(world, "t", 11))
+    _client(world, Producer(world, "t", 12, every_us=8000))
+    for at in range(3):
+        _client(world, Consumer(world, "t", "gh"[at % 2], f"c{at}", fail=0.35, vanish=0.1))
+    _client(world, Operator(world, "t", "g", every_us=15_000, acts=(
+        "reset", "skip", "retry_now", "delete", "pause", "pause", "policy", "grow")))  # fmt: skip
+    return world
+
+
+def rolls(seed: str) -> World:
+    """Small segments: rolls, STATE sets, retention with MOVED rows, dead letters."""
+    world = World(
+        seed, options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192))
+    )
+    world.patience = 0.7
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t", retention_us=60_000))
+    broker.create_topic(now, TopicSpec(name="u", retention_us=40_000, keep_until_consumed=False))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(3), lease_us=30_000, window=20))
+    broker.subscribe(now, "u", "h", SubscriptionSpec(retry=retry(2), lease_us=30_000, window=20))
+    _client(world, Producer(world, "t", 11, rows=4, body=150))
+    _client(world, Producer(world, "u", 12, every_us=9000))
+    for at in range(2):
+        _client(world, Consumer(world, "t", "g", f"c{at}", every_us=2000, most=12, fail=0.25))
+    _client(world, Consumer(world, "u", "h", "d", every_us=6000, fail=0.3))
+    return world
+
+
+def ordered(seed: str) -> World:
+    """Order per key, held rows, several consumers."""
+    world = World(seed, options(16384, 6000))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="o", ordered=True, queues=1))
+    broker.subscribe(now, "o", "g")
+    from ternmq.model.specs import Mode
+
+    broker.change_subscription(
+        now, "o", "g",
+        SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=25_000, window=20),
+    )  # fmt: skip
+    broker.subscribe(
+        now, "o", "h",
+        SubscriptionSpec(
+            mode=Mode.ORDERED, retry=retry(2, Exhausted.HOLD), lease_us=25_000, window=20
+        ),
+    )  # fmt: skip
+    _client(world, Producer(world, "o", 11, keys=4))
+    for at in range(4):
+        _client(world, Consumer(world, "o", "gh"[at % 2], f"c{at}", fail=0.3, vanish=0.08))
+    _client(world, Operator(world, "o", "h", every_us=12_000, acts=(
+        "retry_now", "retry_now", "delete", "reset", "skip")))  # fmt: skip
+    return world
+
+
+def fast(seed: str) -> World:
+    """A fast topic beside a normal one."""
+    world = World(seed, options(16384, 6000))
+    world.patience = 0.25
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="f", durability=Durability.FAST))
+    broker.create_topic(now, TopicSpec(name="t"))
+    broker.subscribe(now, "f", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000))
+    _client(world, Producer(world, "f", 11))
+    _client(world, Producer(world, "t", 12))
+    _client(world, Consumer(world, "f", "g", "c1", fail=0.2))
+    _client(world, Consumer(world, "t", "g", "c2", fail=0.2))
+    return world
+
+
+def filtered(seed: str) -> World:
+    """Groups with tag filters."""
+    world = World(seed, options(16384, 6000))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t"))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(tags="a", retry=retry(2), lease_us=25_000))
+    broker.subscribe(
+        now, "t", "h", SubscriptionSpec(tags="b || c", retry=retry(3), lease_us=25_000)
+    )
+    _client(world, Producer(world, "t", 11, rows=5, tags=("a", "b", "c", "d", "d", "", "")))
+    _client(world, Consumer(world, "t", "g", "c1", fail=0.3))
+    _client(world, Consumer(world, "t", "h", "c2", fail=0.3))
+    return world
+
+
+def given_ids(seed: str) -> World:
+    """Application ids that come again."""
+    world = World(seed, options(16384, 5000))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t"))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000))
+    _client(world, Producer(world, "t", 11, rows=4, ids=60))
+    _client(world, Producer(world, "t", 12, rows=3, ids=60))
+    _client(world, Consumer(world, "t", "g", "c1"))
+    return world
+
+
+def settings(seed: str) -> World:
+    """Topics and groups that go and come again under the same name."""
+    world = World(seed, options(16384, 4000))
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    for topic in ("t", "u"):
+        broker.create_topic(now, TopicSpec(name=topic))
+        for group in ("g", "h"):
+            broker.subscribe(now, topic, group, SubscriptionSpec(retry=retry(2), lease_us=20_000))
+    _client(world, Producer(world, "t", 11))
+    _client(world, Producer(world, "u", 12))
+    for at in range(4):
+        _client(world, Consumer(world, "tu"[at % 2], "gh"[at // 2], f"c{at}", fail=0.3))
+    for topic in ("t", "u"):
+        _client(world, Operator(world, topic, "g", every_us=15_000, acts=(
+            "recreate", "grow", "pause", "reset", "policy")))  # fmt: skip
+    return world
+
+
+KINDS = {
+    "tiny": tiny,
+    "shared": shared,
+    "rolls": rolls,
+    "ordered": ordered,
+    "fast": fast,
+    "filtered": filtered,
+    "given_ids": given_ids,
+    "settings": settings,
+}
+
+
+def _begin(world: World) -> None:
+    world.begin(Medium(), Tape(world.options.segment_bytes))
+
+
+def _client(world: World, client: object) -> None:
+    client.restarted() if hasattr(client, "restarted") else client._again()  # type: ignore[attr-defined]
+    del world
