@@ -181,12 +181,10 @@ class Rig:
 
 def gather(broker: Broker, reply: PullReply) -> list[bytes]:
     """Return the stored records that a reply hands out, as a shell does to pass them through."""
-    get = broker.store.get
-    return [
-        get(position, length)
-        for places in reply.places
-        for position, length in zip(places.positions, places.lengths, strict=True)
-    ]
+    gather = broker.store.gather
+    if len(reply.places) == 1:
+        return gather(reply.places[0])
+    return [record for places in reply.places for record in gather(places)]
 
 
 # ---------------------------------------------------------------------------------------- batches

@@ -41,8 +41,6 @@ _A_TURN: Final = 512
 _A_SECOND: Final = 40_000
 _MESSAGE_BYTES: Final = 256
 """Journal bytes of a message, its share of PULLED and SETTLED included; roughly."""
-_CHANGED: Final = 3
-"""The newest segments are kept aside, and put back before each start."""
 
 
 def _options(settings: Settings) -> Options:
@@ -152,25 +150,21 @@ def _made(settings: Settings) -> Iterator[tuple[Path, Figures]]:
         yield path, made
 
 
-def _keep(path: Path) -> None:
-    """Lay a copy of what a start changes aside."""
+def _keep(path: Path, written: int) -> None:
+    """Lay a copy of what a start changes aside: the segment in which the journal ends."""
     kept = path / "kept"
-    kept.mkdir()
-    (kept / "index").mkdir()
-    for name in sorted(os.listdir(path / "journal"))[-_CHANGED:]:
-        shutil.copy(path / "journal" / name, kept / name)
+    (kept / "index").mkdir(parents=True)
+    names = [name for name in os.listdir(path / "journal") if int(name[:20]) <= written]
+    shutil.copy(path / "journal" / max(names), kept / max(names))
     for name in os.listdir(path / "index"):
         os.link(path / "index" / name, kept / "index" / name)  # never changed, only removed
 
 
 def _put_back(path: Path) -> None:
     kept = path / "kept"
-    names = sorted(name for name in os.listdir(kept) if name.endswith(".seg"))
-    for name in os.listdir(path / "journal"):
-        if name > names[-1]:
-            (path / "journal" / name).unlink()
-    for name in names:
-        shutil.copy(kept / name, path / "journal" / name)
+    for name in os.listdir(kept):
+        if name.endswith(".seg"):
+            shutil.copy(kept / name, path / "journal" / name)
     shutil.rmtree(path / "index")
     (path / "index").mkdir()
     for name in os.listdir(kept / "index"):
@@ -181,7 +175,7 @@ def start(settings: Settings) -> Figures:
     """Start five times with the journal; return the medians and the extremes."""
     starts: list[Figures] = []
     with _made(settings) as (path, made):
-        _keep(path)
+        _keep(path, int(made["journal_bytes"]))
         for _ in range(settings.rounds):
             _put_back(path)
             command = [sys.executable, __file__, str(path), "open"]

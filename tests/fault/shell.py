@@ -19,6 +19,7 @@ from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.journal import SyncJob
 from ternmq.journal.sync_thread import Job, SyncThread
+from ternmq.model.errors import JournalFull
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Row
 from ternmq.record.header import HEADER_BYTES, Kind
@@ -113,13 +114,16 @@ class Shell:
         self._collect(block=False)
         self._release()
         acted = 0
-        while acted < COMMANDS_A_TURN and work.act():
-            acted += 1
+        try:
+            while acted < COMMANDS_A_TURN and work.act():
+                acted += 1
+            broker.tick(self.now_us)
+            if self.woken is not None:
+                for token, reply in self.ask(lambda: broker.woken_pulls(self.now_us)):
+                    self.woken(token, reply)
+        except JournalFull:
+            acted = 0  # no segment is ready; upkeep has one made
         now_us = self.now_us
-        broker.tick(now_us)
-        if self.woken is not None:
-            for token, reply in self.ask(lambda: broker.woken_pulls(self.now_us)):
-                self.woken(token, reply)
         until = time.monotonic() + STEP_SECONDS
         self.upkeep.step(now_us, lambda: time.monotonic() < until)
         if not acted:

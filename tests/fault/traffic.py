@@ -143,11 +143,11 @@ class Traffic:
             self.done = True
             return False
         roll = self._chance.random()
-        if roll < 0.45:
+        if roll < 0.35:
             return self._send_new()
-        if roll < 0.50:
+        if roll < 0.40:
             return self._send_again()
-        if roll < 0.70:
+        if roll < 0.65:
             return self._pull()
         return self._settle()
 
@@ -278,7 +278,7 @@ class Traffic:
                 rows=lines,
                 t=self._shell.now_us,
             )
-            if self._chance.random() < 0.97:  # a consumer may forget what it holds
+            if self._chance.random() < 0.99:  # a consumer may forget what it holds
                 offsets = sorted(keys)
                 self._held.append(
                     Held(
@@ -307,7 +307,8 @@ class Traffic:
         try:
             self.settle(held, outcome, taken)
         except JournalFull:
-            return False  # no segment is ready: later
+            self._history.write("expired", n=self._settles)  # no segment is ready: later
+            raise
         del held.offsets[:count]
         if held.topic == LEDGER and outcome in (Outcome.RETRY, Outcome.RELEASED):
             gone = {held.keys[offset] for offset in taken}  # the broker took back their key's rows

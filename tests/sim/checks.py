@@ -75,7 +75,12 @@ class Judged:
 
 
 def judge(
-    known: Known, files: Mapping[str, bytes], whole_below: int, demand: int, chance: random.Random
+    known: Known,
+    files: Mapping[str, bytes],
+    whole_below: int,
+    limit: int,
+    demand: int,
+    chance: random.Random,
 ) -> Judged:
     """Open an image and check what can be checked at once.
 
@@ -83,6 +88,7 @@ def judge(
         known: What the journal says.
         files: The image.
         whole_below: Below this position the image is known to hold what was written.
+        limit: Records were written up to here.
         demand: Answers and deliveries rest on everything below.
         chance: For the broker's jitter.
 
@@ -90,7 +96,7 @@ def judge(
         Violation: an invariant does not hold.
     """
     tape = known.tape
-    end = tape.valid_end(files, min(whole_below, tape.end))
+    end = tape.valid_end(files, whole_below, limit)
     if end < demand:
         raise Violation(
             f"loss: the image's records end at {end}, answers rest on what stands below {demand}"

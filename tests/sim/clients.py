@@ -586,57 +586,36 @@ def _spans(rows: list[int]) -> list[tuple[int, int]]:
 
 def check_content(world: World, reply: PullReply, rows: list[Stored]) -> None:
     """Read what a reply hands out, as a shell would, and compare it with what was sent."""
-    at = 0
-    for run, places in zip(reply.runs, reply.places, strict=False):
-        for offset in range(run[0], run[1]):
-            expected = rows[at].row()
-            at += 1
-            found = world.ask(lambda: _row(world, places, reply, offset))  # noqa: B023
-            if found != expected:
-                raise Violation(f"offset {offset} holds {found!r}, not {expected!r}")
-    if at != len(rows):
-        for offset, stored in zip(
-            [one for start, stop, _, _ in reply.runs for one in range(start, stop)],
-            rows,
-            strict=True,
-        ):
-            found = world.ask(lambda: _row_of_any(world, reply, offset))  # noqa: B023
-            if found != stored.row():
-                raise Violation(f"offset {offset} holds {found!r}, not {stored.row()!r}")
+    offsets = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
+    for offset, stored in zip(offsets, rows, strict=True):
+        found = world.ask(lambda: read_row(world, reply, offset))  # noqa: B023
+        if found != stored.row():
+            raise Violation(f"offset {offset} holds {found!r}, not {stored.row()!r}")
 
 
-def _row_of_any(world: World, reply: PullReply, offset: int) -> Row | None:
+def read_row(world: World, reply: PullReply, offset: int) -> Row | None:
+    """Return the row of an offset as the reply's places tell it."""
+    store = world.broker.store
     for places in reply.places:
-        if places.first_offsets and places.first_offsets[0] <= offset:
-            found = _row(world, places, reply, offset)
-            if found is not None:
-                return found
-    return None
-
-
-def _row(world: World, places: object, reply: PullReply, offset: int) -> Row | None:
-    from ternmq.journal.tail import Places
-
-    assert isinstance(places, Places)
-    for first, position, length in zip(
-        places.first_offsets, places.positions, places.lengths, strict=True
-    ):
-        if first > offset:
-            continue
-        record = world.broker.store.get(position, length or None)
-        if record[_KIND_AT] == Kind.MOVED:
-            content = moved.unpack(record[HEADER_BYTES:])
-            offsets = content.offsets()
-            if offset in offsets:
-                batch, row = content.row(offsets.index(offset))
-                world.reached("delivered from a MOVED record")
-                return Batch(batch).row(row)
-            continue
-        stored = messages.of_record(record)
-        if (stored.topic, stored.queue) != (reply.topic, reply.queue):
-            raise Violation(f"offset {offset} is said to stand in another queue's record")
-        if stored.first_offset <= offset < stored.first_offset + stored.count:
-            return Batch(stored.batch).row(stored.row_of(offset))
+        for first, position, length in zip(
+            places.first_offsets, places.positions, places.lengths, strict=True
+        ):
+            if first > offset:
+                continue
+            record = store.get(position, length or None)
+            if record[_KIND_AT] == Kind.MOVED:
+                content = moved.unpack(record[HEADER_BYTES:])
+                offsets = content.offsets()
+                if offset in offsets:
+                    batch, row = content.row(offsets.index(offset))
+                    world.reached("delivered from a MOVED record")
+                    return Batch(batch).row(row)
+                continue
+            stored = messages.of_record(record)
+            if (stored.topic, stored.queue) != (reply.topic, reply.queue):
+                raise Violation(f"offset {offset} is said to stand in another queue's record")
+            if stored.first_offset <= offset < stored.first_offset + stored.count:
+                return Batch(stored.batch).row(stored.row_of(offset))
     return None
 
 

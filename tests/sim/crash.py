@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tests.sim.checks import Judged, Known, judge, start
+from tests.sim.disk import WRITE, Op
 from tests.sim.history import History
 from tests.sim.medium import Draw, Medium
 from tests.sim.tape import Tape, Violation
@@ -14,6 +15,9 @@ from tests.sim.world import Reign
 
 EXHAUSTIVE: Final = 64
 """Crash points with at most so many outcomes are swept whole when a sweep is exhaustive."""
+
+
+_NO_SEGMENT: Final = "journal/99999999999999999999.seg"
 
 
 class Plan:
@@ -69,7 +73,7 @@ class Sweep:
         plan: Plan,
         chance: random.Random,
         count: Count,
-        deep: Callable[[Judged, int], None] | None = None,
+        deep: Callable[[Judged, dict[str, bytes]], None] | None = None,
         note: Callable[[str], None] | None = None,
     ) -> None:
         self.reign = reign
@@ -93,9 +97,12 @@ class Sweep:
         medium = reign.medium.clone()
         seen: set[object] = set()
         begin = medium.at
+        limit = reign.tape.ends[reign.kept_records]
         for at in range(len(reign.disk.log) + 1):
             if at:
-                medium.feed(reign.disk.log[at - 1])
+                op = reign.disk.log[at - 1]
+                medium.feed(op)
+                limit = max(limit, written_to(medium, op))
             if self.plan.points < 1.0 and chance.random() >= self.plan.points:
                 continue
             demand = self._demand(begin + at)
@@ -107,7 +114,7 @@ class Sweep:
                     self.count.repeats += 1
                     continue
                 seen.add(key)
-                self._image(medium, draw, whole, demand)
+                self._image(medium, draw, whole, limit, demand)
 
     def _demand(self, at: int) -> int:
         found = 0
@@ -133,20 +140,20 @@ class Sweep:
             for _ in range(self.plan.draws):
                 yield medium.draw(self.chance)
 
-    def _image(self, medium: Medium, draw: Draw, whole: int, demand: int) -> None:
+    def _image(self, medium: Medium, draw: Draw, whole: int, limit: int, demand: int) -> None:
         files = medium.image(draw)
-        judged = judge(self.known, files, whole, demand, self.chance)
+        judged = judge(self.known, files, whole, limit, demand, self.chance)
         self.count.images += 1
         self._paths(judged)
         if self.deep is not None and self.chance.random() < self.plan.deep:
             self.count.deep += 1
-            self.deep(judged, demand)
+            self.deep(judged, files)
         if self.chance.random() < self.plan.double:
             below = Medium(files)
             if self.chance.random() < 0.3 and draw == medium.everything():
                 below = medium.clone()  # the process died, the page cache lives on
                 self.note("kill, then power cut in recovery")
-            self._again(below, demand, 2)
+            self._again(below, limit, demand, 2)
 
     def _paths(self, judged: Judged) -> None:
         report = judged.started.report
@@ -163,13 +170,13 @@ class Sweep:
         if report.fault:
             self.note(f"fault: {report.fault.split(' ')[0]}")
 
-    def _again(self, medium: Medium, demand: int, depth: int) -> None:
+    def _again(self, medium: Medium, limit: int, demand: int, depth: int) -> None:
         """Crash during the recovery of an image."""
         known = self.known
         outer = self.where
-        begin = medium.at
         files = medium.image(medium.everything())
-        end = known.tape.valid_end(files, 0)
+        first = min(int(name[8:28]) for name in [*files, _NO_SEGMENT] if name.endswith(".seg"))
+        end = known.tape.valid_end(files, first, limit)
         tape = known.tape.prefix(end)
         disk = medium.disk(on_write=tape.write)
         start(disk, known, self.chance)
@@ -186,9 +193,11 @@ class Sweep:
             inner = Known(tape, known.portraits, known.suspects, known.options, known.wall_us)
         seen: set[object] = set()
         now = medium.clone()
+        limit = end
         for at in range(len(disk.log) + 1):
             if at:
                 now.feed(disk.log[at - 1])
+                limit = max(limit, written_to(now, disk.log[at - 1]))
             whole = whole_of(now, tape)
             for draw in self._draws(now):
                 key = now.key(draw)
@@ -197,18 +206,17 @@ class Sweep:
                 seen.add(key)
                 self.where = f"{outer}; again at op {at} of recovery, draw {draw}"
                 image = now.image(draw)
-                judge(inner, image, whole, demand, self.chance)
+                judge(inner, image, whole, limit, demand, self.chance)
                 if depth == 2:
                     self.count.double += 1
                     if self.chance.random() < self.plan.triple:
                         saved, self.known = self.known, inner
                         try:
-                            self._again(Medium(image), demand, 3)
+                            self._again(Medium(image), limit, demand, 3)
                         finally:
                             self.known = saved
                 else:
                     self.count.triple += 1
-        del begin
         self.where = outer
 
 
@@ -225,6 +233,18 @@ def whole_of(medium: Medium, tape: Tape) -> int:
         if name.endswith(".seg"):
             low = min(low, int(name[8:28]) + offset)
     return low
+
+
+def written_to(medium: Medium, op: Op) -> int:
+    """Return where the records end that an operation wrote, 0 if it wrote none."""
+    what, inode, offset, data = op
+    if what != WRITE:
+        return 0
+    assert isinstance(inode, int) and isinstance(offset, int) and isinstance(data, bytes)
+    name = medium.name_of[inode]
+    if not name.startswith("journal/") or not any(data):
+        return 0
+    return int(name[8:28]) + offset + len(data)
 
 
 def demands_of(history: History) -> list[tuple[int, int]]:

@@ -43,8 +43,8 @@ def held_portrait(held: GroupQueue) -> object:
     return (
         held.cursor,
         held.round,
-        held.ahead.starts,
-        held.ahead.stops,
+        held.ahead.starts[:],
+        held.ahead.stops[:],
         sorted(
             [
                 (lease.id, lease.session, lease.until_us, merge(lease.runs))
@@ -55,8 +55,8 @@ def held_portrait(held: GroupQueue) -> object:
         merge(held.ready.runs),
         [(key, held.waiting[key].encode()) for key in sorted(held.waiting) if len(held.waiting[key])],
         [(key, held.dead[key].encode()) for key in sorted(held.dead) if len(held.dead[key])],
-        held.history,
-        None if held.lines is None else held.lines.hash_of,
+        dict(held.history),
+        None if held.lines is None else dict(held.lines.hash_of),
         (held.leased_rows, held.waiting_rows, held.dead_rows),
     )
 

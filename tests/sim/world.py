@@ -28,7 +28,7 @@ from ternmq.journal.segment import EPOCH_BODY, FLAG_CLEAN
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedError, TernMQError
 from ternmq.record.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
-from tests.sim.history import History
+from tests.sim.history import History, Tried
 from tests.sim.medium import Medium
 from tests.sim.portrait import Portrait, portrait
 from tests.sim.reference import Reference
@@ -80,6 +80,7 @@ class Reign:
         self.demands: list[tuple[int, int]] = []
         self.kept_records = 0
         self.wall_us = 0
+        self.tried: dict[bytes, Tried] = {}
 
 
 class World:
@@ -155,6 +156,7 @@ class World:
         self.dead = False
         self.history.begin_reign()
         reign.demands = self.history.demands
+        reign.tried = self.history.tried
         self._replay(reign, tape, old)
         tape.on_record = self._on_record
         reign.tape = tape

@@ -25,18 +25,22 @@ from ternmq.broker.sessions import Session
 from ternmq.broker.settling import Settling
 from ternmq.broker.timers import Timer, TimerStore
 from ternmq.broker.views import Views
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.index import Index
 from ternmq.journal.journal import Journal
 from ternmq.journal.state import StateWriter
 from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
+    DiskFull,
     GroupExists,
     GroupPaused,
     InvalidRequest,
     JournalFull,
     LeaseExpired,
     ModeNotAllowed,
+    RefusedError,
+    StrictNeedsReplica,
     TopicExists,
     UnknownQueue,
     UnknownSession,
@@ -416,6 +420,8 @@ class Broker:
         waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us)
         self._waiters[token] = waiter
         subscription.waiters.append(waiter)
+        if subscription.filter is not None:
+            self._awake[subscription] = None  # what it has not scanned yet may match
         durable = self.journal.durable
         for queue in subscription.topic.queues:
             queue.watched = True
@@ -456,18 +462,13 @@ class Broker:
         Raises:
             WouldBlock: run the job and call again; nothing is lost.
         """
-        while self._awake:
-            subscription = next(iter(self._awake))
-            while subscription.waiters and not subscription.spec.paused:
-                waiter = subscription.waiters[0]
-                reply = self._pull_any(
-                    now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes
-                )
-                if reply is None:
-                    break
-                subscription.waiters.popleft()
-                self._finish_waiter(waiter, reply)
-            del self._awake[subscription]
+        for subscription in list(self._awake):
+            del self._awake[subscription]  # a scan that is not at its end wakes it again
+            try:
+                self._serve_waiters(now_us, subscription)
+            except WouldBlock:
+                self._awake[subscription] = None
+                raise
         for waiter in [one for one in self._waiters.values() if one.deadline_us <= now_us]:
             waiter.subscription.waiters.remove(waiter)
             self._finish_waiter(waiter, None)
@@ -477,6 +478,17 @@ class Broker:
 
     # -- settles
     # ------------------------------------------------------------------------------------
+
+    def _serve_waiters(self, now_us: int, subscription: Subscription) -> None:
+        while subscription.waiters and not subscription.spec.paused:
+            waiter = subscription.waiters[0]
+            reply = self._pull_any(
+                now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes
+            )
+            if reply is None:
+                return
+            subscription.waiters.popleft()
+            self._finish_waiter(waiter, reply)
 
     def settle(
         self,
@@ -546,8 +558,19 @@ class Broker:
     # ---------------------------------------------------------------------------------------
 
     def next_deadline_us(self) -> int | None:
-        """Return when ``tick`` has something to do, or None."""
-        return self.timers.next_us()
+        """Return when ``tick`` or ``woken_pulls`` has something to do, or None; 0 means now."""
+        return 0 if self._awake else self.timers.next_us()
+
+    def refusal_rests_on(self, error: RefusedError) -> int:
+        """Return the position that a refusal depends on; 0 if it may go out at once.
+
+        What a command was refused for may be a fact that is not durable yet (a lease that ended, a
+        topic that was deleted), so the refusal waits for everything decided so far, unless it
+        follows from the request alone or from a limit.
+        """
+        if isinstance(error, InvalidRequest | Busy | DiskFull | StrictNeedsReplica):
+            return 0
+        return self.journal.end
 
     def tick(self, now_us: int) -> bool:
         """Do what the time has come for, a bounded piece of it; return whether more is due now."""

@@ -131,8 +131,8 @@ class Catalog:
         self.next_group = 1
         self.topic_pages: dict[int, int] = {}
         """Page of topics -> newest record that changed a setting in it."""
-        self.subscription_pages: dict[tuple[int, int], int] = {}
-        """(topic, page of group numbers) -> newest record that changed a setting in it."""
+        self.subscription_pages: dict[int, dict[int, int]] = {}
+        """Topic -> page of group numbers -> newest record that changed a setting in it."""
         self.queue_pages: dict[tuple[int, int], list[int]] = {}
         """(page of topics, page of queues) -> newest record that moved an offset in it."""
 

@@ -273,12 +273,17 @@ class Dedup:
             del self.runs[key]
 
     def encode_run(self, begin: int, part: int) -> bytes:
-        """Return a run's payload; it is handed out once, then later sets name where it stands."""
-        last, payload = self.runs[begin, part]
+        """Return a run's payload. Once it is written, later sets only name where it stands."""
+        payload = self.runs[begin, part][1]
         if payload is None:
             raise KeyError((begin, part))
-        self.runs[begin, part] = (last, None)
         return payload
+
+    def run_written(self, begin: int, part: int) -> None:
+        """Forget a run's payload: it stands in the journal."""
+        run = self.runs.get((begin, part))
+        if run is not None:
+            self.runs[begin, part] = (run[0], None)
 
     def load_run(self, begin: int, part: int, payload: bytes) -> None:
         """Take over a run."""

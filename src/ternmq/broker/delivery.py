@@ -68,6 +68,8 @@ class Delivery:
         if not plan.runs and not plan.parked:
             if plan.cursor > held.cursor:
                 self._pass_over(now_us, held, plan.cursor)
+                if plan.cursor < visible:
+                    context.woken(held)  # the scan goes on in the next turn
             return None
         return self._hand_out(now_us, session, subscription, queue, held, plan)
 

@@ -7,23 +7,13 @@ tag's text, so that no message is delivered that the filter does not name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import xxhash
-
+from ternmq.journal.batch_facts import mask_of
 from ternmq.model.errors import InvalidRequest
 from ternmq.record.batch import Batch
 
+__all__ = ["MAX_TAGS", "TagFilter", "mask_of", "parse"]
+
 MAX_TAGS = 64
-
-
-def mask_of(tags: Iterable[str]) -> int:
-    """Return the mask with one bit for each tag: bit ``xxh3_64(tag) % 64``."""
-    mask = 0
-    for tag in tags:
-        if tag:
-            mask |= 1 << (xxhash.xxh3_64_intdigest(tag.encode()) & 63)
-    return mask
 
 
 class TagFilter:

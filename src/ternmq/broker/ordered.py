@@ -53,9 +53,13 @@ class OrderedPlanner:
         rows: list[tuple[int, int, int, int]] = []  # offset, attempt, deliveries, hash
         taken: list[tuple[int, int]] = []
         parked: list[tuple[int, int]] = []
+        looked: set[int] = set()
         try:
             while room > 0 and (free := lines.pop_free()) is not None:
                 head, hash_, line = free
+                if hash_ in looked:
+                    continue  # a line may have been offered more than once
+                looked.add(hash_)
                 taken.append((head, hash_))
                 found = self._available(now_us, held, line, hash_, min(room, ROWS_PER_KEY))
                 if not found:

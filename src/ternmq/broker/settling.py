@@ -94,14 +94,21 @@ class Settling:
             )  # fmt: skip
             held.apply_settled(position, fact)
         else:
+            behind: list[LeasedRun] = []
+            first: Sequence[LeasedRun] = taken
+            if held.lines is not None and outcome in (Outcome.RETRY, Outcome.RELEASED):
+                first, behind = _by_key(held, taken)
             settled = self.settled(
-                now_us, session, subscription, held, lease_epoch, lease_number, outcome, taken,
+                now_us, session, subscription, held, lease_epoch, lease_number, outcome, first,
                 delay, _cut(reason),
             )  # fmt: skip
-            self.record(now_us, Kind.SETTLED, held, settled)
             if held.lines is not None and lease is not None and outcome is not Outcome.DONE:
-                self._end_later(now_us, held, lease, settled)
-        if held.lines is not None or outcome is not Outcome.DONE:
+                behind = merge([*behind, *_behind(held, lease, settled, taken)])
+                if behind:
+                    # In the same record: a consumer must never hold what stands behind a failure.
+                    settled.append(released(held, lease, behind, Cause.KEY))
+            self.record(now_us, Kind.SETTLED, held, settled)
+        if subscription.waiters:
             context.woken(held)
         return SettleReply(taken, refused, journal.end)
 
@@ -196,28 +203,6 @@ class Settling:
                 context.arm_due(held, fact.due_us)
         return position
 
-    def _end_later(
-        self, now_us: int, held: GroupQueue, lease: Lease, settled: Sequence[Settled]
-    ) -> None:
-        """Give back, uncounted, what the same lease holds of the failed rows' keys behind them."""
-        lines = held.lines
-        assert lines is not None
-        first: dict[int, int] = {}
-        for fact in settled:
-            if fact.outcome is Outcome.DEAD:
-                continue  # the key flows on
-            for start, stop, _, _ in fact.runs:
-                for offset in range(start, stop):
-                    hash_ = lines.hash_of[offset]
-                    first[hash_] = min(first.get(hash_, offset), offset)
-        later: list[LeasedRun] = []
-        for start, stop, attempt, deliveries in lease.runs:
-            for offset in range(start, stop):
-                if first.get(lines.hash_of[offset], offset) < offset:
-                    later.append((offset, offset + 1, attempt, deliveries))
-        if later:
-            self.record(now_us, Kind.ENDED, held, [released(held, lease, merge(later), Cause.KEY)])
-
     def _of_lost_lease(
         self, queue: Queue, held: GroupQueue, lease_epoch: int, spans: Sequence[Span] | None
     ) -> tuple[list[LeasedRun], list[Span]]:
@@ -304,6 +289,46 @@ def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list
             if at < stop:
                 refused.append((at, stop))
     return taken, refused
+
+
+def _by_key(
+    held: GroupQueue, taken: Sequence[LeasedRun]
+) -> tuple[list[LeasedRun], list[LeasedRun]]:
+    """Return (the first of the rows of each key, the others, which nobody can have handled)."""
+    lines = held.lines
+    assert lines is not None
+    seen: set[int] = set()
+    first: list[LeasedRun] = []
+    others: list[LeasedRun] = []
+    for start, stop, attempt, deliveries in sorted(taken):
+        for offset in range(start, stop):
+            row = (offset, offset + 1, attempt, deliveries)
+            hash_ = lines.hash_of[offset]
+            (others if hash_ in seen else first).append(row)
+            seen.add(hash_)
+    return merge(first), merge(others)
+
+
+def _behind(
+    held: GroupQueue, lease: Lease, settled: Sequence[Settled], taken: Sequence[LeasedRun]
+) -> list[LeasedRun]:
+    """Return what the lease holds, besides the rows taken, behind rows that now hold up their key."""
+    lines = held.lines
+    assert lines is not None
+    first: dict[int, int] = {}
+    for fact in settled:
+        if fact.outcome is not Outcome.DEAD:  # behind a dead one the key flows on
+            for start, stop, _, _ in fact.runs:
+                for offset in range(start, stop):
+                    hash_ = lines.hash_of[offset]
+                    first[hash_] = min(first.get(hash_, offset), offset)
+    spoken_of = {offset for run in taken for offset in range(run[0], run[1])}
+    return [
+        (offset, offset + 1, attempt, deliveries)
+        for start, stop, attempt, deliveries in lease.runs
+        for offset in range(start, stop)
+        if first.get(lines.hash_of[offset], offset) < offset and offset not in spoken_of
+    ]
 
 
 def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[int]]:

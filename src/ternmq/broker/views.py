@@ -15,10 +15,10 @@ import msgspec
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic
 from ternmq.broker.dedup import PRODUCER_PAGES, Dedup
-from ternmq.broker.entries import facts_of
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sessions import Sessions
 from ternmq.broker.shards import encode_shard, load_shard
+from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import IMMUTABLE, StateKey
@@ -241,6 +241,7 @@ class Views:
             if gone is not None:
                 for group in list(gone.subscriptions):
                     self._drop(position, change.number, group)
+            catalog.subscription_pages.pop(change.number, None)
         elif isinstance(change, control.Subscribed):
             self._subscribe(position, change)
         elif isinstance(change, control.SubscriptionChanged):
@@ -286,7 +287,7 @@ class Views:
                 subscription.queues.append(held)
 
     def _touch_subscription(self, position: int, topic: int, group: int) -> None:
-        self.catalog.subscription_pages[topic, group >> PAGE_BITS] = position
+        self.catalog.subscription_pages.setdefault(topic, {})[group >> PAGE_BITS] = position
 
     def _drop(self, position: int, topic_number: int, group: int) -> None:
         topic = self.catalog.topics.get(topic_number)
@@ -300,7 +301,7 @@ class Views:
     def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
         """Owed rows, and what is known of their failures, stand here from now on."""
         if position >= self.index_from and fact.pieces:
-            self.index.add_moved(fact.topic, fact.queue, fact.offsets(), position, time_us)
+            self.index.add_moved(facts_of_moved(fact), position, time_us)
         for failure in fact.failures:
             held = self.held.get((failure.group, fact.topic, fact.queue))
             if held is not None:
@@ -336,7 +337,7 @@ class Views:
             self.catalog.put_topic(one.number, one.spec)
 
     def _load_subscriptions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self.catalog.subscription_pages[key.a, key.b] = stamp
+        self.catalog.subscription_pages.setdefault(key.a, {})[key.b] = stamp
         topic = self.catalog.topics.get(key.a)
         if topic is not None:
             for one in _decode_subscriptions.decode(payload):
@@ -424,8 +425,9 @@ class Views:
         yield StateKey(GLOBAL)
         for page in sorted(self.catalog.topic_pages):
             yield StateKey(TOPICS, page)
-        for topic, page in sorted(self.catalog.subscription_pages):
-            yield StateKey(SUBSCRIPTIONS, topic, page)
+        for topic in sorted(self.catalog.subscription_pages):
+            for page in sorted(self.catalog.subscription_pages.get(topic, {})):
+                yield StateKey(SUBSCRIPTIONS, topic, page)
         for topics, queues in sorted(self.catalog.queue_pages):
             yield StateKey(QUEUES, topics, queues)
         for page in sorted(self.sessions.pages):
@@ -446,7 +448,7 @@ class Views:
         if key.type == TOPICS:
             return self.catalog.topic_pages.get(key.a, _ALWAYS)
         if key.type == SUBSCRIPTIONS:
-            return self.catalog.subscription_pages.get((key.a, key.b), _ALWAYS)
+            return self.catalog.subscription_pages.get(key.a, {}).get(key.b, _ALWAYS)
         if key.type == QUEUES:
             page = self.catalog.queue_pages.get((key.a, key.b))
             return _ALWAYS if page is None else page[0]
@@ -497,6 +499,11 @@ class Views:
         if held is None:
             return b""
         return held.encode_main() if key.type == HELD else encode_shard(held, key.d)
+
+    def state_written(self, key: StateKey) -> None:
+        """Take note that the object stands in a chunk now."""
+        if key.type == DEDUP:
+            self.dedup.run_written(key.d, key.c)
 
     def _subscriptions(self, topic_number: int, page: int) -> list[_SubscriptionState]:
         topic = self.catalog.topics.get(topic_number)

@@ -47,9 +47,13 @@ ID: Final = np.dtype(
     ]
 )
 MOVED: Final = np.dtype([("key", "<u8"), ("offset", "<u8"), ("place", "<u4"), ("row", "<u4")])
-
+MOVED_ID: Final = np.dtype(
+    [("producer", "<u8"), ("sequence", "<u8"), ("place", "<u4"), ("row", "<u4")]
+)
 
 _MANY: Final = 1000
+_BY_OFFSET: Final = ("key", "offset", "place", "row")
+_BY_ID: Final = ("producer", "sequence", "place", "row")
 
 
 @dataclass(slots=True)
@@ -63,7 +67,8 @@ class Columns:
         producers: By producer, sequence, place.
         keys: By topic, hash, place, row.
         ids: By topic, low, high, place, row.
-        moved: By key, offset, place.
+        moved: By key, offset, place, row.
+        moved_ids: By producer, sequence, place, row.
         first_time_us: Broker time of the first record told of, 0 if there is none.
         last_time_us: Of the last.
     """
@@ -75,6 +80,7 @@ class Columns:
     keys: Rows
     ids: Rows
     moved: Rows
+    moved_ids: Rows
     first_time_us: int
     last_time_us: int
 
@@ -149,22 +155,36 @@ def of_tail(tail: Tail) -> Columns:
         _by(producers, "producer", "sequence", "place"),
         _by(key_rows, "topic", "hash", "place", "row"),
         _by(id_rows, "topic", "low", "high", "place", "row"),
-        _by(_moved_rows(tail), "key", "offset", "place"),
+        _by(_moved_rows(tail), *_BY_OFFSET),
+        _by(_moved_id_rows(tail), *_BY_ID),
         tail.first_time_us,
         tail.last_time_us,
     )
 
 
 def _moved_rows(tail: Tail) -> Rows:
-    counts = np.array([len(offsets) for _, _, offsets in tail.copies], dtype=np.int64)
-    rows = np.zeros(int(counts.sum()), MOVED)
-    if len(rows):
-        rows["key"] = np.repeat(np.array([key for key, _, _ in tail.copies], np.uint64), counts)
-        places = np.array([(at - tail.base) >> 3 for _, at, _ in tail.copies], np.uint32)
-        rows["place"] = np.repeat(places, counts)
-        rows["offset"] = _joined([offsets for _, _, offsets in tail.copies], "<u8")
-        rows["row"] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows, counts = _copy_rows(tail, MOVED)
+    keys = [facts.topic << 32 | facts.queue for _, facts in tail.copies]
+    rows["key"] = np.repeat(np.array(keys, np.uint64), counts)
+    rows["offset"] = _joined([facts.offsets for _, facts in tail.copies], "<u8")
     return rows
+
+
+def _moved_id_rows(tail: Tail) -> Rows:
+    rows, _ = _copy_rows(tail, MOVED_ID)
+    rows["producer"] = _joined([facts.producers for _, facts in tail.copies], "<u8")
+    rows["sequence"] = _joined([facts.sequences for _, facts in tail.copies], "<u8")
+    return rows
+
+
+def _copy_rows(tail: Tail, dtype: np.dtype[np.void]) -> tuple[Rows, npt.NDArray[np.int64]]:
+    """Return a row of ``dtype`` per copy, its own columns unset, and the copies of each MOVED."""
+    counts = np.array([len(facts.offsets) for _, facts in tail.copies], dtype=np.int64)
+    rows = np.zeros(int(counts.sum()), dtype)
+    places = np.array([(at - tail.base) >> 3 for at, _ in tail.copies], np.uint32)
+    rows["place"] = np.repeat(places, counts)
+    rows["row"] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows, counts
 
 
 def merge(parts: Sequence[Columns]) -> Columns:
@@ -188,7 +208,8 @@ def merge(parts: Sequence[Columns]) -> Columns:
         _by(np.concatenate([part.producers for part in parts]), "producer", "sequence", "place"),
         _by(np.concatenate([part.keys for part in parts]), "topic", "hash", "place", "row"),
         _by(np.concatenate([part.ids for part in parts]), "topic", "low", "high", "place", "row"),
-        _by(np.concatenate([part.moved for part in parts]), "key", "offset", "place"),
+        _by(np.concatenate([part.moved for part in parts]), *_BY_OFFSET),
+        _by(np.concatenate([part.moved_ids for part in parts]), *_BY_ID),
         times[0].first_time_us if times else 0,
         times[-1].last_time_us if times else 0,
     )
@@ -210,7 +231,7 @@ def _merged_queues(queues: Rows) -> Rows:
 
 def difference(ours: Columns, theirs: Columns) -> str | None:
     """Return the first difference between two contents in words, None if they are equal."""
-    for name in ("queues", "batches", "masks", "producers", "keys", "ids", "moved"):
+    for name in ("queues", "batches", "masks", "producers", "keys", "ids", "moved", "moved_ids"):
         left, right = getattr(ours, name), getattr(theirs, name)
         if len(left) != len(right):
             return f"{name}: {len(left)} rows here, {len(right)} there"

@@ -5,7 +5,7 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
      0  u32 crc32c        of bytes 4..head_length
      4  u32 magic         0x31584D54, "TMX1"
      8  u16 version       1
-    10  u16 section_count 10
+    10  u16 section_count 11
     12  u32 head_length   bytes of the head, a multiple of 8
     16  u64 base          of the segment
     24  u64 start         first position covered
@@ -35,9 +35,11 @@ distance from the base in units of 8 bytes::
     6 KEYS       u32 topic, u32 place, u64 hash, u32 row, u32 0; sorted by topic, hash, place, row
     7 IDS        u64 low, u64 high, u32 topic, u32 place, u32 row, u32 0; sorted by topic, low,
                  high, place, row
-    8 MOVED      u64 key, u64 offset, u32 place, u32 row; sorted by key, offset, place
-    9 BLOOM      three filters of 64-byte lines, one after the other: producers, keys, ids
-   10 BLOOMS     u64 lines of each of the three filters
+    8 MOVED      u64 key, u64 offset, u32 place, u32 row; sorted by key, offset, place, row
+    9 MOVED_IDS  u64 producer, u64 sequence, u32 place, u32 row; sorted by producer, sequence,
+                 place, row
+   10 BLOOM      three filters of 64-byte lines, one after the other: producers, keys, ids
+   11 BLOOMS     u64 lines of each of the three filters
 
 Changing this layout: raise ``VERSION`` and let ``Head.decode`` refuse older files: the index is a
 cache and is rebuilt. Replace the golden file under ``tests/golden`` and say so in
@@ -83,8 +85,9 @@ PRODUCERS: Final = 5
 KEYS: Final = 6
 IDS: Final = 7
 MOVED: Final = 8
-BLOOM: Final = 9
-BLOOMS: Final = 10
+MOVED_IDS: Final = 9
+BLOOM: Final = 10
+BLOOMS: Final = 11
 
 _ROW_BYTES: Final = {
     QUEUES: 32,
@@ -95,6 +98,7 @@ _ROW_BYTES: Final = {
     KEYS: 24,
     IDS: 32,
     MOVED: 24,
+    MOVED_IDS: 24,
     BLOOM: bloom.LINE_BYTES,
     BLOOMS: 8,
 }
@@ -189,6 +193,8 @@ class Head:
                 data, HEAD.size + index * SECTION.size
             )
             sections[number] = Section(offset, size, row_bytes, block_bytes, first_block)
+        if sections.keys() != _ROW_BYTES.keys():
+            raise StaleRun("other sections than this version writes")
         crcs_at = HEAD.size + count * SECTION.size
         crcs = memoryview(data)[crcs_at : crcs_at + 4 * block_count].cast("I")
         hint = StateHint(Position(begin), Position(end))
@@ -232,7 +238,9 @@ def part_name(start: int, stop: int) -> str:
 
 def _filters(columns: Columns) -> tuple[bytes, bytes]:
     """Return the contents of BLOOM and BLOOMS."""
-    producers = np.unique(columns.producers["producer"])
+    producers = np.unique(
+        np.concatenate([columns.producers["producer"], columns.moved_ids["producer"]])
+    )
     filters = [
         bloom.build(bloom.entries(np.zeros(len(producers), np.uint32), producers)),
         bloom.build(bloom.entries(columns.keys["topic"], columns.keys["hash"])),
@@ -264,6 +272,7 @@ def encode(
         KEYS: _bytes_of(columns.keys),
         IDS: _bytes_of(columns.ids),
         MOVED: _bytes_of(columns.moved),
+        MOVED_IDS: _bytes_of(columns.moved_ids),
         BLOOM: np.frombuffer(lines, np.uint8),
         BLOOMS: np.frombuffer(line_counts, np.uint8),
     }

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from ternmq.journal.batch_facts import CopyFacts
 from ternmq.journal.cold import DamagedBlock, WouldBlock
 from ternmq.journal.coverage import Coverage
 from ternmq.journal.run import Run
@@ -96,18 +97,20 @@ class Index(Coverage):
         if ids:
             live.ids.add(topic, position, ids)
 
-    def add_moved(
-        self, topic: int, queue: int, offsets: Sequence[int], position: int, time_us: int
-    ) -> None:
-        """Take in a MOVED record: its row ``i`` is a copy of offset ``offsets[i]``."""
-        if not offsets:
+    def add_moved(self, copies: CopyFacts, position: int, time_us: int) -> None:
+        """Take in a MOVED record, in the order of the journal."""
+        if not copies.offsets:
             return
         if position >= self._limit:
             self._roll(position)
         live = self._live
-        live.copies.append((topic << 32 | queue, position, array("Q", offsets)))
+        live.copies.append((position, copies))
         live.first_time_us = live.first_time_us or time_us
         live.last_time_us = time_us
+        if copies.key_hashes:
+            live.keys.add(copies.topic, position, copies.key_hashes)
+        if copies.ids:
+            live.ids.add(copies.topic, position, copies.ids)
 
     def locate(self, topic: int, queue: int, start: int, stop: int, max_bytes: int) -> Places:
         """Return the batches that hold the rows ``[start, stop)`` of a queue.
@@ -196,21 +199,21 @@ class Index(Coverage):
         return segments.first_offsets[0]
 
     # ------------------------------------------------------------------ look-ups (see ``lookup``)
+    #
+    # A message may stand in several records: where it was stored, and in MOVED records, which hold
+    # copies. Places come newest first, so the newest copy is met before what it was made from.
 
-    def by_message_id(self, producer: int, sequence: int) -> Place | None:
-        """Return the record and the row of its batch of a message id, None if it is not kept.
+    def by_message_id(self, producer: int, sequence: int) -> Iterator[Place]:
+        """Yield the places of a message id, newest first.
 
         Raises:
             WouldBlock: a run file must be read.
         """
         try:
             for source in self.newest_first():
-                place = source.producer(producer, sequence)
-                if place is not None:
-                    return place
+                yield from source.message_id(producer, sequence)
         except DamagedBlock as error:
             raise self._mend(error) from error
-        return None
 
     def by_key(
         self, topic: int, hashed: int, since_us: int, until_us: int, before: Position = NO_POSITION
@@ -251,14 +254,25 @@ class Index(Coverage):
         Raises:
             WouldBlock: a run file must be read.
         """
+        return next(self.copies(topic, queue, offset), None)
+
+    def copies(
+        self, topic: int, queue: int, offset: int, above: Position = Position(0)
+    ) -> Iterator[Place]:
+        """Yield the places of an offset's copies in MOVED records, newest first.
+
+        Only sources that reach beyond ``above`` are asked.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
         try:
             for source in self.newest_first():
-                place = source.moved(topic << 32 | queue, offset)
-                if place is not None:
-                    return place
+                if source is not self._live and source.stop <= above:
+                    return
+                yield from source.moved(topic << 32 | queue, offset)
         except DamagedBlock as error:
             raise self._mend(error) from error
-        return None
 
 
 def times(source: Source) -> tuple[int, int]:

@@ -1,18 +1,15 @@
-"""From records to the index: the one place that says what of a MESSAGES record is indexed.
+"""From records to the index: MESSAGES and MOVED.
 
-The broker calls ``Index.add`` with what it knows when it decides; replay, repair of the index and
-the checker call ``add_record`` with what the record says. Both must agree (``Index.equal``).
+The broker calls ``Index.add`` and ``add_moved`` with what it knows when it decides; repair of the
+index and the checker call ``add_record`` with what the record says. Both take what they add from
+``batch_facts``, so they agree (``Index.equal``).
 """
 
 from __future__ import annotations
 
-import itertools
-import struct
-from collections.abc import Iterable
 from typing import Final
 
-from xxhash import xxh3_64_intdigest
-
+from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.disk import Disk
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord, scan
@@ -21,29 +18,10 @@ from ternmq.journal.tail import Tail
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
 from ternmq.record import messages, moved
-from ternmq.record.batch import Batch, BatchFlag
 from ternmq.record.header import Kind
 
-_BATCH_FIELDS: Final = struct.Struct("<IIQQ")  # flags, count, producer, first sequence of a batch
-_BATCH_FIELDS_AT: Final = 16
-_INDEXED: Final = int(BatchFlag.KEY_HASH | BatchFlag.TAG_CODES | BatchFlag.APPLICATION_ID_HASH)
 _MESSAGES: Final = int(Kind.MESSAGES)
 _MOVED: Final = int(Kind.MOVED)
-
-
-def mask_of(tags: Iterable[str]) -> int:
-    """Return the tag bloom of a batch: bit ``xxh3_64(tag) % 64`` for each tag of its dictionary."""
-    mask = 0
-    for tag in tags:
-        if tag:
-            mask |= 1 << (xxh3_64_intdigest(tag.encode()) & 63)
-    return mask
-
-
-def id_hash_bytes(batch: Batch) -> bytes:
-    """Return the hashes of the application ids as ``Index.add`` wants them."""
-    halves = list(itertools.chain.from_iterable(batch.application_ids()))
-    return struct.pack(f"<{len(halves)}Q", *halves)
 
 
 def add_record(index: Index, record: RawRecord) -> None:
@@ -53,23 +31,15 @@ def add_record(index: Index, record: RawRecord) -> None:
         if record.position >= index.tail.start:
             _add_messages(index, record)
     elif kind == _MOVED and record.position >= index.tail.start:
-        content = moved.unpack(record.body)
-        index.add_moved(
-            content.topic, content.queue, content.offsets(), record.position, record.time_us
-        )
+        copies = facts_of_moved(moved.unpack(record.body))
+        index.add_moved(copies, record.position, record.time_us)
 
 
 def _add_messages(index: Index, record: RawRecord) -> None:
     body = record.body
     topic, queue, first_offset, count, run_count, _, length, _ = messages.PREFIX.unpack_from(body)
     at = messages.PREFIX_BYTES + messages.RUN.size * run_count
-    flags, rows, producer, sequence = _BATCH_FIELDS.unpack_from(body, at + _BATCH_FIELDS_AT)
-    mask, keys, ids = 0, b"", b""
-    if flags & _INDEXED:
-        batch = Batch(body[at : at + length])
-        mask = mask_of(batch.tag_dictionary())
-        keys = batch.key_hash_bytes()
-        ids = id_hash_bytes(batch)
+    known = facts_of(body[at : at + length])
     index.add(
         topic,
         queue,
@@ -77,13 +47,13 @@ def _add_messages(index: Index, record: RawRecord) -> None:
         count,
         record.position,
         record.length,
-        mask,
-        producer,
-        sequence,
-        keys,
-        ids,
+        known.tag_mask,
+        known.producer_id,
+        known.first_sequence,
+        known.key_hashes,
+        known.ids,
         record.time_us,
-        rows,
+        known.rows,
     )
 
 

@@ -18,7 +18,7 @@ jobs carry what may wait, ``SyncThread`` runs them.
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,7 @@ from google_crc32c import extend as crc32c_extend
 from google_crc32c import value as crc32c
 
 from ternmq.journal.disk import Disk, File
+from ternmq.journal.recent import RecentRecords
 from ternmq.journal.segment import (
     DEFAULT_SEGMENT_BYTES,
     EPOCH_BODY,
@@ -152,10 +153,8 @@ class Journal:
         self._removed = 0
         self._removed_durable = 0
         self._removed_in_sync = 0
-        self._tail: dict[int, bytes] = {}
-        self._tail_order: deque[bytes] = deque()
-        self._tail_bytes = 0
-        self._tail_limit = tail_bytes
+        self._recent = RecentRecords(tail_bytes)
+        self._young = self._recent.young
         self._marked_end = -1
         self._newest_state = self._durable_state = (NO_POSITION, NO_POSITION)
         self._space = Space(disk, segment_size, self._segment_end, spares, reserve_bytes)
@@ -252,7 +251,7 @@ class Journal:
             record = b"".join((_CRC.pack(crc), rest, body, pad))
         self._last_crc = crc
         self._records.append(record)
-        self._tail[position] = record
+        self._young[position] = record
         self.end = Position(end)
         return position
 
@@ -378,25 +377,12 @@ class Journal:
                 self.failed(error)
                 raise JournalFailed(f"writing to {group.file.name} failed") from error
             self._dirty[group.file.name] = group.file
-            self._remember(records, len(data))
+            self._recent.count(len(data))
             self._flushed += len(records)
         self.written = self.end
+        self._young = self._recent.young
         self._records = []
         self._groups = [_Group(self._file, self.end - self._base, self._records)]
-
-    def _remember(self, records: list[bytes], size: int) -> None:
-        """Count records into the tail (``append`` filled it) and drop the oldest beyond its limit.
-
-        A deque of them, since taking the first key of a dict that was emptied from the front costs
-        time in proportion to what was taken out.
-        """
-        order = self._tail_order
-        order.extend(records)
-        self._tail_bytes += size
-        while self._tail_bytes > self._tail_limit:
-            oldest = order.popleft()
-            self._tail_bytes -= len(oldest)
-            self._tail.pop(int.from_bytes(oldest[16:24], "little"), None)  # a PAD is not in it
 
     def next_sync(self) -> SyncJob | None:
         """Return the job that makes everything written durable.
@@ -535,7 +521,11 @@ class Journal:
 
     def record(self, position: int) -> bytes | None:
         """Return the whole record at ``position``, header and padding too, if memory holds it."""
-        return self._tail.get(position)
+        return self._recent.get(position)
+
+    def gather(self, positions: Sequence[int]) -> list[bytes] | None:
+        """Return the whole records at ascending positions, None if memory lacks one of them."""
+        return self._recent.gather(positions)
 
     # -------------------------------------------------------------------------------------- close
 

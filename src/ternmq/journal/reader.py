@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -50,6 +50,9 @@ class _Written:
 
     def record(self, position: int) -> None:
         """Return None: only the disk is read."""
+
+    def gather(self, positions: Sequence[int]) -> None:
+        """Return None, likewise."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -18,10 +18,21 @@ from google_crc32c import value as crc32c
 
 from ternmq.journal import bloom, idx_file
 from ternmq.journal.cold import Block, ColdCache, DamagedBlock
-from ternmq.journal.columns import BATCH, ID, KEY, MASK, MOVED, PRODUCER, QUEUE, Columns, Rows
+from ternmq.journal.columns import (
+    BATCH,
+    ID,
+    KEY,
+    MASK,
+    MOVED,
+    MOVED_ID,
+    PRODUCER,
+    QUEUE,
+    Columns,
+    Rows,
+)
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head, Section, StaleRun
-from ternmq.journal.tail import Place, Places, fitting
+from ternmq.journal.tail import Place, Places, fitting, newest
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
 
@@ -30,7 +41,7 @@ _BATCH: Final = struct.Struct("<QII")
 _PRODUCER: Final = struct.Struct("<QQII")
 _KEY: Final = struct.Struct("<IIQI")
 _ID: Final = struct.Struct("<QQIII")
-_MOVED: Final = struct.Struct("<QQII")
+_COPY: Final = struct.Struct("<QQII")  # of MOVED and of MOVED_IDS
 _U64: Final = struct.Struct("<Q")
 _FIRST_READ_BYTES: Final = 16 * 1024
 _MAX_ROWS_KEPT: Final = 4096
@@ -203,18 +214,18 @@ class Run:
 
     # ------------------------------------------------------------------ look-ups
 
-    def producer(self, producer: int, sequence: int) -> Place | None:
-        """Return the record, and the row of its batch, of a message id; None if it is not here."""
+    def message_id(self, producer: int, sequence: int) -> list[Place]:
+        """Return the places of a message id, newest first."""
         if not self._may_hold(0, bloom.entry(0, producer)):
-            return None
+            return []
+        places = list(self._copies(idx_file.MOVED_IDS, producer, sequence))
         wanted = (producer, sequence + 1)
         at = self._first(idx_file.PRODUCERS, _PRODUCER, lambda row: (row[0], row[1]) >= wanted)
-        if at == 0:
-            return None
-        found, first, rows, place = self._row(idx_file.PRODUCERS, at - 1, _PRODUCER)
-        if found != producer or sequence >= first + rows:
-            return None
-        return Place(Position(self._base + 8 * place), sequence - first)
+        if at:
+            found, first, rows, place = self._row(idx_file.PRODUCERS, at - 1, _PRODUCER)
+            if found == producer and sequence < first + rows:
+                places.append(Place(Position(self._base + 8 * place), sequence - first))
+        return sorted(places, key=newest, reverse=True)
 
     def key(self, topic: int, hashed: int) -> Iterator[Place]:
         """Yield the rows whose key has this hash, newest first."""
@@ -238,16 +249,20 @@ class Run:
                     return
                 yield Place(Position(self._base + 8 * place), row)
 
-    def moved(self, key: int, offset: int) -> Place | None:
-        """Return the newest copy of a moved row, None if no MOVED record here holds it."""
-        if not self.head.sections[idx_file.MOVED].length:
-            return None
-        wanted = (key, offset)
-        at = self._first(idx_file.MOVED, _MOVED, lambda row: (row[0], row[1]) > wanted)
-        if at == 0:
-            return None
-        found, value, place, row = self._row(idx_file.MOVED, at - 1, _MOVED)
-        return Place(Position(self._base + 8 * place), row) if (found, value) == wanted else None
+    def moved(self, key: int, offset: int) -> Iterator[Place]:
+        """Yield the copies of a moved row, newest first."""
+        return self._copies(idx_file.MOVED, key, offset)
+
+    def _copies(self, number: int, high: int, low: int) -> Iterator[Place]:
+        """Yield the places under two numbers in a section of copies, newest first."""
+        if self.head.sections[number].length:
+            wanted = (high, low)
+            stop = self._first(number, _COPY, lambda row: (row[0], row[1]) > wanted)
+            for index in range(stop - 1, -1, -1):
+                found_high, found_low, place, row = self._row(number, index, _COPY)
+                if (found_high, found_low) != wanted:
+                    return
+                yield Place(Position(self._base + 8 * place), row)
 
     def _may_hold(self, which: int, hashed: int) -> bool:
         lines = self._lines[which]
@@ -373,6 +388,7 @@ def read_columns(disk: Disk, run: Run) -> Columns:
             np.frombuffer(read_section(file, head, idx_file.KEYS), KEY),
             np.frombuffer(read_section(file, head, idx_file.IDS), ID),
             np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
+            np.frombuffer(read_section(file, head, idx_file.MOVED_IDS), MOVED_ID),
             head.first_time_us,
             head.last_time_us,
         )

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, Protocol
 from ternmq.journal.disk import Disk
 from ternmq.journal.journal import Journal
 from ternmq.journal.scan import RawRecord, record_at
-from ternmq.model.errors import CorruptJournal
+from ternmq.model.errors import CorruptJournal, JournalFull
 from ternmq.model.types import Position
 from ternmq.record.header import HEADER_BYTES, Kind
 
@@ -76,6 +76,10 @@ class StateSource(Protocol):
 
     def state_encode(self, key: StateKey) -> bytes:
         """Return the object as it is now; empty if it is gone."""
+        ...
+
+    def state_written(self, key: StateKey) -> None:
+        """Take note that the object, as encoded last, stands in a chunk now."""
         ...
 
 
@@ -129,6 +133,7 @@ class StateWriter:
         self._written: dict[StateKey, int] = {}
         self._naming: dict[StateKey, int] = {}
         self._keys: Iterator[StateKey] | None = None
+        self._again: list[StateKey] = []
         self._refresh_below = 0
         self._begin = Position(0)
         self._last_begin = Position(journal.end)
@@ -177,16 +182,18 @@ class StateWriter:
 
         The caller's turn must hold no decided but unrecorded fact: every chunk says what all
         records before it made of its objects.
+
+        Raises:
+            JournalFull: there is no room now; the next step goes on where this one stopped.
         """
         if self._keys is None:
             return True
         source = self._source
-        parts: list[bytes] = []
-        keys: list[StateKey] = []
+        entries: list[tuple[StateKey, bytes]] = []
         size = 0
         ended = False
         while True:
-            key = next(self._keys, None)
+            key = self._again.pop() if self._again else next(self._keys, None)
             if key is None:
                 ended = True
                 break
@@ -198,28 +205,38 @@ class StateWriter:
                 self._naming[key] = chunk
             else:
                 payload = source.state_encode(key)
-                parts.append(_ENTRY.pack(KEY.pack(*key), len(payload), 0))
-                parts.append(payload)
-                parts.append(bytes(-len(payload) % 8))
-                keys.append(key)
+                entries.append((key, payload))
                 size += len(payload) + _ENTRY.size
                 if size >= self._chunk_bytes:
-                    self._put_chunk(now_us, keys, parts)
-                    parts, keys, size = [], [], 0
+                    self._put_chunk(now_us, entries)
+                    entries, size = [], 0
             if not may_go_on():
                 break
-        if keys:
-            self._put_chunk(now_us, keys, parts)
+        if entries:
+            self._put_chunk(now_us, entries)
         if ended:
             self._end(now_us)
         return ended
 
-    def _put_chunk(self, now_us: int, keys: list[StateKey], parts: list[bytes]) -> None:
-        body = HEAD.pack(self._begin, CHUNK, 0, 0, len(keys)) + b"".join(parts)
-        position = self._journal.append(Kind.STATE, body, now_us)
+    def _put_chunk(self, now_us: int, entries: list[tuple[StateKey, bytes]]) -> None:
+        parts = [HEAD.pack(self._begin, CHUNK, 0, 0, len(entries))]
+        for key, payload in entries:
+            parts += (
+                _ENTRY.pack(KEY.pack(*key), len(payload), 0),
+                payload,
+                bytes(-len(payload) % 8),
+            )
+        body = b"".join(parts)
+        try:
+            position = self._journal.append(Kind.STATE, body, now_us)
+        except JournalFull:
+            # A set without these objects would lose them; they are encoded anew when there is room.
+            self._again += [key for key, _ in entries]
+            raise
         self.bytes_written += len(body)
-        for key in keys:
+        for key, _ in entries:
             self._naming[key] = position
+            self._source.state_written(key)
 
     def _end(self, now_us: int) -> None:
         journal = self._journal

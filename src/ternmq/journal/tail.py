@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ternmq.journal.batch_facts import CopyFacts
 from ternmq.model.types import Position
 
 
@@ -44,6 +45,11 @@ class Place:
 
     position: Position
     row: int
+
+
+def newest(place: Place) -> tuple[int, int]:
+    """Return what to sort places by: the newest last."""
+    return place.position, place.row
 
 
 class QueueTail:
@@ -132,7 +138,7 @@ class HashTail:
     Attributes:
         width: Bytes of a hash; one that is all zeros stands for "none".
         hashes: A hash per row, batch after batch.
-        topics: Topic of each batch that has hashes.
+        topics: Topic of each batch (or MOVED record) that has hashes.
         positions: Position of its record.
         ends: Bytes of ``hashes`` up to the batch's last.
     """
@@ -175,7 +181,7 @@ class Tail:
             out) and position of every batch, in journal order.
         keys: Hashes of keys.
         ids: Hashes of application ids.
-        copies: ``(key, position, offsets as u64)`` of every MOVED record.
+        copies: ``(position, facts)`` of every MOVED record.
         first_time_us: Broker time of the first record told of, 0 if there is none.
         last_time_us: Of the last.
     """
@@ -207,7 +213,7 @@ class Tail:
         self.positions = array("Q")
         self.keys = HashTail(8)
         self.ids = HashTail(16)
-        self.copies: list[tuple[int, int, array[int]]] = []
+        self.copies: list[tuple[int, CopyFacts]] = []
         self.first_time_us = 0
         self.last_time_us = 0
 
@@ -231,8 +237,15 @@ class Tail:
         queue = self.queues.get(key)
         return None if queue is None else queue.visible(mark)
 
-    def producer(self, producer: int, sequence: int) -> Place | None:
-        """Return the record, and the row of its batch, of a message id; None if it is not here."""
+    def message_id(self, producer: int, sequence: int) -> list[Place]:
+        """Return the places of a message id, newest first."""
+        places = [
+            Place(Position(position), row)
+            for position, copies in self.copies
+            if sequence in copies.sequences
+            for row, one in enumerate(copies.sequences)
+            if one == sequence and copies.producers[row] == producer
+        ]
         firsts = np.frombuffer(self.sequences.tobytes(), "<u8")
         # Unsigned: what lies below the batch's first sequence wraps round and is above its rows.
         rows = np.uint64(sequence) - firsts
@@ -240,10 +253,11 @@ class Tail:
             (np.frombuffer(self.producers.tobytes(), "<u8") == np.uint64(producer))
             & (rows < np.frombuffer(self.counts.tobytes(), "<u4"))
         )
-        if not len(found):
-            return None
-        index = int(found[-1])
-        return Place(Position(self.positions[index]), sequence - self.sequences[index])
+        places += [
+            Place(Position(self.positions[index]), sequence - self.sequences[index])
+            for index in found.tolist()
+        ]
+        return sorted(places, key=newest, reverse=True)
 
     def key(self, topic: int, hashed: int) -> Iterator[Place]:
         """Yield the rows whose key has this hash, newest first."""
@@ -253,9 +267,8 @@ class Tail:
         """Yield the rows whose application id has this hash, newest first."""
         return self.ids.find(topic, low, high)
 
-    def moved(self, key: int, offset: int) -> Place | None:
-        """Return the newest copy of a moved row, None if no MOVED record here holds it."""
-        for found, position, offsets in reversed(self.copies):
-            if found == key and offset in offsets:
-                return Place(Position(position), offsets.index(offset))
-        return None
+    def moved(self, key: int, offset: int) -> Iterator[Place]:
+        """Yield the copies of a moved row, newest first."""
+        for position, copies in reversed(self.copies):
+            if copies.topic << 32 | copies.queue == key and offset in copies.offsets:
+                yield Place(Position(position), copies.offsets.index(offset))

@@ -665,6 +665,13 @@ class Batch:
         halves = _numbers("Q", self._fixed(_APPLICATION_ID_HASH, 16))
         return list(zip(halves[::2], halves[1::2], strict=True))
 
+    def application_id_hash_bytes(self) -> bytes:
+        """Return the application id hashes as ``count`` u128 (u64 low, u64 high), little-endian.
+
+        Empty when no row has one.
+        """
+        return self._fixed(_APPLICATION_ID_HASH, 16)
+
     def body_hashes(self) -> array[int]:
         """Return the hash of each body; empty when no row has an application id."""
         return _numbers("Q", self._fixed(_BODY_HASH, 8))

@@ -1,0 +1,276 @@
+"""The expensive checks, for a sample of the images: use the broker that came up until all is done.
+
+Index equal to a rebuild; every kept row readable with the content that was sent; batches that are
+stored are recognised; every group drained to the end, each owed row coming exactly once (the reference
+refuses anything else); a clean stop, and a start from it with the same state.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+from ternmq.broker.replies import DoneReply, Reply
+from ternmq.journal.index import Index
+from ternmq.journal.index_feed import add_record
+from ternmq.journal.scan import scan
+from ternmq.model.errors import TernMQError
+from ternmq.record.batch import Batch
+from ternmq.record.facts import Outcome
+from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record import messages, moved
+from tests.sim.checks import Known, check_report, check_views, start
+from tests.sim.clients import check_content
+from tests.sim.disk import ImageDisk
+from tests.sim.medium import Medium
+from tests.sim.portrait import difference, portrait
+from tests.sim.reference import DEAD, HELD, LEASED, WAITING
+from tests.sim.tape import Tape, Violation
+from tests.sim.world import Reign, World
+
+ROUNDS = 3000
+
+
+def use(
+    reign: Reign, known: Known, files: Mapping[str, bytes], end: int, chance: random.Random
+) -> World:
+    """Start a broker on an image whose records end at ``end``, and use it to the end.
+
+    Raises:
+        Violation: see the module.
+    """
+    world = World(f"deep{chance.getrandbits(60)}", reign.options)
+    world.patience = 1.0
+    world.wall_offset_us = known.wall_us
+    world.history.tried = reign.tried
+    fast_forward = chance.choice((0, 0, 100_000, 3_600_000_000))
+    world.monotonic_us = fast_forward
+    world.begin(Medium(dict(files)), known.tape.prefix(end), reign)
+    check_index(world)
+    check_rows(world)
+    check_resends(world, chance)
+    drain(world, chance)
+    check_index(world)
+    stop(world)
+    return world
+
+
+def check_index(world: World) -> None:
+    """The index is equal to one rebuilt from the journal."""
+    broker = world.broker
+    journal = broker.journal
+    journal.flush()
+    built = Index(world.disk, segment_size=journal.segment_size, start=journal.first)
+    for record in scan(world.disk, journal.first, segment_size=journal.segment_size):
+        add_record(built, record)
+    different = broker.index.equal(built)
+    if different is not None:
+        raise Violation(f"the index is not equal to a rebuild: {different}")
+
+
+def check_rows(world: World) -> None:
+    """Every row that is kept can be read, and is what was sent."""
+    broker = world.broker
+    for number, topic in world.reference.topics.items():
+        for queue, rows in enumerate(topic.queues):
+            kept = [at for at, row in enumerate(rows) if row.position >= broker.journal.first]
+            first = kept[0] if kept else len(rows)
+            view = broker.views.catalog.topics[number].queues[queue]
+            if view.next != len(rows) or view.first != first:
+                raise Violation(
+                    f"queue {number}/{queue} keeps {view.first} to {view.next}, "
+                    f"not {first} to {len(rows)}"
+                )
+            offset = first
+            while offset < len(rows):
+                places = world.ask(
+                    lambda: broker.index.locate(number, queue, offset, len(rows), 2000)  # noqa: B023
+                )
+                if not places.positions or places.stop <= offset:
+                    raise Violation(f"offset {offset} of {number}/{queue} is not in the index")
+                for position, length in zip(places.positions, places.lengths, strict=True):
+                    record = world.ask(lambda: broker.store.get(position, length))  # noqa: B023
+                    stored = messages.of_record(record)
+                    for one in range(max(offset, stored.first_offset), places.stop):
+                        if one >= stored.first_offset + stored.count:
+                            break
+                        if rows[one].tried.batch != stored.batch or rows[one].position != position:
+                            raise Violation(f"offset {one} of {number}/{queue} is another message")
+                offset = places.stop
+    for key, group in world.reference.groups.items():
+        for offset in group.rows:
+            check_owed(world, key, offset)
+
+
+def check_owed(world: World, key: tuple[int, int, int], offset: int) -> None:
+    """A row that some group is owed is kept somewhere."""
+    broker = world.broker
+    _, number, queue = key
+    stored = world.reference.topics[number].queues[queue][offset]
+    if stored.position >= broker.journal.first:
+        return
+    place = world.ask(lambda: broker.index.moved(number, queue, offset))
+    if place is None:
+        raise Violation(f"group {key}: {offset} is owed and kept nowhere")
+    record = world.ask(lambda: broker.store.at(place.position))
+    if record[13] != Kind.MOVED:
+        raise Violation(f"group {key}: {offset} is said to be moved to {place.position}")
+    batch, row = moved.unpack(record[HEADER_BYTES:]).row(place.row)
+    if Batch(batch).row(row) != stored.row():
+        raise Violation(f"group {key}: {offset} was moved with other content")
+
+
+def check_resends(world: World, chance: random.Random) -> None:
+    """Batches that are stored, within the window, are recognised: the first receipt again."""
+    limits = world.options.limits
+    now = world.now_us()
+    known = list(world.reference.stored.items())
+    for batch, position in chance.sample(known, min(8, len(known))):
+        tried = world.reference.tried[batch]
+        topic = world.reference.topics.get(tried.topic_number)
+        if topic is None:
+            continue
+        current = world.broker.views.catalog.by_name.get(tried.topic)
+        if current is None or current.number != tried.topic_number:
+            continue
+        time_us = next(
+            row.time_us for rows in topic.queues for row in rows if row.position == position
+        )
+        if now - time_us > min(limits.dedup_window_us, limits.producer_idle_us) - 2_000_000:
+            continue
+        reply = world.command(lambda: world.broker.send(now, tried.topic, batch))  # noqa: B023
+        if isinstance(reply, TernMQError):
+            raise Violation(f"a resend was refused: {reply!r}")
+        if not reply.duplicate:
+            raise Violation(f"the batch at {position} was sent again and is stored twice")
+        rows = topic.queues[reply.queue]
+        first = next(at for at, row in enumerate(rows) if row.position == position)
+        if reply.first_offset not in (None, first):
+            raise Violation(f"a resend got offset {reply.first_offset}, the first was {first}")
+        if reply.position > world.broker.journal.end:
+            raise Violation("a duplicate's receipt rests on what is not there")
+        world.reached("deep resend")
+
+
+def drain(world: World, chance: random.Random) -> None:
+    """Consume everything that any group is owed."""
+    broker = world.broker
+    session = _join(world)
+    _open_groups(world)
+    for _ in range(ROUNDS):
+        progress = False
+        for number, topic in list(world.reference.topics.items()):
+            for group in list(topic.subscriptions):
+                name = topic.subscriptions[group].name
+                reply = world.command(
+                    lambda: broker.pull(  # noqa: B023
+                        world.now_us(), session, topic.spec.name, name, chance.randint(1, 40)  # noqa: B023
+                    )
+                )
+                if isinstance(reply, TernMQError):
+                    raise Violation(f"a pull was refused: {reply!r}")
+                if reply is None:
+                    continue
+                progress = True
+                world._end_turn()
+                offsets = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
+                rows = world.reference.topics[number].queues[reply.queue]
+                check_content(world, reply, [rows[offset] for offset in offsets])
+                settled = world.command(
+                    lambda: broker.settle(  # noqa: B023
+                        world.now_us(), session, topic.spec.name, name, reply.queue,  # noqa: B023
+                        reply.epoch, reply.lease, Outcome.DONE,  # noqa: B023
+                    )  # fmt: skip
+                )
+                if isinstance(settled, TernMQError):
+                    raise Violation(f"a settle was refused: {settled!r}")
+                world._end_turn()
+        world.reached("deep drain round")
+        if world.events and not progress:
+            world.run(1)
+        elif world.events and chance.random() < 0.5:
+            world.run(1)
+        if not progress and not _owed(world):
+            return
+    raise Violation(f"not drained: {_owed(world)}")
+
+
+def _join(world: World) -> int:
+    reply = world.command(lambda: world.broker.join(world.now_us(), "sim", "drain"))
+    if isinstance(reply, TernMQError) or not isinstance(reply.value, int):
+        raise Violation(f"a join was refused: {reply!r}")
+    return reply.value
+
+
+def _open_groups(world: World) -> None:
+    """Resume what is paused, let go what is held."""
+    broker = world.broker
+    for topic in world.reference.topics.values():
+        for subscription in topic.subscriptions.values():
+            if subscription.spec.paused:
+                spec = msgspec.structs.replace(subscription.spec, paused=False)
+                broker.change_subscription(world.now_us(), topic.spec.name, subscription.name, spec)
+    for key, group in world.reference.groups.items():
+        held = [offset for offset, row in group.rows.items() if row.state == HELD]
+        if held:
+            topic = world.reference.topics[key[1]]
+            name = topic.subscriptions[key[0]].name
+            broker.retry_now(world.now_us(), topic.spec.name, name, key[2], held)
+    world._end_turn()
+
+
+def _owed(world: World) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    for key, group in world.reference.groups.items():
+        topic = world.reference.topics[key[1]]
+        for offset, row in group.rows.items():
+            if row.state in (LEASED, WAITING, HELD) or row.state != DEAD:
+                found.append((key, offset, row.state))
+        wanted = topic.subscriptions[key[0]].wanted
+        rows = topic.queues[key[2]]
+        for offset in range(group.cursor, len(rows)):
+            if offset in group.ahead or rows[offset].position < world.broker.journal.first:
+                continue
+            if wanted is None or rows[offset].row().tag in wanted:
+                found.append((key, offset, "unread"))
+    return found
+
+
+def stop(world: World) -> None:
+    """A clean stop, and a start from it: nothing is different."""
+    broker = world.broker
+    if world._syncing is not None:
+        world._complete_sync(world._syncing)
+    broker.close(world.now_us())
+    before = portrait(broker.views)
+    different = difference(portrait(world.shadow), before)
+    if different is not None:
+        raise Violation(f"the live views differ from replay: {different}")
+    tape: Tape = world.reign.tape
+    medium = world.reign.medium.clone()
+    for op in world.disk.log:
+        medium.feed(op)
+    files = medium.image(medium.none())
+    end = tape.valid_end(files, 0 if broker.journal.first == 0 else broker.journal.first, tape.end)
+    if end != tape.end:
+        raise Violation(f"a clean stop left records up to {end} durable of {tape.end}")
+    known = Known(
+        tape, world.reign.portraits, world.reign.suspects, world.options, known_wall(world)
+    )
+    again = start(ImageDisk(files), known, world.chance)
+    if not again.report.clean:
+        raise Violation("a clean stop is not seen as one")
+    check_report(known, again, len(tape.records), end)
+    check_views(known, again, len(tape.records))
+
+
+def known_wall(world: World) -> int:
+    """Return the wall clock of a world."""
+    return world.monotonic_us + world.wall_offset_us
+
+
+def answered(reply: Reply) -> bool:
+    """Return whether a reply says that something was done."""
+    return isinstance(reply, DoneReply)

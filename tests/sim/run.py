@@ -1,0 +1,131 @@
+"""One case: a seed, a workload, several reigns of the broker, and the sweep of each."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from tests.sim import deep
+from tests.sim.checks import Judged
+from tests.sim.crash import Count, Plan, Sweep
+from tests.sim.medium import Medium
+from tests.sim.tape import Violation
+from tests.sim.workloads import KINDS
+from tests.sim.world import Stopped, World
+
+ROTATION: Final = (
+    "tiny", "rolls", "shared", "ordered", "rolls", "filtered", "fast", "rolls", "given_ids", "settings",
+)  # fmt: skip
+"""Kinds in the order in which cases take them."""
+
+
+class Case:
+    """A case; its name says everything: ``kind/seed``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.kind = name.split("/")[0]
+        self.chance = random.Random(f"case {name}")
+        self.count = Count()
+        self.world: World
+        self.where = "forward"
+        self.paths: dict[str, int] = {}
+        self.reigns = 0
+
+    def reached(self, path: str) -> None:
+        """Note that a path was reached."""
+        self.paths[path] = self.paths.get(path, 0) + 1
+
+    def run(self, *, sweep: bool = True) -> None:
+        """Run the case.
+
+        Raises:
+            Violation: an invariant does not hold; ``where`` says at which image.
+        """
+        chance = self.chance
+        try:
+            self.world = KINDS[self.kind](self.name)
+            reigns = 1 + (self.kind != "tiny") * chance.choice((0, 1, 2))
+            for reign in range(reigns):
+                self.where = f"reign {reign} forward"
+                self._forward(chance)
+                if sweep:
+                    self._sweep(reign, chance)
+                if reign + 1 < reigns:
+                    self.where = f"restart after reign {reign}"
+                    if not self._restart(chance):
+                        break
+        finally:
+            if hasattr(self, "world"):
+                self._collect()
+
+    def _forward(self, chance: random.Random) -> None:
+        world = self.world
+        operations = chance.randint(20, 120) if self.kind == "tiny" else chance.randint(100, 500)
+        if self.kind == "rolls":
+            operations = chance.randint(300, 700)
+        try:
+            world.run(operations)
+            if chance.random() < 0.25 and not world.dead:
+                world.close()
+        except Stopped:
+            pass
+
+    def _plan(self) -> Plan:
+        if self.kind == "tiny":
+            return Plan(exhaustive=True, double=0.06, triple=0.02, deep=0.02)
+        return Plan(points=0.5, draws=2, double=0.008, triple=0.01, deep=0.01)
+
+    def _sweep(self, number: int, chance: random.Random) -> None:
+        reign = self.world.reign
+        sweep = Sweep(reign, self._plan(), chance, self.count, note=self.reached)
+
+        def use(judged: Judged, files: dict[str, bytes]) -> None:
+            sweep.where += "; used"
+            world = deep.use(reign, sweep.known, files, judged.end, chance)
+            for path, count in world.paths.items():
+                if path.startswith("deep") or path == "delivered from a MOVED record":
+                    self.paths[path] = self.paths.get(path, 0) + count
+
+        sweep.deep = use
+        try:
+            sweep.run()
+        finally:
+            self.where = f"reign {number} {sweep.where}"
+
+    def _restart(self, chance: random.Random) -> bool:
+        """Let the broker die here and come back; return whether there was anything to come back to."""
+        world, reign = self.world, self.world.reign
+        medium = reign.medium.clone()
+        for op in reign.disk.log:
+            medium.feed(op)
+        if chance.random() < 0.4:
+            files = medium.image(medium.everything())
+            self.reached("restart after a kill")
+        else:
+            files = medium.image(medium.draw(chance))
+            medium = Medium(files)
+            self.reached("restart after a power cut")
+        first = min((int(name[8:28]) for name in files if name.endswith(".seg")), default=0)
+        end = reign.tape.valid_end(files, first, reign.tape.end)
+        if end < world.history.demand:
+            raise Violation(f"loss: {end} of {world.history.demand} is there")
+        world.monotonic_us += chance.choice((1_000, 30_000, 200_000))
+        if chance.random() < 0.2:
+            world.wall_offset_us += chance.choice((-3_600_000_000, -5_000_000, 3_000_000))
+            self.reached("wall clock jumped")
+        try:
+            world.begin(medium, reign.tape.prefix(end), reign)
+        except Stopped:
+            return False
+        return True
+
+    def _collect(self) -> None:
+        world = self.world
+        for path, count in world.paths.items():
+            self.paths[path] = self.paths.get(path, 0) + count
+        for path, count in world.reference.counts.items():
+            self.paths[path] = self.paths.get(path, 0) + count
+        if world.history.marked:
+            self.paths["marked duplicate"] = world.history.marked
+        self.reigns = world.reigns

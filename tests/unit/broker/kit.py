@@ -1,0 +1,589 @@
+"""A broker on a disk in memory with a clock by hand, and what its tests ask of every state.
+
+``World`` runs commands as a shell would: it repeats those that would block, and checks every body
+that is handed out against what was sent. ``explore`` runs a scenario again and again, each time with
+STATE sets written from another moment on, object by object between the commands, and once with reads
+that would block at random; every run must end in the same state, and so must opening its disk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+from unittest.mock import patch
+
+from ternmq.broker.broker import Broker, Woken
+from ternmq.broker.dedup import Dedup
+from ternmq.broker.failures import HELD_US
+from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
+from ternmq.broker.runs import merge
+from ternmq.broker.start import Options, open_broker
+from ternmq.broker.views import DEDUP, FORGOTTEN, GLOBAL, Views
+from ternmq.journal.cold import WouldBlock
+from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.recovery import RecoveryReport
+from ternmq.model.specs import Limits, Mode, RetryPolicy, SubscriptionSpec, TopicSpec
+from ternmq.record import messages, moved
+from ternmq.record.batch import Batch, Row, encode, topic_seed
+from ternmq.record.facts import Outcome, Span
+from ternmq.record.header import HEADER_BYTES, Kind
+
+START_US: Final = 1_700_000_000_000_000
+SECOND: Final = 1_000_000
+STEADY: Final = RetryPolicy(first_us=SECOND, factor=2.0, cap_us=300 * SECOND, jitter=0.0)
+"""Retries whose times a test can tell beforehand."""
+
+T = TypeVar("T")
+
+
+class Nothing:
+    """A job that has nothing to do."""
+
+    def run(self) -> None:
+        """Do nothing."""
+
+
+class Flaky:
+    """Makes reads block at random, each of them at most a few times."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.raised = 0
+
+    def wrap(self, call: Callable[..., T]) -> Callable[..., T]:
+        def wrapped(*args: Any, **named: Any) -> T:
+            if self.chance.random() < 0.4:
+                self.raised += 1
+                raise WouldBlock(Nothing())
+            return call(*args, **named)
+
+        return wrapped
+
+    def spoil(self, broker: Broker) -> None:
+        for owner, name in (
+            (broker.store, "get"),
+            (broker.store, "at"),
+            (broker.index, "locate"),
+            (broker.index, "visible"),
+            (broker.index, "moved"),
+        ):
+            setattr(owner, name, self.wrap(getattr(owner, name)))
+
+
+class World:
+    """One broker, its disk and its clock.
+
+    Args:
+        limits: Of the broker.
+        state_from: From which moment (command) on STATE sets are written; None: never.
+        budget: Objects of a set written after each command.
+        flaky: Seed of reads that block at random; None: they never do.
+        segment_bytes: Of the journal.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        state_from: int | None = None,
+        budget: int = 1,
+        flaky: int | None = None,
+        segment_bytes: int = 1 << 20,
+        disk: MemoryDisk | None = None,
+    ) -> None:
+        self.options = Options(
+            limits=limits or Limits(), segment_bytes=segment_bytes, reserve_bytes=segment_bytes
+        )
+        self.disk = disk or MemoryDisk()
+        self.now = START_US
+        self.state_from = state_from
+        self.budget = budget
+        self.moment = 0
+        self.sets = 0
+        self.flaky = Flaky(flaky) if flaky is not None else None
+        self.sent: dict[tuple[int, int, int], bytes] = {}
+        self.sequences: dict[int, int] = {}
+        self.report: RecoveryReport
+        self.broker: Broker
+        self._open(self.now)
+
+    def _open(self, wall_us: int) -> None:
+        started = open_broker(
+            self.disk, wall_us=wall_us, chance=random.Random(7), options=self.options
+        )
+        self.broker, self.report = started.broker, started.report
+        if self.flaky is not None:
+            self.flaky.spoil(self.broker)
+
+    # -- the shell's part -------------------------------------------------------------------------
+
+    def run(self, command: Callable[[], T]) -> T:
+        """Run a command as often as its reads block, then whatever comes between two commands."""
+        while True:
+            try:
+                answer = command()
+                break
+            except WouldBlock as blocked:
+                blocked.job.run()
+        self.between()
+        return answer
+
+    def between(self) -> None:
+        """Write a piece of STATE."""
+        self.moment += 1
+        if self.state_from is None or self.moment < self.state_from:
+            return
+        writer = self.broker.writer
+        if not writer.active:
+            writer.begin(self.now)
+        left = [self.budget]
+
+        def may_go_on() -> bool:
+            left[0] -= 1
+            return left[0] > 0
+
+        if writer.step(self.now, may_go_on):
+            self.sets += 1
+        self.spare()
+
+    def spare(self) -> None:
+        journal = self.broker.journal
+        while (job := journal.wants_spare()) is not None:
+            job.run()
+            journal.spare_ready(job)
+
+    def commit(self) -> None:
+        """Make everything durable."""
+        journal = self.broker.journal
+        journal.flush()
+        job = journal.next_sync()
+        if job is not None:
+            job.run()
+            journal.synced(job)
+        self.broker.committed()
+        self.spare()
+
+    def woken(self) -> list[Woken]:
+        """Return the parked pulls that are over now."""
+        over = self.run(lambda: self.broker.woken_pulls(self.now))
+        for one in over:
+            if one.reply is not None:
+                self._check(one.reply)
+        return over
+
+    def pass_time(self, us: int) -> None:
+        """Let time pass, in one leap."""
+        self.now += us
+        for _ in range(10_000):
+            more = self.broker.tick(self.now)
+            self.between()
+            if not more:
+                return
+        raise AssertionError("tick never ends")
+
+    def restart(self, *, clean: bool = False, gap_us: int = SECOND) -> None:
+        """Stop (or just vanish, with all that was written kept) and start again."""
+        if clean:
+            self.broker.close(self.now)
+        else:
+            self.broker.journal.flush()
+        self.disk = MemoryDisk(self.disk.image())
+        self.now += gap_us
+        self._open(self.now)
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def topic(self, name: str, **settings: Any) -> int:
+        spec = TopicSpec(name=name, **settings)
+        number = self.run(lambda: self.broker.create_topic(self.now, spec)).value
+        assert isinstance(number, int)
+        return number
+
+    def group(self, topic: str, name: str, **settings: Any) -> int:
+        ordered = self.broker.views.catalog.topic(topic).spec.ordered
+        settings.setdefault("mode", Mode.ORDERED if ordered else Mode.SHARED)
+        settings.setdefault("retry", STEADY)
+        spec = SubscriptionSpec(**settings)
+        number = self.run(lambda: self.broker.subscribe(self.now, topic, name, spec)).value
+        assert isinstance(number, int)
+        return number
+
+    def change(self, topic: str, name: str, **settings: Any) -> None:
+        """Change settings of a group."""
+        old = self.broker.views.catalog.subscription(topic, name).spec
+        named = {field: getattr(old, field) for field in old.__struct_fields__}
+        spec = SubscriptionSpec(**(named | settings))
+        self.run(lambda: self.broker.change_subscription(self.now, topic, name, spec))
+
+    def join(self, client: str = "c") -> int:
+        number = self.run(lambda: self.broker.join(self.now, "app", client)).value
+        assert isinstance(number, int)
+        return number
+
+    def leave(self, session: int) -> DoneReply:
+        return self.run(lambda: self.broker.leave(self.now, session))
+
+    def batch(
+        self, topic: str, rows: Sequence[Row], producer: int = 1, first: int | None = None
+    ) -> bytes:
+        """Return a batch with the producer's next sequences."""
+        if first is None:
+            first = self.sequences.get(producer, 0)
+            self.sequences[producer] = first + len(rows)
+        ordered = self.broker.views.catalog.topic(topic).spec.ordered
+        return encode(
+            rows,
+            topic_seed=topic_seed(topic),
+            producer_id=producer,
+            first_sequence=first,
+            born_us=START_US,
+            keyed=ordered,
+        )
+
+    def send_batch(self, topic: str, batch: bytes, queue: int | None = None) -> SendReply:
+        reply = self.run(lambda: self.broker.send(self.now, topic, batch, queue))
+        number = self.broker.views.catalog.topic(topic).number
+        if reply.count and not reply.duplicate:
+            left_out = {one.row for one in reply.rows}
+            bodies = [b for row, b in enumerate(Batch(batch).bodies()) if row not in left_out]
+            next_ = self.broker.views.catalog.topics[number].queues[reply.queue].next
+            for at, body in enumerate(bodies):
+                self.sent[number, reply.queue, next_ - reply.count + at] = body
+        return reply
+
+    def send(
+        self, topic: str, rows: int | str | Sequence[Row], *, queue: int | None = None,
+        producer: int = 1, commit: bool = True,
+    ) -> SendReply:  # fmt: skip
+        """Send rows in one batch: so many, or one for each ordering key of a text, or these."""
+        if isinstance(rows, int):
+            rows = [Row(body=b"row %d" % (len(self.sent) + at)) for at in range(rows)]
+        elif isinstance(rows, str):
+            rows = [
+                Row(body=b"%s %d" % (key.encode(), len(self.sent) + at), ordering_key=key)
+                for at, key in enumerate(rows)
+            ]
+        reply = self.send_batch(topic, self.batch(topic, rows, producer), queue)
+        if commit:
+            self.commit()
+        return reply
+
+    def pull(
+        self, session: int, topic: str, group: str, rows: int = 32, *,
+        queue: int | None = None, max_bytes: int | None = None,
+    ) -> PullReply | None:  # fmt: skip
+        reply = self.run(
+            lambda: self.broker.pull(self.now, session, topic, group, rows, max_bytes, queue)
+        )
+        if reply is not None:
+            self._check(reply)
+            assert sum(run[1] - run[0] for run in reply.runs) <= rows
+        return reply
+
+    def settle(
+        self,
+        session: int,
+        topic: str,
+        group: str,
+        pulled: PullReply,
+        outcome: Outcome = Outcome.DONE,
+        spans: Sequence[Span] | None = None,
+        **more: Any,
+    ) -> SettleReply:
+        return self.run(
+            lambda: self.broker.settle(
+                self.now, session, topic, group, pulled.queue, pulled.epoch, pulled.lease,
+                outcome, spans, **more,
+            )  # fmt: skip
+        )
+
+    def park(
+        self, session: int, topic: str, group: str, rows: int = 32, wait_us: int = 60 * SECOND
+    ) -> int:
+        token = self.broker.park(session, topic, group, rows, 1 << 20, self.now + wait_us)
+        self.between()
+        return token
+
+    def drain(self, session: int, topic: str, group: str, rows: int = 32) -> list[int]:
+        """Pull and acknowledge until nothing comes; return the offsets in the order they came."""
+        got: list[int] = []
+        while (pulled := self.pull(session, topic, group, rows)) is not None:
+            got += offsets(pulled)
+            self.settle(session, topic, group, pulled)
+            self.commit()
+        return got
+
+    def held(self, topic: str, group: str, queue: int = 0) -> Any:
+        return self.broker.views.catalog.subscription(topic, group).queues[queue]
+
+    # -- what was handed out ----------------------------------------------------------------------
+
+    def _check(self, reply: PullReply) -> None:
+        """Read every row that was handed out and compare its body with what was sent."""
+        found = self.bodies(reply)
+        named = [offset for start, stop, _, _ in reply.runs for offset in range(start, stop)]
+        assert len(set(named)) == len(named), f"rows handed out twice at once: {reply.runs}"
+        for offset in named:
+            assert found[offset] == self.sent[reply.topic, reply.queue, offset]
+        durable = self.broker.journal.durable
+        for places in reply.places:
+            assert all(position < durable for position in places.positions)
+
+    def bodies(self, reply: PullReply) -> dict[int, bytes]:
+        """Return every row of the batches that the reply names, by offset."""
+        found: dict[int, bytes] = {}
+        for places in reply.places:
+            for position in places.positions:
+                record = waiting(lambda position=position: self.broker.store.get(position))
+                if record[13] == Kind.MOVED:
+                    content = moved.unpack(record[HEADER_BYTES:])
+                    for piece in content.pieces:
+                        bodies = Batch(piece.batch).bodies()
+                        for row in range(piece.row_count):
+                            found[piece.first_offset + row] = bodies[piece.row_start + row]
+                    continue
+                stored = messages.of_record(record)
+                bodies = Batch(stored.batch).bodies()
+                for offset in range(stored.first_offset, stored.first_offset + stored.count):
+                    found[offset] = bodies[stored.row_of(offset)]
+        return found
+
+
+def waiting(ask: Callable[[], T]) -> T:
+    """Ask until nothing blocks."""
+    while True:
+        try:
+            return ask()
+        except WouldBlock as blocked:
+            blocked.job.run()
+
+
+def offsets(reply: PullReply | None) -> list[int]:
+    """Return the offsets handed out, in the order of the reply."""
+    if reply is None:
+        return []
+    return [offset for start, stop, _, _ in reply.runs for offset in range(start, stop)]
+
+
+def attempts(reply: PullReply) -> dict[int, tuple[int, int]]:
+    """Return attempt and deliveries of every row handed out."""
+    return {
+        offset: (attempt, deliveries)
+        for start, stop, attempt, deliveries in reply.runs
+        for offset in range(start, stop)
+    }
+
+
+# -- states -------------------------------------------------------------------------------------------
+
+
+def portrait(views: Views) -> dict[object, object]:
+    """Return all that is not volatile, by object: what STATE would say, and what it derives."""
+    found: dict[object, object] = {}
+    with patch.object(Dedup, "cut", lambda self, begin: None):
+        keys = list(views.state_keys(0))
+    for key in keys:
+        if key.type in (DEDUP, FORGOTTEN, GLOBAL):
+            continue
+        payload = views.state_encode(key)
+        if payload not in (b"", b"\x90"):  # gone, or an empty page
+            found[key] = payload
+    catalog = views.catalog
+    found["next"] = (catalog.next_topic, catalog.next_group, views.sessions.next_number)
+    for number, topic in catalog.topics.items():
+        found["topic", number] = [
+            (queue.next, queue.end, queue.first) for queue in topic.queues
+        ]
+        assert catalog.by_name[topic.name] is topic
+        for group, subscription in topic.subscriptions.items():
+            assert topic.by_group[subscription.name] is subscription
+            assert len(subscription.queues) == len(topic.queues)
+            for queue, held in enumerate(subscription.queues):
+                assert views.held[group, number, queue] is held
+    assert len(catalog.by_name) == len(catalog.topics)
+    known = {
+        (group, number, queue)
+        for number, topic in catalog.topics.items()
+        for group in topic.subscriptions
+        for queue in range(len(topic.queues))
+    }
+    assert set(views.held) == known
+    for key, held in views.held.items():
+        found["held", key] = (
+            held.cursor,
+            held.round,
+            list(held.ahead),
+            sorted(
+                (lease.id, lease.session, lease.until_us, merge(lease.runs))
+                for lease in held.leases.values()
+            ),
+            merge(held.ready.runs),
+            [row for at in sorted(held.waiting) for row in held.waiting[at]],
+            [row for at in sorted(held.dead) for row in held.dead[at]],
+            dict(sorted(held.history.items())),
+            None if held.lines is None else dict(sorted(held.lines.hash_of.items())),
+        )
+    dedup = views.dedup
+    idle = views.last_time_us - views.limits.producer_idle_us
+    alive = {number for number, one in dedup.producers.items() if one.last_us >= idle}
+    found["dedup"] = [one for one in dedup.entries() if one[0] in alive]
+    found["forgotten"] = {
+        number: (dedup.producers[number].forgotten, dedup.producers[number].next)
+        for number in sorted(alive)
+    }
+    found["horizon"] = dedup.horizon
+    found["ids"] = {
+        (topic, one): entry
+        for topic, entries in dedup.ids.items()
+        for one, entry in entries.items()
+        if entry.position >= dedup.horizon
+    }
+    return found
+
+
+def difference(ours: dict[object, object], theirs: dict[object, object]) -> list[str]:
+    """Name what differs."""
+    return [
+        f"{key}: {ours.get(key)!r} is not {theirs.get(key)!r}"
+        for key in sorted({*ours, *theirs}, key=str)
+        if ours.get(key) != theirs.get(key)
+    ]
+
+
+def check(broker: Broker) -> None:
+    """What holds of every state between two commands."""
+    sessions = broker.views.sessions.by_number
+    for key, held in broker.views.held.items():
+        owed: dict[int, str] = {}
+
+        def owe(offset: int, what: str, owed: dict[int, str] = owed, key: object = key) -> None:
+            assert offset not in owed, f"{key}: {offset} is {owed[offset]} and {what}"
+            owed[offset] = what
+
+        leased = 0
+        for id_, lease in held.leases.items():
+            assert lease.id == id_
+            assert lease.runs, f"{key}: lease without rows"
+            assert lease.session in sessions, f"{key}: lease of session {lease.session}, gone"
+            for start, stop, attempt, deliveries in lease.runs:
+                assert start < stop
+                assert attempt >= 1
+                assert deliveries >= 1
+                leased += stop - start
+                for offset in range(start, stop):
+                    owe(offset, "leased")
+        assert held.leased_rows == leased
+        for start, stop, _, _ in held.ready.runs:
+            for offset in range(start, stop):
+                owe(offset, "ready")
+        assert held.ready.rows == sum(stop - start for start, stop, _, _ in held.ready.runs)
+        waiting_rows = [row for rows in held.waiting.values() for row in rows]
+        dead_rows = [row for rows in held.dead.values() for row in rows]
+        for row in waiting_rows:
+            owe(row.offset, "waiting")
+        for row in dead_rows:
+            owe(row.offset, "dead")
+        assert held.waiting_rows == len(waiting_rows)
+        assert held.dead_rows == len(dead_rows)
+        for offset in owed:
+            assert offset < held.cursor or held.ahead.covers(offset, offset + 1), (key, offset)
+        for start, _ in held.ahead:
+            assert start >= held.cursor
+        for offset in held.history:
+            assert owed.get(offset) in ("leased", "ready"), (key, offset, owed.get(offset))
+        _check_lines(held, owed)
+        _check_timers(broker, held)
+
+
+def _check_lines(held: Any, owed: dict[int, str]) -> None:
+    lines = held.lines
+    if lines is None:
+        return
+    standing = {offset for offset, what in owed.items() if what != "dead"}
+    assert set(lines.hash_of) == standing
+    by_hash: dict[int, list[int]] = {}
+    for offset in sorted(standing):
+        by_hash.setdefault(lines.hash_of[offset], []).append(offset)
+    assert {hash_: line.offsets for hash_, line in lines.by_hash.items()} == by_hash
+    for hash_, line in lines.by_hash.items():
+        in_hand = [offset for offset in line.offsets if owed[offset] == "leased"]
+        assert line.leased == len(in_hand), (hash_, line.leased, in_hand)
+        # Whoever is leased stands at the front: nothing of a key overtakes.
+        if not line.leased and owed[line.offsets[0]] == "ready":
+            assert (line.offsets[0], hash_) in lines._free, f"{line.offsets[0]} is never offered"
+
+
+def _check_timers(broker: Broker, held: Any) -> None:
+    armed = {(when, kind.name) for when, _, kind, owner in broker.timers._heap if owner is held}
+    if held.leases:
+        first = min(lease.until_us for lease in held.leases.values())
+        assert held.lease_armed_us <= first
+        assert (held.lease_armed_us, "LEASES") in armed, "leases that never end"
+    waits = [
+        row.when_us
+        for rows in held.waiting.values()
+        for row in rows
+        if row.when_us < HELD_US and row.offset not in held._due_known
+    ]
+    if waits and (held.lines is None or min(waits) > broker.views.last_time_us):
+        assert held.due_armed_us <= max(min(waits), 0) or held._due[0][0] <= min(waits)
+        if min(waits) > broker.views.last_time_us:
+            assert held.due_armed_us <= min(waits)
+            assert (held.due_armed_us, "DUE") in armed, "rows that never come due"
+
+
+def reopened(world: World, *, options: Options | None = None) -> Broker:
+    """Open what a crash at this moment would leave if everything written were kept."""
+    world.broker.journal.flush()
+    disk = MemoryDisk(world.disk.image())
+    return open_broker(
+        disk,
+        wall_us=world.now,
+        chance=random.Random(9),
+        options=options or world.options,
+    ).broker
+
+
+def same_after_restart(world: World, note: str = "") -> None:
+    """Opening the disk gives the same state as living through it."""
+    check(world.broker)
+    other = reopened(world)
+    check(other)
+    differs = difference(portrait(world.broker.views), portrait(other.views))
+    assert not differs, "\n".join([note, *differs])
+
+
+Scenario = Callable[[World], None]
+
+
+def explore(
+    scenario: Scenario,
+    limits: Limits | None = None,
+    *,
+    budgets: Sequence[int] = (1, 3),
+    step: int = 1,
+    segment_bytes: int = 1 << 20,
+) -> World:
+    """Run a scenario with sets written from every moment on; see the module's text."""
+    plain = World(limits, segment_bytes=segment_bytes)
+    scenario(plain)
+    same_after_restart(plain, "no set at all")
+    for seed in (1, 2):
+        flaky = World(limits, flaky=seed, segment_bytes=segment_bytes)
+        scenario(flaky)
+        flaky.broker.journal.flush()
+        plain.broker.journal.flush()
+        assert flaky.disk.image() == plain.disk.image(), f"reads that block made a difference: {seed}"
+    expected = portrait(plain.broker.views)
+    for budget in budgets:
+        for begin in range(1, plain.moment + 1, step):
+            world = World(limits, state_from=begin, budget=budget, segment_bytes=segment_bytes)
+            scenario(world)
+            note = f"sets from moment {begin}, {budget} objects at a time, {world.sets} whole"
+            same_after_restart(world, note)
+            if world.broker.writer.active:
+                world.broker.writer.step(world.now, lambda: True)
+                same_after_restart(world, note + ", then ended")
+            assert set(portrait(world.broker.views)) == set(expected)
+    return plain
