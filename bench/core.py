@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parse(arguments)
     settings = Settings(
         quick=asked.quick,
-        large=asked.large,
+        journal_mib=_journal_mib(asked),
         data=asked.data,
         rounds=asked.rounds or (1 if asked.quick else ROUNDS),
     )
@@ -84,11 +84,18 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the measurements")
     parser.add_argument("--quick", action="store_true", help="a smoke run, nothing is written")
     parser.add_argument("--large", action="store_true", help="a journal of 10 GB for the starts")
+    parser.add_argument("--journal-mib", type=int, help="size of that journal (1024)")
     parser.add_argument("--rounds", type=int, help="rounds of each measurement (5)")
     parser.add_argument("--data", type=Path, help="a folder on the disk to measure (temporary)")
     parser.add_argument("--out", type=Path, help="where the JSON goes (bench/results/core.json)")
     parser.add_argument("--round", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
+
+
+def _journal_mib(asked: argparse.Namespace) -> int:
+    if asked.journal_mib is not None:
+        return int(asked.journal_mib)
+    return 4 if asked.quick else 10 * 1024 if asked.large else 1024
 
 
 def _measure(chosen: Sequence[Measurement], settings: Settings) -> dict[str, dict[str, object]]:
@@ -121,8 +128,7 @@ def _round(one: Measurement, settings: Settings) -> Figures:
     command = [sys.executable, str(Path(__file__)), "--round", one.name]
     if settings.quick:
         command.append("--quick")
-    if settings.large:
-        command.append("--large")
+    command += ["--journal-mib", str(settings.journal_mib)]
     if settings.data is not None:
         command += ["--data", str(settings.data)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -176,7 +182,7 @@ def _write(out: Path, results: dict[str, dict[str, object]], settings: Settings)
         "machine": machine(),
         "versions": versions(),
         "rounds": settings.rounds,
-        "large": settings.large,
+        "journal_mib": settings.journal_mib,
         "load_after": load_average(),
     }
     for name, result in results.items():

@@ -43,7 +43,8 @@ class Settings:
     """How large the measurements are, and where their data goes."""
 
     quick: bool = False
-    large: bool = False
+    journal_mib: int = 1024
+    """Size of the journal for the starts."""
     data: Path | None = None
     rounds: int = ROUNDS
 

@@ -34,7 +34,6 @@ from ternmq.record.facts import Outcome
 
 _TOPIC: Final = "orders"
 _GROUP: Final = "billing"
-_GIB: Final = 1 << 30
 _OWED: Final = 1_000_000
 _DEDUP: Final = 1_000_000
 _A_TURN: Final = 512
@@ -49,16 +48,12 @@ def _options(settings: Settings) -> Options:
     return Options()
 
 
-def _size(settings: Settings) -> int:
-    return 4 * MIB if settings.quick else (10 if settings.large else 1) * _GIB
-
-
 # ------------------------------------------------------------------------------------ the journal
 
 
 def make(path: Path, settings: Settings) -> Figures:
     """Make the journal; return what it holds."""
-    size = _size(settings)
+    size = settings.journal_mib * MIB
     owed = settings.scaled(_OWED, 500)
     rig = Rig(path, _options(settings), sync=False)
     rig.join()
@@ -143,8 +138,8 @@ def _end_in_a_set(rig: Rig, settings: Settings) -> None:
 def _made(settings: Settings) -> Iterator[tuple[Path, Figures]]:
     """Make the journal in a process of its own (its memory is not the start's)."""
     with folder(settings) as path:
-        command = [sys.executable, __file__, str(path)]
-        command += [name for name in ("quick", "large") if getattr(settings, name)]
+        command = [sys.executable, __file__, str(path), "make", str(settings.journal_mib)]
+        command += ["quick"] if settings.quick else []
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         made: Figures = json.loads(done.stdout.splitlines()[-1])
         yield path, made
@@ -178,7 +173,7 @@ def start(settings: Settings) -> Figures:
         _keep(path, int(made["journal_bytes"]))
         for _ in range(settings.rounds):
             _put_back(path)
-            command = [sys.executable, __file__, str(path), "open"]
+            command = [sys.executable, __file__, str(path), "open", str(settings.journal_mib)]
             command += ["quick"] if settings.quick else []
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             starts.append(json.loads(done.stdout.splitlines()[-1]))
@@ -284,9 +279,9 @@ MEASUREMENTS: Final = (
 
 
 def _main() -> None:
-    path, words = Path(sys.argv[1]), sys.argv[2:]
-    settings = Settings(quick="quick" in words, large="large" in words)
-    figures = open_once(path, settings) if "open" in words else make(path, settings)
+    path, verb, mib, *words = sys.argv[1:]
+    settings = Settings(quick="quick" in words, journal_mib=int(mib))
+    figures = {"make": make, "open": open_once}[verb](Path(path), settings)
     print(json.dumps(figures))
 
 

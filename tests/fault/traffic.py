@@ -323,7 +323,15 @@ class Traffic:
         number = self._settles
         shell = self._shell
         fields = {"T": held.topic, "g": held.group, "q": held.queue, "o": outcome.name}
-        self._history.write("settle", n=number, rows=offsets, e=held.epoch, l=held.lease, **fields)
+        self._history.write(
+            "settle",
+            n=number,
+            rows=offsets,
+            e=held.epoch,
+            l=held.lease,
+            t=shell.now_us,
+            **fields,
+        )
         command: Callable[[], SettleReply] = lambda: self._broker.settle(  # noqa: E731
             shell.now_us,
             held.session,

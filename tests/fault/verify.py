@@ -27,7 +27,7 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError, JournalFull
 from ternmq.model.specs import Durability
-from ternmq.model.types import MINUTE_US, SECOND_US
+from ternmq.model.types import MINUTE_US
 from ternmq.record.batch import Row
 from ternmq.record.facts import Cause, Outcome
 from tests.fault import history
@@ -75,7 +75,7 @@ class Settle:
 
     outcome: Outcome
     offsets: list[int]
-    answered: list[tuple[int, int, int, int]] | None = None
+    time_us: int
 
 
 @dataclass(slots=True)
@@ -115,7 +115,6 @@ class Verifier:
         self._last: dict[Owner, HandOut] = {}
         self._retry: dict[Owner, tuple[int, int]] = {}
         self._leased: dict[tuple[str, str, int, str], list[tuple[tuple[int, int], int]]] = {}
-        self._high: dict[tuple[str, str, int, str], int] = {}
         self._key_rows: dict[tuple[str, int, str], list[int]] = {}
 
     def say(self, problem: str) -> None:
@@ -198,7 +197,7 @@ class Verifier:
 
     def _read_settle(self, line: Line) -> None:
         past = self._past
-        settle = Settle(Outcome[line["o"]], line["rows"])
+        settle = Settle(Outcome[line["o"]], line["rows"], line["t"])
         past.settles[line["n"]] = (line["g"], line["T"], line["q"], settle)
         for offset in settle.offsets:
             owner = (line["g"], line["T"], line["q"], offset)
@@ -206,7 +205,6 @@ class Verifier:
                 past.maybe_done.add(owner)
             elif settle.outcome is Outcome.DEAD:
                 past.maybe_rejected.add(owner)
-            self._free(owner)
 
     def _read_settled(self, line: Line) -> None:
         past = self._past
@@ -223,7 +221,7 @@ class Verifier:
                 ):
                     past.dead.add(owner)
                 elif settle.outcome is Outcome.RETRY:
-                    self._retry[owner] = (attempt, line["t"])
+                    self._retry[owner] = (attempt, settle.time_us)
 
     # -- hand-outs --------------------------------------------------------------------------------
 
@@ -249,10 +247,7 @@ class Verifier:
             if one.attempt <= attempt:
                 self.say(f"dead: attempt {one.attempt} of {owner} after {attempt} had failed")
             if one.time_us < when_us + FIRST_DELAY_US * (1 - JITTER):
-                # The settle was answered after it was decided: the delay runs from before that.
-                slack = FIRST_DELAY_US * (1 - JITTER) - (one.time_us - when_us)
-                if slack > SECOND_US:
-                    self.say(f"early: {owner} comes {slack} us before it is due")
+                self.say(f"early: {owner} comes {one.time_us - when_us} us after it had failed")
         self._last[owner] = one
         if topic == LEDGER:
             self._check_order(one)
@@ -278,13 +273,7 @@ class Verifier:
                 if last is not None and last.attempt >= ATTEMPTS:
                     continue  # its last lease may have ended by time
                 self.say(f"order: {one.owner} of {one.key} comes before {earlier} is over")
-        high = self._high.get(key, -1)
-        if offset > high:
-            self._high[key] = offset
         mine.append((one.lease, offset))
-
-    def _free(self, owner: Owner) -> None:
-        """A settle was tried: the consumer no longer counts as having the row in hand."""
 
     def learn_keys(self, stored: Iterable[tuple[Place, Row]]) -> None:
         """Learn which offsets each key has: of what is stored, and of what was handed out."""

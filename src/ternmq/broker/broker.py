@@ -46,7 +46,7 @@ from ternmq.model.errors import (
     UnknownSession,
 )
 from ternmq.model.specs import Limits, Mode, Start, SubscriptionSpec, TopicSpec, check_name
-from ternmq.model.types import SECOND_US
+from ternmq.model.types import DAY_US, SECOND_US
 from ternmq.record import control
 from ternmq.record.facts import Cause, Move, Outcome, Span
 from ternmq.record.header import Kind
@@ -54,6 +54,7 @@ from ternmq.record.header import Kind
 _FOREVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 64
 _HOUSEKEEPING_US: Final = SECOND_US
+_LONGEST_US: Final = 2 * 366 * DAY_US
 _FULL_RETRY_US: Final = SECOND_US // 10
 
 
@@ -368,6 +369,8 @@ class Broker:
         limits = self.limits
         if not 1 <= max_messages <= limits.pull_messages:
             raise InvalidRequest(f"max_messages must be 1 to {limits.pull_messages}")
+        if max_bytes is not None and max_bytes < 1:
+            raise InvalidRequest("max_bytes must be at least 1")
         most = limits.pull_bytes if max_bytes is None else min(max_bytes, limits.pull_bytes)
         if queue is not None:
             if not 0 <= queue < len(subscription.queues):
@@ -515,6 +518,10 @@ class Broker:
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         if outcome is Outcome.HELD:
             raise InvalidRequest("a consumer cannot hold rows")
+        if spans is not None and not all([0 <= start < stop for start, stop in spans]):
+            raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
+        if delay_us is not None and not 0 <= delay_us <= _LONGEST_US:
+            raise InvalidRequest("a delay is at most two years and not negative")
         return self.settling.settle(
             now_us,
             session,
@@ -548,6 +555,8 @@ class Broker:
         subscription = self.views.catalog.subscription(topic, group)
         if not 0 <= queue < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
+        if not 0 <= seconds_us <= _LONGEST_US:
+            raise InvalidRequest("a lease lasts at most two years")
         return DoneReply(
             self.leases.extend(
                 now_us, session, subscription.queues[queue], epoch, lease, now_us + seconds_us

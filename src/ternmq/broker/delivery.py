@@ -53,10 +53,12 @@ class Delivery:
         context = self._context
         spec = subscription.spec
         room = min(max_messages, spec.window - held.leased_rows)
-        if room <= 0 or held.crowded(context.limits.intervals):
+        if room <= 0:
             return None
         journal = context.journal
-        if queue.end <= journal.durable:
+        if held.crowded(context.limits.intervals):
+            visible = held.cursor  # what is owed goes on, or the runs could never become fewer
+        elif queue.end <= journal.durable:
             visible = queue.next
         else:
             visible = context.index.visible(queue.topic.number, queue.number, journal.durable)
@@ -65,6 +67,7 @@ class Delivery:
             self._ordered.plan(now_us, queue, held, visible, room, max_bytes, plan)
         else:
             self._shared.plan(now_us, subscription, queue, held, visible, room, max_bytes, plan)
+            held.turn_to_fresh = not held.turn_to_fresh  # not before: a plan may block half-made
         if not plan.runs and not plan.parked:
             if plan.cursor > held.cursor:
                 self._pass_over(now_us, held, plan.cursor)

@@ -283,10 +283,10 @@ class Moving:
     def _count_expired(self, share: QueueShare) -> None:
         topic = self._broker.views.catalog.topics.get(share.topic)
         if topic is not None:
+            first = topic.queues[share.queue].first
             for group in topic.subscriptions:
                 held = self._broker.views.held[group, share.topic, share.queue]
-                if held.cursor < share.stop:
-                    self.expired_rows += share.stop - held.cursor
+                self.expired_rows += max(0, share.stop - max(held.cursor, first))
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:

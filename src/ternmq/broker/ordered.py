@@ -13,14 +13,34 @@ from ternmq.broker.catalog import Queue
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lines import Line
-from ternmq.broker.plan import Plan, run_again
+from ternmq.broker.plan import Plan, once_more, run_again
 from ternmq.broker.runs import merge
 from ternmq.broker.shared import SharedPlanner
 from ternmq.record import messages
 from ternmq.record.batch import Batch
 
 ROWS_PER_KEY: Final = 64
-"""Most rows of one key in one pull."""
+"""Most parked rows of one key in one pull."""
+
+
+class _Budget:
+    """Bytes that a pull may still take. What comes first is taken whatever its size."""
+
+    __slots__ = ("_left", "_taken")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = max_bytes
+        self._taken: set[int] = set()
+
+    def takes(self, position: int, length: int) -> bool:
+        """Return whether the record fits, and count it once if it does."""
+        if position in self._taken:
+            return True
+        if self._taken and length > self._left:
+            return False
+        self._taken.add(position)
+        self._left -= length
+        return True
 
 
 class OrderedPlanner:
@@ -53,6 +73,8 @@ class OrderedPlanner:
         rows: list[tuple[int, int, int, int]] = []  # offset, attempt, deliveries, hash
         taken: list[tuple[int, int]] = []
         parked: list[tuple[int, int]] = []
+        counts: dict[int, int] = {}  # rows of each key in this pull
+        budget = _Budget(max_bytes)
         looked: set[int] = set()
         try:
             while room > 0 and (free := lines.pop_free()) is not None:
@@ -64,15 +86,22 @@ class OrderedPlanner:
                 found = self._available(now_us, held, line, hash_, min(room, ROWS_PER_KEY))
                 if not found:
                     taken.pop()  # its head waits for a due time, which offers the line again
-                rows += found
-                room -= len(found)
+                for row in found:
+                    places = self._shared.places(held, row[0], row[0] + 1, 1)
+                    if not budget.takes(places.positions[0], places.lengths[0]):
+                        room = 0
+                        break
+                    rows.append(row)
+                    counts[hash_] = counts.get(hash_, 0) + 1
+                    room -= 1
             cursor = held.cursor
-            mine = {hash_ for _, hash_ in taken}
             if cursor < queue.first:
                 plan.skipped.append((cursor, queue.first))
                 cursor = queue.first
             if room > 0 and not self._shared.failures_full(held):
-                cursor = self._scan_ordered(queue, held, cursor, visible, room, rows, parked, mine)
+                cursor = self._scan_ordered(
+                    queue, held, cursor, visible, room, rows, parked, counts, budget
+                )
             plan.cursor = max(plan.cursor, cursor)
             self._locate_rows(held, rows, max_bytes, plan)
         finally:
@@ -94,7 +123,7 @@ class OrderedPlanner:
                 ready = held.ready.find(offset)
                 if ready is None:
                     break
-                attempt, deliveries = ready[2], ready[3] + 1
+                attempt, deliveries = ready[2], once_more(ready[3])
             found.append((offset, attempt, deliveries, hash_))
         return found
 
@@ -107,7 +136,8 @@ class OrderedPlanner:
         room: int,
         rows: list[tuple[int, int, int, int]],
         parked: list[tuple[int, int]],
-        mine: set[int],
+        counts: dict[int, int],
+        budget: _Budget,
     ) -> int:
         """Walk new rows: lease those of idle keys (and of keys leased here), park the others."""
         context = self._context
@@ -116,7 +146,8 @@ class OrderedPlanner:
         ahead = held.ahead
         may_park = context.limits.parked - held.ready.rows
         known = lines.by_hash
-        stopped = {hash_ for hash_ in mine if len(known[hash_].offsets) > ROWS_PER_KEY}
+        # Of these some rows stay behind in this pull, so that later ones must wait.
+        stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}
         while room > 0 and cursor < visible:
             cursor = ahead.covering_end(cursor)
             stop = ahead.next_start(cursor, visible)
@@ -135,30 +166,18 @@ class OrderedPlanner:
                 hashes = Batch(stored.batch).ordering_hashes()
                 for offset in range(max(cursor, first), min(stop, first + stored.count)):
                     hash_ = hashes[stored.row_of(offset)] if stored.runs else hashes[offset - first]
-                    busy = hash_ in known and (hash_ not in mine or hash_ in stopped)
-                    if busy or (hash_ in mine and self._line_has_more(known, hash_, rows)):
+                    if hash_ in stay or (hash_ in known and hash_ not in counts):
                         if len(parked) >= may_park:
                             return offset
                         parked.append((offset, hash_))
                     else:
-                        if room <= 0:
+                        if room <= 0 or not budget.takes(places.positions[at], places.lengths[at]):
                             return offset
-                        mine.add(hash_)
+                        counts[hash_] = counts.get(hash_, 0) + 1
                         rows.append((offset, 1, 1, hash_))
                         room -= 1
             cursor = stop
         return cursor
-
-    @staticmethod
-    def _line_has_more(
-        known: dict[int, Line], hash_: int, rows: Sequence[tuple[int, int, int, int]]
-    ) -> bool:
-        """Return whether rows of the line stay behind in this pull: later ones must wait."""
-        line = known.get(hash_)
-        if line is None:
-            return False
-        taken = sum([1 for row in rows if row[3] == hash_])
-        return taken < len(line.offsets)
 
     def _locate_rows(
         self, held: GroupQueue, rows: list[tuple[int, int, int, int]], max_bytes: int, plan: Plan

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ternmq.broker.failures import Failure
 from ternmq.journal.tail import Places
 from ternmq.record.facts import LeasedRun, Span
+
+MAX_COUNT: Final = 0xFFFF
 
 
 class Plan:
@@ -55,7 +58,12 @@ class Plan:
 
 def run_again(row: Failure) -> LeasedRun:
     """Return the run with which a row that failed is handed out again."""
-    return row.offset, row.offset + 1, row.attempt + 1, row.deliveries + 1
+    return row.offset, row.offset + 1, once_more(row.attempt), once_more(row.deliveries)
+
+
+def once_more(count: int) -> int:
+    """Return the next count of attempts or deliveries; records have room for 65,535."""
+    return count + 1 if count < MAX_COUNT else MAX_COUNT
 
 
 def one_place(places: Places, at: int, stop: int) -> Places:

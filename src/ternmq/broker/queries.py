@@ -17,8 +17,8 @@ from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
 from ternmq.journal import lookup
-from ternmq.journal.lookup import Found, Page
-from ternmq.journal.tail import Place, Places
+from ternmq.journal.lookup import Cursor, Found, Page
+from ternmq.journal.tail import Places
 from ternmq.model.errors import InvalidRequest, MessageNotFound, OffsetExpired, UnknownQueue
 from ternmq.record.moved import FailureEntry
 
@@ -120,14 +120,23 @@ class Queries:
         Raises:
             MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
         """
+        broker = self._broker
         topic, queue = self._queue(topic_name, number)
-        if offset < self._visible(topic, queue):
+        found = None
+        if 0 <= offset < self._visible(topic, queue):
             found = lookup.by_offset(
-                self._broker.index, self._broker.store, topic.number, number, offset
+                broker.index,
+                broker.store,
+                topic.number,
+                number,
+                offset,
+                below=broker.journal.durable,
             )
-            if found is not None:
-                return found
-        raise MessageNotFound(f"no message at offset {offset} of queue {number} of {topic_name!r}")
+        if found is None:
+            raise MessageNotFound(
+                f"no message at offset {offset} of queue {number} of {topic_name!r}"
+            )
+        return found
 
     def by_id(self, producer: int, sequence: int) -> Found:
         """Return the message with the id ``producer:sequence``.
@@ -136,10 +145,12 @@ class Queries:
             MessageNotFound, WouldBlock.
         """
         broker = self._broker
-        return self._committed(
-            lookup.by_message_id(broker.index, broker.store, producer, sequence),
-            f"{producer:016x}:{sequence}",
+        found = lookup.by_message_id(
+            broker.index, broker.store, producer, sequence, below=broker.journal.durable
         )
+        if found is None:
+            raise MessageNotFound(f"no message {producer:016x}:{sequence} is kept here")
+        return found
 
     def by_application_id(self, topic_name: str, application_id: str) -> Found:
         """Return the newest message of a topic with an id of the application's own.
@@ -149,10 +160,16 @@ class Queries:
         """
         broker = self._broker
         topic = broker.views.catalog.topic(topic_name)
-        return self._committed(
-            lookup.by_application_id(broker.index, broker.store, topic.number, application_id),
+        found = lookup.by_application_id(
+            broker.index,
+            broker.store,
+            topic.number,
             application_id,
+            below=broker.journal.durable,
         )
+        if found is None:
+            raise MessageNotFound(f"no message {application_id} is kept in {topic_name!r}")
+        return found
 
     def by_key(
         self,
@@ -162,7 +179,7 @@ class Queries:
         since_us: int = 0,
         until_us: int = _EVER_US,
         limit: int = lookup.DEFAULT_LIMIT,
-        after: Place | None = None,
+        after: Cursor | None = None,
     ) -> Page:
         """Return messages of a topic by business key, newest first; see ``lookup.by_key``.
 
@@ -171,7 +188,7 @@ class Queries:
         """
         broker = self._broker
         topic = broker.views.catalog.topic(topic_name)
-        page = lookup.by_key(
+        return lookup.by_key(
             broker.index,
             broker.store,
             topic.number,
@@ -180,9 +197,8 @@ class Queries:
             until_us=until_us,
             limit=limit,
             after=after,
+            below=broker.journal.durable,
         )
-        durable = broker.journal.durable
-        return Page([one for one in page.found if one.place.position < durable], page.next)
 
     def offset_at(self, topic_name: str, number: int, time_us: int) -> int:
         """Return the first kept offset that is not older than a time; the queue's end if none.
@@ -272,11 +288,6 @@ class Queries:
                 )
             )
         return listed
-
-    def _committed(self, found: Found | None, what: str) -> Found:
-        if found is None or found.place.position >= self._broker.journal.durable:
-            raise MessageNotFound(f"no message {what} is kept here")
-        return found
 
     def _visible(self, topic: Topic, queue: Queue) -> int:
         durable = self._broker.journal.durable

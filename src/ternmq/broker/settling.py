@@ -312,7 +312,7 @@ def _by_key(
 def _behind(
     held: GroupQueue, lease: Lease, settled: Sequence[Settled], taken: Sequence[LeasedRun]
 ) -> list[LeasedRun]:
-    """Return what the lease holds, besides the rows taken, behind rows that now hold up their key."""
+    """Return what the lease holds, besides the rows taken, behind rows that hold up their key."""
     lines = held.lines
     assert lines is not None
     first: dict[int, int] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ternmq.broker.catalog import Queue, Subscription
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.plan import Plan, one_place, run_again
+from ternmq.broker.plan import Plan, once_more, one_place, run_again
 from ternmq.broker.runs import merge
 from ternmq.journal.tail import Places
 from ternmq.model.errors import CorruptJournal
@@ -48,7 +48,6 @@ class SharedPlanner:
             again = room if not fresh else (room + 1) // 2
             if fresh and room == 1 and held.turn_to_fresh:
                 again = 0
-            held.turn_to_fresh = not held.turn_to_fresh
             room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
         if not fresh or room <= 0 or max_bytes <= 0 or self.failures_full(held):
             return
@@ -72,11 +71,14 @@ class SharedPlanner:
             places = index.locate(topic, number, cursor, stop, max_bytes)
             if places.stop <= cursor:
                 break
+            size = sum(places.lengths)
+            if size > max_bytes and plan.runs:
+                break  # only what comes first may be larger than was asked for
             stop = min(stop, places.stop)
             plan.runs.append((cursor, stop, 1, 1))
             plan.places.append(places)
             room -= stop - cursor
-            max_bytes -= sum(places.lengths)
+            max_bytes -= size
             cursor = stop
         plan.cursor = max(plan.cursor, cursor)
 
@@ -89,7 +91,7 @@ class SharedPlanner:
             if left <= 0:
                 break
             rows = min(stop - start, left)
-            candidates.append((start, start + rows, attempt, deliveries + 1))
+            candidates.append((start, start + rows, attempt, once_more(deliveries)))
             left -= rows
         if left > 0 and held.waiting_rows:
             candidates += [run_again(row) for row in held.due(now_us, left)]
@@ -97,11 +99,14 @@ class SharedPlanner:
             at = start
             while at < stop and max_bytes > 0:
                 places = self.places(held, at, stop, max_bytes)
+                size = sum(places.lengths)
+                if size > max_bytes and plan.runs:
+                    return room, 0
                 end = min(stop, places.stop)
                 plan.runs.append((at, end, attempt, deliveries))
                 plan.places.append(places)
                 room -= end - at
-                max_bytes -= sum(places.lengths)
+                max_bytes -= size
                 at = end
         return room, max_bytes
 
@@ -159,11 +164,12 @@ class SharedPlanner:
                         context.store.get(places.positions[at], places.lengths[at])
                     )
                     matching = wanted.matching(Batch(stored.batch))
+                    fits = not plan.runs or places.lengths[at] <= max_bytes
                     for offset in range(max(cursor, first), end):
                         if matching is True or (
                             matching is not False and matching[stored.row_of(offset)]
                         ):
-                            if room <= 0 or max_bytes <= 0:
+                            if room <= 0 or not fits:
                                 end = stop = offset
                                 break
                             room -= 1

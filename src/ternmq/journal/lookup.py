@@ -3,6 +3,11 @@
 Plain functions over an ``Index`` and a ``RecordStore``. Any of them may raise ``WouldBlock``: run
 its job in a worker thread and call again; nothing has happened meanwhile. The index holds hashes;
 every candidate is compared with the text in its batch, so two texts with one hash are not mixed up.
+
+A message that is owed may stand in several records: in the one that it was stored with, as long as
+that segment is kept, and in MOVED records, as copies. What is found is the newest of them. Whoever
+must not show what may still be lost gives ``below``, the durable position: records from there on
+do not count, and a message whose newest copy stands there is found in an older place.
 """
 
 from __future__ import annotations
@@ -12,12 +17,12 @@ from typing import Final
 
 from ternmq.journal.index import Index, times
 from ternmq.journal.store import RecordStore
-from ternmq.journal.tail import Place
+from ternmq.journal.tail import Place, newest
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record import messages
+from ternmq.record import messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.hashes import application_id_hash, key_hash
-from ternmq.record.header import HEADER
+from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from ternmq.record.messages import Messages
 
 DEFAULT_LIMIT: Final = 32
@@ -30,16 +35,38 @@ class Found:
     """A message that was looked up.
 
     Attributes:
-        place: Its record, and its row in the batch.
-        time_us: Broker time of the record.
-        offset: In its queue.
-        messages: The record: topic, queue, batch.
+        place: Its record, and its row there: of the batch, or of the MOVED.
+        time_us: Broker time of the record; of a copy: when it was copied.
+        topic: Number.
+        queue: Number within the topic.
+        offset: In the queue.
+        batch: That holds it; of a copy a slice, or the whole batch if that is compressed.
+        row: Of the batch.
+        copied: The record is a MOVED.
     """
 
     place: Place
     time_us: int
+    topic: int
+    queue: int
     offset: int
-    messages: Messages
+    batch: bytes
+    row: int
+    copied: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Cursor:
+    """Where the next page begins.
+
+    Attributes:
+        place: Of the last message of the page before.
+        below: Of the first page: copies that are made while pages are turned do not count, else a
+            message copied from a later page would seem to have been on an earlier one.
+    """
+
+    place: Place
+    below: Position
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,35 +74,56 @@ class Page:
     """Messages that were looked up, newest first; ``next`` is None on the last page."""
 
     found: list[Found]
-    next: Place | None
+    next: Cursor | None
 
 
-def by_message_id(index: Index, store: RecordStore, producer: int, sequence: int) -> Found | None:
+def by_message_id(
+    index: Index,
+    store: RecordStore,
+    producer: int,
+    sequence: int,
+    *,
+    below: Position = NO_POSITION,
+) -> Found | None:
     """Return the message with this id; None if it is not kept, or was left out as a duplicate.
 
     Raises:
         WouldBlock: the disk is needed.
     """
-    place = index.by_message_id(producer, sequence)
-    return None if place is None else _found(store, place)
+    for place in index.by_message_id(producer, sequence):
+        if place.position < below:
+            return _found(store, place)
+    return None
 
 
 def by_application_id(
-    index: Index, store: RecordStore, topic: int, application_id: str
+    index: Index,
+    store: RecordStore,
+    topic: int,
+    application_id: str,
+    *,
+    below: Position = NO_POSITION,
 ) -> Found | None:
     """Return the newest message of a topic with this application id.
+
+    One whose record is kept is newer than one of which only copies are left; of those the one that
+    was born last is the newest.
 
     Raises:
         WouldBlock: the disk is needed.
     """
     low, high = application_id_hash(application_id.encode())
+    copies: list[Found] = []
     for place in index.by_application_id(topic, low, high):
-        found = _found(store, place)
-        if found is not None:
-            texts = Batch(found.messages.batch).application_id_texts()
-            if texts[place.row] == application_id:
-                return found
-    return None
+        found = _found(store, place) if place.position < below else None
+        if found is None:
+            continue
+        if Batch(found.batch).application_id_texts()[found.row] != application_id:
+            continue
+        if not found.copied:
+            return next((one for one in copies if _same(one, found)), found)
+        copies.append(found)
+    return max(copies, key=lambda one: (Batch(one.batch).born_us, one.place.position), default=None)
 
 
 def by_key(
@@ -87,11 +135,13 @@ def by_key(
     since_us: int = 0,
     until_us: int = _ALWAYS_US,
     limit: int = DEFAULT_LIMIT,
-    after: Place | None = None,
+    after: Cursor | None = None,
+    below: Position = NO_POSITION,
 ) -> Page:
     """Return messages of a topic with this key whose broker time is in ``[since_us, until_us)``.
 
-    Newest first.
+    Newest first, each message once. Time and order of a copied message are those of the copy; one
+    of which nothing but a copy is left, made while pages were turned, is on none of the later ones.
 
     Args:
         index: The index.
@@ -102,47 +152,64 @@ def by_key(
         until_us: Broker time.
         limit: Most messages of a page; at most ``MAX_LIMIT``.
         after: ``Page.next`` of the page before.
+        below: See the module.
 
     Raises:
         WouldBlock: the disk is needed.
     """
     limit = max(1, min(limit, MAX_LIMIT))
-    found: list[Found] = []
+    page: list[Found] = []
+    copied: set[tuple[int, int]] = set()
     last: Place | None = None
-    before = NO_POSITION if after is None else Position(after.position + 1)
+    before = below
+    if after is not None:
+        last, below = after.place, min(below, after.below)
+        before = Position(min(below, last.position + 1))
     for place in index.by_key(topic, key_hash(key.encode()), since_us, until_us, before):
-        if after is not None and place.position == after.position and place.row >= after.row:
+        if last is not None and place.position == last.position and place.row >= last.row:
             continue
         one = _found(store, place)
         if one is None or one.time_us >= until_us:
             continue
         if one.time_us < since_us:
             break
-        if Batch(one.messages.batch).keys()[place.row] != key:
+        if Batch(one.batch).keys()[one.row] != key:
             continue
-        if len(found) == limit:
-            return Page(found, last)
-        found.append(one)
-        last = place
-    return Page(found, None)
+        if (one.queue, one.offset) in copied:
+            continue
+        if last is not None and _told(index, store, one, last, until_us, below):
+            continue
+        if len(page) == limit:
+            return Page(page, Cursor(page[-1].place, below))
+        page.append(one)
+        if one.copied:
+            copied.add((one.queue, one.offset))
+    return Page(page, None)
 
 
 def by_offset(
-    index: Index, store: RecordStore, topic: int, queue: int, offset: int
+    index: Index,
+    store: RecordStore,
+    topic: int,
+    queue: int,
+    offset: int,
+    *,
+    below: Position = NO_POSITION,
 ) -> Found | None:
-    """Return the message at an offset; None if its segment is gone (see ``Index.moved``).
+    """Return the message at an offset; None if it is not kept, neither in order nor as a copy.
 
     Raises:
         WouldBlock: the disk is needed.
     """
+    for place in index.copies(topic, queue, offset):
+        if place.position < below:
+            return _found(store, place)
     places = index.locate(topic, queue, offset, offset + 1, 0)
-    if not places.positions:
+    if not places.positions or places.positions[0] >= below:
         return None
-    position, length = places.positions[0], places.lengths[0]
-    record = store.get(position, length)
-    content = messages.of_record(record)
-    row = content.row_of(offset)
-    return Found(Place(Position(position), row), HEADER.unpack_from(record)[8], offset, content)
+    position = Position(places.positions[0])
+    stored = _stored(store, position, places.lengths[0])
+    return _found(store, Place(position, stored.row_of(offset)))
 
 
 def offset_at_time(
@@ -177,22 +244,44 @@ def offset_at_time(
         if HEADER.unpack_from(store.get(places.positions[0], places.lengths[0]))[8] >= time_us:
             high = places.first_offsets[0]
         else:
-            low = _end_of(index, store, topic, queue, middle)
+            stored = _stored(store, places.positions[0], places.lengths[0])
+            low = stored.first_offset + stored.count
     return low
 
 
-def _end_of(index: Index, store: RecordStore, topic: int, queue: int, offset: int) -> int:
-    """Return one above the last offset of the record that holds ``offset``."""
-    found = by_offset(index, store, topic, queue, offset)
-    assert found is not None
-    return found.messages.first_offset + found.messages.count
+def _stored(store: RecordStore, position: int, length: int) -> Messages:
+    """Return a record of messages."""
+    return messages.of_record(store.get(position, length))
 
 
 def _found(store: RecordStore, place: Place) -> Found | None:
     """Return the message at a place, None if the row was left out of its batch."""
     record = store.get(place.position)
-    content = messages.of_record(record)
-    offset = content.offset_of(place.row)
-    if offset is None:
+    _, _, _, _, kind, _, _, _, time_us, _, _ = HEADER.unpack_from(record)
+    if kind == Kind.MOVED:
+        copies = moved.unpack(record[HEADER_BYTES:])
+        batch, row = copies.row(place.row)
+        offset = copies.offsets()[place.row]
+        return Found(place, time_us, copies.topic, copies.queue, offset, batch, row, copied=True)
+    stored = messages.of_record(record)
+    kept = stored.offset_of(place.row)
+    if kept is None:
         return None
-    return Found(place, HEADER.unpack_from(record)[8], offset, content)
+    return Found(place, time_us, stored.topic, stored.queue, kept, stored.batch, place.row)
+
+
+def _same(one: Found, other: Found) -> bool:
+    """Tell whether two places of one topic hold the same message."""
+    return one.queue == other.queue and one.offset == other.offset
+
+
+def _told(
+    index: Index, store: RecordStore, found: Found, last: Place, until_us: int, below: Position
+) -> bool:
+    """Tell whether a page that ended with ``last``, or one before it, had a newer copy."""
+    for place in index.copies(found.topic, found.queue, found.offset, above=last.position):
+        if newest(place) < newest(last):
+            return False
+        if place.position < below and HEADER.unpack_from(store.get(place.position))[8] < until_us:
+            return True
+    return False

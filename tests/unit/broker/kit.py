@@ -104,6 +104,8 @@ class World:
         self.flaky = Flaky(flaky) if flaky is not None else None
         self.sent: dict[tuple[int, int, int], bytes] = {}
         self.sequences: dict[int, int] = {}
+        self.end = 0
+        """Where the journal ended when the last command was done."""
         self.report: RecoveryReport
         self.broker: Broker
         self._open(self.now)
@@ -126,6 +128,7 @@ class World:
                 break
             except WouldBlock as blocked:
                 blocked.job.run()
+        self.end = self.broker.journal.end
         self.between()
         return answer
 

@@ -16,7 +16,7 @@ from ternmq.journal.scan import RawRecord, scan
 from ternmq.journal.store import RecordStore
 from ternmq.model.types import Position
 from ternmq.record import messages, moved
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch import Batch, Compression, Row, encode, slice_batch, topic_seed
 from ternmq.record.header import Kind
 
 SEGMENT = 8192
@@ -70,6 +70,7 @@ class Stand:
         self.sequence = 0
         self.time_us = 1_000
         self.rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.batches: dict[int, bytes] = {}
 
     def send(
         self,
@@ -78,11 +79,17 @@ class Stand:
         queue: int = 0,
         runs: tuple[tuple[int, int], ...] = (),
         producer: int = 7,
+        compression: Compression = Compression.NONE,
     ) -> Position:
         """Append a MESSAGES record and tell the index; without rows, one body of 40 bytes."""
         rows = rows or (Row(b"x" * 40),)
         batch = encode(
-            rows, topic_seed=SEED, producer_id=producer, first_sequence=self.sequence, born_us=1
+            rows,
+            topic_seed=SEED,
+            producer_id=producer,
+            first_sequence=self.sequence,
+            born_us=self.time_us,
+            compression=compression,
         )
         self.sequence += len(rows)
         count = sum(stop - start for start, stop in runs) if runs else len(rows)
@@ -91,6 +98,7 @@ class Stand:
         self.time_us += 10
         body = messages.pack(topic, queue, first, count, batch, runs)
         position = self._append(Kind.MESSAGES, body)
+        self.batches[position] = batch
         numbers = [row for start, stop in runs for row in range(start, stop)]
         self.rows.setdefault((topic, queue), []).extend(
             (position, row) for row in (numbers if runs else range(count))
@@ -98,11 +106,16 @@ class Stand:
         return position
 
     def move(self, offsets: list[int], topic: int = 1, queue: int = 0) -> Position:
-        """Append a MOVED record of rows that stood at these offsets."""
-        batch = encode([Row(b"moved")], topic_seed=SEED, producer_id=9, first_sequence=0, born_us=1)
-        pieces = tuple(moved.Piece(offset, 0, 1, batch) for offset in offsets)
+        """Append a MOVED record with copies of the rows at these offsets."""
+        pieces = tuple(self._piece(offset, *self.rows[topic, queue][offset]) for offset in offsets)
         self.time_us += 10
         return self._append(Kind.MOVED, moved.pack(moved.Moved(topic, queue, pieces, ())))
+
+    def _piece(self, offset: int, position: int, row: int) -> moved.Piece:
+        batch = self.batches[position]
+        if Batch(batch).compression is Compression.NONE:
+            return moved.Piece(offset, 0, 1, slice_batch(batch, row, row + 1, SEED))
+        return moved.Piece(offset, row, 1, batch)
 
     def other(self, size: int = 100) -> Position:
         """Append a record that is not indexed."""

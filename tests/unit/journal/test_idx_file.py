@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ternmq.journal import idx_file
+from ternmq.journal.batch_facts import CopyFacts
 from ternmq.journal.cold import ColdCache
 from ternmq.journal.columns import Columns, difference, merge, of_tail
 from ternmq.journal.idx_file import NO_HINT, Head, StaleRun, StateHint, part_name, run_name
@@ -43,7 +45,16 @@ def sample(start: int = BASE + 80, count: int = 6) -> Index:
             1_700_000_000_000_000 + number,
         )
         position += 304
-    index.add_moved(3, 1, [90, 7], position, 1_700_000_000_000_100)
+    copies = CopyFacts(
+        3,
+        1,
+        array("Q", [90, 7]),
+        array("Q", [0x55, 0x44]),
+        array("Q", [12, 900]),
+        struct.pack("<2Q", 0, 0xABCD),
+        struct.pack("<4Q", 8, 9, 0, 0),
+    )
+    index.add_moved(copies, position, 1_700_000_000_000_100)
     return index
 
 
@@ -88,7 +99,7 @@ def test_the_golden_file_reads_as_the_document_says():
     """By hand, with nothing of the package."""
     data = GOLDEN.read_bytes()
     magic, version, count, length = struct.unpack_from("<IHHI", data, 4)
-    assert (magic, version, count) == (0x31584D54, 1, 10)
+    assert (magic, version, count) == (0x31584D54, 1, 11)
     sections = {
         number: (row_bytes, offset, size)
         for number, row_bytes, offset, size, _, _ in struct.iter_unpack(
@@ -126,6 +137,14 @@ def test_the_golden_file_reads_as_the_document_says():
         (3 << 32 | 1, 7, 10 + 6 * 38, 1),
         (3 << 32 | 1, 90, 10 + 6 * 38, 0),
     ]
+    _, offset, size = sections[9]
+    assert list(struct.iter_unpack("<QQII", data[offset : offset + size])) == [
+        (0x44, 900, 10 + 6 * 38, 1),
+        (0x55, 12, 10 + 6 * 38, 0),
+    ]
+    _, offset, size = sections[6]
+    keys = list(struct.iter_unpack("<IIQII", data[offset : offset + size]))
+    assert (3, 10 + 6 * 38, 0xABCD, 1, 0) in keys
 
 
 def test_every_flipped_byte_is_noticed():

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from ternmq.journal import lookup
-from ternmq.journal.lookup import Found, Page
+from ternmq.journal.lookup import Cursor, Found, Page
 from ternmq.journal.tail import Place
 from ternmq.record import messages
 from ternmq.record.batch import Batch, Row
@@ -48,19 +48,28 @@ def everything(stand: Stand) -> list[tuple[Found, Row]]:
             offset = content.offset_of(number)
             if offset is not None:
                 place = Place(record.position, number)
-                rows.append((Found(place, record.time_us, offset, content), row))
+                found = Found(
+                    place,
+                    record.time_us,
+                    content.topic,
+                    content.queue,
+                    offset,
+                    content.batch,
+                    number,
+                )
+                rows.append((found, row))
     return rows
 
 
 def body_of(found: Found | None) -> bytes:
     assert found is not None
-    return Batch(found.messages.batch).body(found.place.row)
+    return Batch(found.batch).body(found.row)
 
 
 def test_every_message_is_found_by_its_id():
     stand = stand_of()
     for found, row in everything(stand):
-        sequence = Batch(found.messages.batch).first_sequence + found.place.row
+        sequence = Batch(found.batch).first_sequence + found.row
         got, _ = after_jobs(lookup.by_message_id, stand.index, stand.store, 7, sequence)
         assert got == found
         assert body_of(got) == row.body
@@ -78,7 +87,7 @@ def test_ids_that_never_were(producer, sequence):
 def test_every_message_is_found_by_its_offset():
     stand = stand_of()
     for found, _ in everything(stand):
-        topic, queue = found.messages.topic, found.messages.queue
+        topic, queue = found.topic, found.queue
         got, _ = after_jobs(lookup.by_offset, stand.index, stand.store, topic, queue, found.offset)
         assert got == found
     assert lookup.by_offset(stand.index, stand.store, 1, 0, 10_000) is None
@@ -87,7 +96,7 @@ def test_every_message_is_found_by_its_offset():
 def test_every_message_is_found_by_its_application_id():
     stand = stand_of()
     for found, row in everything(stand):
-        topic = found.messages.topic
+        topic = found.topic
         for where, wanted in ((topic, found), (3 - topic, None)):
             if row.application_id:
                 got, _ = after_jobs(
@@ -103,10 +112,10 @@ def test_pages_by_key_are_complete_and_newest_first(limit):
         wanted = [
             one
             for one, row in reversed(everything(stand))
-            if row.key == "k1" and one.messages.topic == topic
+            if row.key == "k1" and one.topic == topic
         ]
         got: list[Found] = []
-        after: Place | None = None
+        after: Cursor | None = None
         while True:
             page, _ = after_jobs(
                 lookup.by_key, stand.index, stand.store, topic, "k1", limit=limit, after=after
@@ -126,9 +135,7 @@ def test_keys_within_a_time():
     times = sorted({one.time_us for one in all_found})
     for since in times[::5]:
         for until in times[::7]:
-            wanted = [
-                one for one in all_found if since <= one.time_us < until and one.messages.topic == 1
-            ]
+            wanted = [one for one in all_found if since <= one.time_us < until and one.topic == 1]
             page, _ = after_jobs(
                 lookup.by_key,
                 stand.index,
@@ -186,9 +193,7 @@ def test_the_first_offset_at_a_time():
     rows = everything(stand)
     first, last = rows[0][0].time_us, rows[-1][0].time_us
     for topic, queue in stand.next:
-        mine = [
-            one for one, _ in rows if (one.messages.topic, one.messages.queue) == (topic, queue)
-        ]
+        mine = [one for one, _ in rows if (one.topic, one.queue) == (topic, queue)]
         for time_us in range(first - 7, last + 25, 17):
             wanted = next(
                 (one.offset for one in mine if one.time_us >= time_us), stand.next[topic, queue]

@@ -1,0 +1,29 @@
+"""What every fault test has: verifiers, and folders on a fast or a real disk."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault.processes import Verdicts
+
+
+@pytest.fixture(scope="session")
+def verdicts() -> Iterator[Verdicts]:
+    """Processes that open what workers left."""
+    made = Verdicts()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """An empty folder in memory where there is one: for what does not depend on the disk."""
+    shm = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="ternmq-", dir=shm if shm.is_dir() else None))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
