@@ -518,7 +518,7 @@ class Broker:
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
         if outcome is Outcome.HELD:
             raise InvalidRequest("a consumer cannot hold rows")
-        if spans is not None and not all([0 <= start < stop for start, stop in spans]):
+        if spans is not None and not all(0 <= start < stop for start, stop in spans):
             raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
         if delay_us is not None and not 0 <= delay_us <= _LONGEST_US:
             raise InvalidRequest("a delay is at most two years and not negative")

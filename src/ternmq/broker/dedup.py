@@ -6,8 +6,8 @@ of the MESSAGES records themselves; nothing here decides by the wall clock. Entr
 the window, and the oldest while there are more than the cap. What a bucket held leaves a
 producer its highest *forgotten* sequence, at or below which a resend is refused.
 
-In STATE, entries are written once, as sorted runs that later sets name by position; only what each
-producer has forgotten is written anew.
+In STATE, entries are written once, as runs (`dedup_runs`) that later sets name by position; only
+what each producer has forgotten is written anew.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from ternmq.broker import dedup_runs
+from ternmq.broker.dedup_runs import (
+    ENTRY,
+    FIRST,
+    ID_ENTRY,
+    META,
+    POSITION,
+    RUN_BYTES,
+    RUN_IDS,
+    TIME,
+    Table,
+)
 from ternmq.model.errors import IdConflict, ResendTooOld
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
 
-ENTRY_WORDS: Final = 5
-"""u64 producer, first sequence, position, count << 32 | crc, time_us."""
-RUN_ENTRIES: Final = 1500
-ID_ENTRY: Final = struct.Struct("<QQQQQII")
-"""u64 low, high, body hash, position, time; u32 topic, row."""
 FORGOTTEN: Final = struct.Struct("<QQq")
 """u64 producer, u64 highest forgotten sequence + 1, i64 time of its newest entry."""
 PRODUCER_PAGES: Final = 64
@@ -53,10 +61,17 @@ class IdEntry(NamedTuple):
     time_us: int
 
 
+class _Run(NamedTuple):
+    """A run that is not written yet, packed."""
+
+    entries: bytes
+    ids: Sequence[bytes]
+
+
 class Producer:
     """What is remembered of one producer; the columns are sorted by first sequence."""
 
-    __slots__ = ("firsts", "forgotten", "last_us", "metas", "next", "positions")
+    __slots__ = ("firsts", "forgotten", "last_us", "metas", "mixed", "next", "positions")
 
     def __init__(self) -> None:
         self.firsts = array("Q")
@@ -67,6 +82,8 @@ class Producer:
         self.forgotten = 0
         """One above the highest sequence forgotten."""
         self.last_us = 0
+        self.mixed = False
+        """Batches came in another order than their sequences: the positions may not ascend."""
 
     def put(self, first: int, count: int, crc: int, position: int, time_us: int) -> None:
         """Remember a batch."""
@@ -80,22 +97,34 @@ class Producer:
             self.firsts.insert(at, first)
             self.positions.insert(at, position)
             self.metas.insert(at, count << 32 | crc)
+            self.mixed = True
         self.last_us = time_us
 
     def trim(self, horizon: int) -> None:
-        """Forget the batches whose record stands below the horizon."""
-        if not self.positions or min(self.positions) >= horizon:
-            return
-        kept = [at for at, position in enumerate(self.positions) if position >= horizon]
-        if len(kept) == len(self.positions):
-            return
-        keeping = set(kept)
-        for at, first in enumerate(self.firsts):
-            if at not in keeping:
-                self.forgotten = max(self.forgotten, first + (self.metas[at] >> 32))
-        self.firsts = array("Q", [self.firsts[at] for at in kept])
-        self.positions = array("Q", [self.positions[at] for at in kept])
-        self.metas = array("Q", [self.metas[at] for at in kept])
+        """Forget the batches whose record stands below the horizon. O(log n) if there are none."""
+        positions = self.positions
+        if self.mixed:
+            self._trim_mixed(horizon)
+        elif positions and positions[0] < horizon:
+            stop = bisect_left(positions, horizon)
+            end = self.firsts[stop - 1] + (self.metas[stop - 1] >> 32)
+            if end > self.forgotten:
+                self.forgotten = end
+            del self.firsts[:stop], positions[:stop], self.metas[:stop]
+
+    def _trim_mixed(self, horizon: int) -> None:
+        positions = np.array(self.positions, dtype=np.uint64)
+        keep = positions >= np.uint64(horizon)
+        if not keep.all():
+            firsts = np.array(self.firsts, dtype=np.uint64)
+            metas = np.array(self.metas, dtype=np.uint64)
+            ends = firsts[~keep] + (metas[~keep] >> np.uint64(32))
+            self.forgotten = max(self.forgotten, int(ends.max()))
+            self.firsts = array("Q", firsts[keep].tobytes())
+            self.metas = array("Q", metas[keep].tobytes())
+            positions = positions[keep]
+            self.positions = array("Q", positions.tobytes())
+        self.mixed = bool((positions[1:] < positions[:-1]).any())
 
 
 class Dedup:
@@ -103,10 +132,14 @@ class Dedup:
 
     __slots__ = (
         "_buckets",
+        "_by_page",
         "_limits",
+        "_loading",
         "_now_bucket",
         "_recent",
         "_recent_ids",
+        "_sealed",
+        "_sweeping",
         "_total",
         "horizon",
         "ids",
@@ -124,10 +157,14 @@ class Dedup:
         self._total = 0
         self.horizon = 0
         """Entries whose record stands below are forgotten."""
-        self._recent: list[int] = []
+        self._recent = bytearray()  # entries since the last run that is full
         self._recent_ids: list[bytes] = []
-        self.runs: dict[tuple[int, int], tuple[int, bytes | None]] = {}
-        """(begin position, part) -> (newest position in it, payload until it is written)."""
+        self._sealed: list[tuple[int, _Run]] = []  # full runs since the last cut
+        self.runs: dict[tuple[int, int], tuple[int, _Run | None]] = {}
+        """(begin position, part) -> (newest position in it, content until it is written)."""
+        self._loading: list[tuple[Table, list[tuple[int, ...]]]] = []
+        self._by_page: list[dict[int, Producer]] = [{} for _ in range(PRODUCER_PAGES)]
+        self._sweeping: Iterator[int] = iter(())
 
     def __len__(self) -> int:
         return self._total
@@ -196,9 +233,24 @@ class Dedup:
         self._total += 1
         producer = self.producers.get(producer_id)
         if producer is None:
-            producer = self.producers[producer_id] = Producer()
+            producer = self._new_producer(producer_id)
         producer.put(first, count, crc, position, time_us)
-        self._recent.extend((producer_id, first, position, count << 32 | crc, time_us))
+        recent = self._recent
+        recent += ENTRY.pack(producer_id, first, position, crc, count, time_us)
+        if len(recent) >= RUN_BYTES:
+            self._seal(position)
+
+    def _new_producer(self, producer_id: int) -> Producer:
+        producer = Producer()
+        self.producers[producer_id] = self._by_page[producer_id % PRODUCER_PAGES][producer_id] = (
+            producer
+        )
+        return producer
+
+    def _seal(self, position: int) -> None:
+        """Close the run being filled: packing all of them at a set's begin would be a long turn."""
+        self._sealed.append((position, _Run(bytes(self._recent), ())))
+        self._recent = bytearray()
 
     def add_id(
         self, topic: int, id_hash: int, body_hash: int, position: int, row: int, time_us: int
@@ -235,49 +287,56 @@ class Dedup:
     def sweep(self, now_us: int, budget: int) -> int:
         """Forget idle producers; return how many were looked at. Any rhythm will do."""
         idle = now_us - self._limits.producer_idle_us
-        looked = 0
-        for producer_id in list(self.producers)[:budget]:
-            producer = self.producers.pop(producer_id)
-            looked += 1
+        some = list(islice(self._sweeping, budget))
+        if len(some) < budget:  # a round is over: begin the next one
+            self._sweeping = iter(list(self.producers))
+            some += islice(self._sweeping, budget - len(some))
+        for producer_id in some:
+            producer = self.producers.get(producer_id)
+            if producer is None:
+                continue
             if producer.last_us >= idle:
                 producer.trim(self.horizon)
-                self.producers[producer_id] = producer
+            else:
+                del self.producers[producer_id]
+                del self._by_page[producer_id % PRODUCER_PAGES][producer_id]
         for entries in self.ids.values():
-            while entries:
-                oldest = next(iter(entries))
-                if entries[oldest].position >= self.horizon:
-                    break
-                del entries[oldest]
-        return looked
+            self._forget_ids(entries)
+        return len(some)
+
+    def _forget_ids(self, entries: dict[int, IdEntry]) -> None:
+        # Found in one pass: to ask a dict for its first key costs what was deleted before it.
+        old: list[int] = []
+        for id_hash, entry in entries.items():
+            if entry.position >= self.horizon:
+                break
+            old.append(id_hash)
+        for id_hash in old:
+            del entries[id_hash]
 
     # -- STATE ------------------------------------------------------------------------------------
 
     def cut(self, begin: int) -> None:
         """Make runs of what was added since the last cut; ``begin`` is the set's position."""
-        recent = self._recent
-        part = 0
-        for at in range(0, len(recent), ENTRY_WORDS * RUN_ENTRIES):
-            words = recent[at : at + ENTRY_WORDS * RUN_ENTRIES]
-            payload = struct.pack("<II", len(words) // ENTRY_WORDS, 0)
-            payload += struct.pack(f"<{len(words)}Q", *words)
-            self.runs[begin, part] = (words[-3], payload)
-            part += 1
-        for at in range(0, len(self._recent_ids), RUN_ENTRIES):
-            chunk = self._recent_ids[at : at + RUN_ENTRIES]
-            payload = struct.pack("<II", 0, len(chunk)) + b"".join(chunk)
-            self.runs[begin, part] = (ID_ENTRY.unpack(chunk[-1])[3], payload)
-            part += 1
-        self._recent = []
+        if self._recent:
+            self._seal(ENTRY.unpack_from(self._recent, len(self._recent) - ENTRY.size)[POSITION])
+        runs = self._sealed
+        for at in range(0, len(self._recent_ids), RUN_IDS):
+            ids = self._recent_ids[at : at + RUN_IDS]
+            runs.append((ID_ENTRY.unpack(ids[-1])[3], _Run(b"", ids)))
+        for part, (last, run) in enumerate(runs):
+            self.runs[begin, part] = (last, run)
+        self._sealed = []
         self._recent_ids = []
         for key in [key for key, (last, _) in self.runs.items() if last < self.horizon]:
             del self.runs[key]
 
     def encode_run(self, begin: int, part: int) -> bytes:
         """Return a run's payload. Once it is written, later sets only name where it stands."""
-        payload = self.runs[begin, part][1]
-        if payload is None:
+        run = self.runs[begin, part][1]
+        if run is None:
             raise KeyError((begin, part))
-        return payload
+        return dedup_runs.encode(run.entries, run.ids)
 
     def run_written(self, begin: int, part: int) -> None:
         """Forget a run's payload: it stands in the journal."""
@@ -286,69 +345,88 @@ class Dedup:
             self.runs[begin, part] = (run[0], None)
 
     def load_run(self, begin: int, part: int, payload: bytes) -> None:
-        """Take over a run."""
-        count, ids = struct.unpack_from("<II", payload)
-        words = np.frombuffer(payload, dtype=np.uint64, count=count * ENTRY_WORDS, offset=8)
-        table = words.reshape(count, ENTRY_WORDS)
-        last = 0
-        if count:
-            last = int(table[-1, 2])
-            self._load_buckets(table)
-            order = np.argsort(table[:, 0], kind="stable")
-            table = table[order]
-            edges = np.flatnonzero(np.diff(table[:, 0])) + 1
-            for rows in np.split(table, edges):
-                self._load_producer(rows)
-        at = 8 + 8 * ENTRY_WORDS * count
-        for low, high, body_hash, position, time_us, topic, row in ID_ENTRY.iter_unpack(
-            payload[at : at + ID_ENTRY.size * ids]
-        ):
-            self.ids.setdefault(topic, {})[low | high << 64] = IdEntry(
-                position, row, body_hash, time_us
-            )
-            last = position
+        """Take over a run, in whatever order they come; ``loaded`` makes use of them."""
+        table, ids = dedup_runs.decode(payload)
+        last = int(table[-1, POSITION]) if len(table) else ids[-1][3]
+        self._loading.append((table, ids))
         self.runs[begin, part] = (last, None)
 
-    def _load_buckets(self, table: np.ndarray[tuple[int, int], np.dtype[np.uint64]]) -> None:
-        seconds = table[:, 4] // np.uint64(SECOND_US)
-        starts = np.concatenate(([0], np.flatnonzero(np.diff(seconds)) + 1))
+    def loaded(self) -> None:
+        """Take in all runs that were loaded, in the order of the journal; facts follow."""
+        loading, self._loading = self._loading, []
+        tables = [table for table, _ in loading if len(table)]
+        if tables:
+            tables.sort(key=lambda table: int(table[0, POSITION]))
+            table = np.concatenate(tables)
+            del tables
+            positions = table[:, POSITION]
+            if (positions[1:] < positions[:-1]).any():
+                table = table[np.argsort(positions, kind="stable")]
+            self._load_buckets(table)
+            self._load_producers(table)
+        entries = [one for _, ids in loading for one in ids]
+        entries.sort(key=lambda one: (one[3], one[6]))
+        for low, high, body_hash, position, time_us, topic, row in entries:
+            known = self.ids.setdefault(topic, {})
+            known.pop(low | high << 64, None)
+            known[low | high << 64] = IdEntry(position, row, body_hash, time_us)
+
+    def _load_buckets(self, table: Table) -> None:
+        seconds = table[:, TIME] // np.uint64(SECOND_US)
+        starts = np.concatenate(([0], np.flatnonzero(seconds[1:] != seconds[:-1]) + 1))
         counts = np.diff(np.concatenate((starts, [len(seconds)])))
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
             second = int(seconds[start])
             if second > self._now_bucket:
-                self._new_bucket(second, int(table[start, 2]))
+                self._new_bucket(second, int(table[start, POSITION]))
             self._buckets[-1][2] += count
             self._total += count
 
-    def _load_producer(self, rows: np.ndarray[tuple[int, int], np.dtype[np.uint64]]) -> None:
-        producer = self.producers.setdefault(int(rows[0, 0]), Producer())
-        if int(rows[0, 1]) >= producer.next and bool(
-            (np.diff(rows[:, 1].astype(np.int64)) > 0).all()
-        ):
-            producer.firsts.frombytes(np.ascontiguousarray(rows[:, 1]).tobytes())
-            producer.positions.frombytes(np.ascontiguousarray(rows[:, 2]).tobytes())
-            producer.metas.frombytes(np.ascontiguousarray(rows[:, 3]).tobytes())
-            producer.next = int(rows[-1, 1]) + (int(rows[-1, 3]) >> 32)
-            producer.last_us = int(rows[-1, 4])
-            return
-        for row in rows.tolist():
-            producer.put(row[1], row[3] >> 32, row[3] & 0xFFFFFFFF, row[2], row[4])
+    def _load_producers(self, table: Table) -> None:
+        table = table[np.argsort(table[:, 0], kind="stable")]
+        owners, firsts, metas = table[:, 0], table[:, FIRST], table[:, META]
+        same = owners[1:] == owners[:-1]
+        mixed = same & (firsts[1:] < firsts[:-1] + (metas[:-1] >> np.uint64(32)))
+        mixed_owners = set(owners[1:][mixed].tolist())
+        starts = [0, *(np.flatnonzero(~same) + 1).tolist()]
+        stops = [*starts[1:], len(table)]
+        columns = [table[:, word].tobytes() for word in (FIRST, POSITION, META)]
+        for owner, start, stop in zip(owners[starts].tolist(), starts, stops, strict=True):
+            producer = self.producers.get(owner)
+            if producer is None:
+                producer = self._new_producer(owner)
+            if owner in mixed_owners or producer.firsts or int(firsts[start]) < producer.next:
+                for row in table[start:stop].tolist():
+                    producer.put(row[1], row[3] >> 32, row[3] & 0xFFFFFFFF, row[2], row[4])
+                continue
+            for column, data in zip(
+                (producer.firsts, producer.positions, producer.metas), columns, strict=True
+            ):
+                column.frombytes(data[8 * start : 8 * stop])
+            producer.next = producer.firsts[-1] + (producer.metas[-1] >> 32)
+            producer.last_us = int(table[stop - 1, TIME])
+
+    def pages(self) -> list[int]:
+        """Return the pages that have producers, sorted."""
+        return [page for page, producers in enumerate(self._by_page) if producers]
 
     def forgotten(self, page: int) -> bytes:
         """Return what the producers of a page have forgotten, for STATE."""
         parts = []
-        for producer_id in sorted(self.producers):
-            if producer_id % PRODUCER_PAGES == page:
-                producer = self.producers[producer_id]
-                producer.trim(self.horizon)
-                if producer.forgotten:
-                    parts.append(FORGOTTEN.pack(producer_id, producer.forgotten, producer.last_us))
+        producers = self._by_page[page]
+        for producer_id in sorted(producers):
+            producer = producers[producer_id]
+            producer.trim(self.horizon)
+            if producer.forgotten:
+                parts.append(FORGOTTEN.pack(producer_id, producer.forgotten, producer.last_us))
         return b"".join(parts)
 
     def load_forgotten(self, payload: bytes) -> None:
         """Take over what producers have forgotten."""
         for producer_id, forgotten, last_us in FORGOTTEN.iter_unpack(payload):
-            producer = self.producers.setdefault(producer_id, Producer())
+            producer = self.producers.get(producer_id)
+            if producer is None:
+                producer = self._new_producer(producer_id)
             producer.forgotten = max(producer.forgotten, forgotten)
             producer.next = max(producer.next, forgotten)
             producer.last_us = max(producer.last_us, last_us)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ternmq.broker.catalog import Subscription
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT, Lease
+from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.broker.runs import merge
 from ternmq.broker.settling import Settling, released
 from ternmq.model.errors import LeaseExpired
@@ -88,7 +88,7 @@ class Leases:
             if cause is Cause.DRAIN:
                 counted, free = [], runs
             elif held.lines is not None:
-                counted, free = _heads(held, lease, runs)
+                counted, free = _heads(held, runs)
             if counted:
                 settled += self._settling.settled(
                     now_us, lease.session, subscription, held, lease.id >> LEASE_BITS,
@@ -104,23 +104,20 @@ class Leases:
         return Ended(rows, more)
 
 
-def _heads(
-    held: GroupQueue, lease: Lease, runs: Sequence[LeasedRun]
-) -> tuple[list[LeasedRun], list[LeasedRun]]:
-    """Return (each key's first row of the lease, its other rows)."""
+def _heads(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[LeasedRun]]:
+    """Return (rows at the head of their key, the others: nobody can have handled them).
+
+    Not each key's first row of the lease: of a large one that ends in pieces, every piece has one.
+    """
     lines = held.lines
     assert lines is not None
-    first: dict[int, int] = {}
-    for start, stop, _, _ in lease.runs:
-        for offset in range(start, stop):
-            hash_ = lines.hash_of[offset]
-            first[hash_] = min(first.get(hash_, offset), offset)
     heads: list[LeasedRun] = []
     others: list[LeasedRun] = []
     for start, stop, attempt, deliveries in runs:
         for offset in range(start, stop):
             row = (offset, offset + 1, attempt, deliveries)
-            (heads if first[lines.hash_of[offset]] == offset else others).append(row)
+            head = lines.by_hash[lines.hash_of[offset]].offsets[0]
+            (heads if head == offset else others).append(row)
     return merge(heads), merge(others)
 
 

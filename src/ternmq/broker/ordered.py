@@ -6,7 +6,6 @@ line (`lines`), and other keys flow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog import Queue

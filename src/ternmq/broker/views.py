@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic
-from ternmq.broker.dedup import PRODUCER_PAGES, Dedup
+from ternmq.broker.dedup import Dedup
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sessions import Sessions
 from ternmq.broker.shards import encode_shard, load_shard
@@ -378,6 +378,7 @@ class Views:
     def loaded(self, begin: Position) -> None:
         """All objects are there; facts from ``begin`` on follow."""
         self._begin = begin
+        self.dedup.loaded()
         for topic in self.catalog.topics.values():
             self._place_queues(topic)
 
@@ -432,7 +433,7 @@ class Views:
             yield StateKey(QUEUES, topics, queues)
         for page in sorted(self.sessions.pages):
             yield StateKey(SESSIONS, page)
-        for page in sorted({producer % PRODUCER_PAGES for producer in self.dedup.producers}):
+        for page in self.dedup.pages():
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(self.dedup.runs):
             yield StateKey(DEDUP, 0, 0, part, at)

@@ -56,6 +56,9 @@ DEFAULT_TAIL_BYTES: Final = 32 << 20
 _CRC: Final = struct.Struct("<I")
 _REST: Final = struct.Struct("<IIBBHQQqII")  # the header behind its CRC
 _ZEROS: Final = tuple(bytes(count) for count in range(8))
+_LAST_KINDS: Final = frozenset((int(Kind.EPOCH), int(Kind.MARK)))
+_KEPT_BYTES: Final = 4096
+"""Kept of the last segment for ``_LAST_KINDS``; a sixteenth of a segment smaller than 64 KiB."""
 _JOIN_ABOVE_BYTES: Final = 16 << 10  # from here a second CRC call costs less than a second copy
 
 
@@ -143,7 +146,8 @@ class Journal:
         if self._base == end and end > 0:
             self._base -= segment_size
         self._segment_end = self._base + segment_size
-        self._soft_end = self._segment_end - HEADER_BYTES
+        self._kept_bytes = max(HEADER_BYTES, min(_KEPT_BYTES, segment_size // 16))
+        self._soft_end = self._segment_end - self._kept_bytes
         self._file = disk.open(segment_name(self._base))
         self._records: list[bytes] = []
         self._groups = [_Group(self._file, end - self._base, self._records)]
@@ -225,7 +229,7 @@ class Journal:
         position = self.end
         end = position + length
         if end > self._soft_end:
-            position = self._place(length, time_us)
+            position = self._place(length, time_us, kind)
             end = position + length
         rest = _REST.pack(
             MAGIC,
@@ -302,8 +306,12 @@ class Journal:
             self._durable_state = self._newest_state
         return self._durable_state
 
-    def _place(self, length: int, time_us: int) -> Position:
-        """Find a place for a record near the segment's end: here if it just fits, or the next."""
+    def _place(self, length: int, time_us: int, kind: int) -> Position:
+        """Find a place for a record near the segment's end: here if it fits, or in the next.
+
+        While no segment follows, the last bytes are kept for EPOCH and MARK, so that a full disk
+        never stands in the way of a start.
+        """
         if self.failure is not None:
             raise JournalFailed("the journal has failed") from self.failure
         if length > self.max_body + HEADER_BYTES:
@@ -312,7 +320,8 @@ class Journal:
                 f"bodies may have {self.max_body} bytes"
             )
         position = self.end
-        if position + length == self._segment_end:
+        left = self._segment_end - position - length
+        if (left == 0 or left >= HEADER_BYTES) and (self._space.spares or kind in _LAST_KINDS):
             return position
         if not self._space.spares:
             raise JournalFull(f"no segment follows the one at {self._base}")
@@ -328,7 +337,7 @@ class Journal:
         self._space.take()
         self._base = base
         self._segment_end = base + self.segment_size
-        self._soft_end = self._segment_end - HEADER_BYTES
+        self._soft_end = self._segment_end - self._kept_bytes
         self._file = file
         self._records = []
         self._groups.append(_Group(file, 0, self._records))
@@ -451,7 +460,7 @@ class Journal:
             reserve: Count the reserve too: for settles, STATE, MOVED, EPOCH, never for sends.
         """
         space = self._space
-        room = space.end - self.end
+        room = space.end - self.end - self._kept_bytes
         return room + space.reserve_bytes if reserve else room
 
     def wants_spare(self) -> AllocateJob | None:

@@ -45,16 +45,17 @@ class Nothing:
 
 
 class Flaky:
-    """Makes reads block at random, each of them at most a few times."""
+    """Makes reads block at random, each of them once in a command."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.raised = 0
+        self.blocked: set[object] = set()
 
     def wrap(self, call: Callable[..., T]) -> Callable[..., T]:
         def wrapped(*args: Any, **named: Any) -> T:
-            if self.chance.random() < 0.4:
-                self.raised += 1
+            read = (call.__name__, *args, *named.values())
+            if read not in self.blocked and self.chance.random() < 0.3:
+                self.blocked.add(read)
                 raise WouldBlock(Nothing())
             return call(*args, **named)
 
@@ -122,6 +123,8 @@ class World:
 
     def run(self, command: Callable[[], T]) -> T:
         """Run a command as often as its reads block, then whatever comes between two commands."""
+        if self.flaky is not None:
+            self.flaky.blocked.clear()
         while True:
             try:
                 answer = command()

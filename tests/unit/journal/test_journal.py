@@ -308,6 +308,21 @@ def test_a_full_disk_refuses_sends_and_keeps_the_reserve():
     assert settled * 152 > SEGMENT
 
 
+def test_the_fullest_journal_can_still_be_opened(disk):
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=0)
+    with pytest.raises(JournalFull):
+        while True:
+            journal.append(Kind.SETTLED, bytes(8), 1)
+    journal.close(2)
+    for epoch in (2, 3):
+        reopened = MemoryDisk(disk.image(), capacity=2 * SEGMENT)
+        journal, report = open_journal(reopened, wall_us=3, reserve_bytes=0)
+        assert (journal.epoch, report.clean) == (epoch, True)
+        assert journal.wants_spare() is None or journal.room() <= 0
+        journal.close(4)
+        disk = reopened
+
+
 def test_a_failed_allocation_closes_the_way_to_free_space():
     disk = MemoryDisk(capacity=100 * SEGMENT)
     journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=SEGMENT)
@@ -441,7 +456,7 @@ def test_an_idle_journal_says_once_that_all_is_durable(disk, journal):
 def test_no_room_for_a_mark_is_no_error(disk):
     journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=0)
     journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
-    journal.append(Kind.COUNTS, bytes(SEGMENT * 2 - journal.end - HEADER_BYTES), 1)
+    journal.append(Kind.MARK, bytes(SEGMENT * 2 - journal.end - HEADER_BYTES), 1)
     journal.flush()
     journal.sync_now()
     assert journal.mark(1) is None
@@ -528,9 +543,9 @@ def test_a_clean_stop_ends_with_its_mark(disk, journal):
 def test_a_stop_without_room_for_the_mark_loses_nothing(disk):
     journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=0)
     journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
-    journal.append(Kind.COUNTS, bytes(SEGMENT * 2 - journal.end - HEADER_BYTES), 1)
+    journal.append(Kind.MARK, bytes(SEGMENT * 2 - journal.end - HEADER_BYTES), 1)
     journal.close(9)
-    assert all_records(disk)[-1].kind == Kind.COUNTS
+    assert all_records(disk)[-1].flags == 0
     assert journal.durable == journal.end
 
 

@@ -431,6 +431,9 @@ class Source:
     def state_encode(self, key: StateKey) -> bytes:
         return self.version + str(key.a).encode()
 
+    def state_written(self, key: StateKey) -> None:
+        del key
+
 
 def with_sets(versions: str, facts: int = 200) -> tuple[MemoryDisk, Spans]:
     """A disk with facts before, between and after durable STATE sets; (BEGIN, END) of each."""
