@@ -106,19 +106,16 @@ def test_killed_at_random_moments(tmp_path, verdicts):
     chance = random.Random(6)
     data, record = tmp_path / "data", tmp_path / "history"
     copy = tmp_path / "copy"
-    repeats = []
     for cycle in range(6):
         with Worker(data, record, seed=cycle, messages=10**9, segment=256 << 10) as worker:
             worker.answered(chance.randint(20, 900))
             worker.kill()
         shutil.copytree(data, copy)
-        verdict = verdicts.sound(copy, record)
-        repeats.append(verdict["repeats"])
+        verdicts.sound(copy, record)
         shutil.rmtree(copy)
     verdict = verdicts.sound(data, record)
     assert verdict["begin"] == 6
     assert verdict["sent"] > 1000
-    assert repeats == sorted(repeats)
 
 
 @pytest.mark.row("C3")

@@ -18,7 +18,7 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.faulty_disk import Call, Fault, FaultyDisk, Kind
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.retention import RetentionSpec
-from ternmq.model.errors import DiskError, JournalError, JournalFailed
+from ternmq.model.errors import JournalError, JournalFailed
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
 from tests.fault import history
@@ -36,8 +36,13 @@ class Killer(FaultyDisk):
         """Count a call; die at the planned one."""
         kind = super().count(call)
         if kind == "eio":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         return kind
+
+
+def die() -> None:
+    """End here and now."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def arguments() -> argparse.Namespace:
@@ -92,7 +97,9 @@ def main() -> int:
     record = history.History(given.history, sys.stdout.fileno())
     try:
         shell = Shell(disk_of(given), options_of(given), given.seed, given.speed)
-    except (JournalError, DiskError) as error:
+    except JournalError as error:
+        if given.kill:
+            die()
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return EXIT_NOT_OPENED
     if shell.report.cut is not None:
@@ -106,7 +113,7 @@ def main() -> int:
         shell.close()
     except JournalFailed as error:
         if given.kill:  # half of a write is there
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         record.write("failed", error=f"{error}: {error.__cause__}")
         return EXIT_FAILED
     record.write("closed", syncs=shell.syncs, answered=getattr(work, "answered", 0))

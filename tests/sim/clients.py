@@ -12,6 +12,7 @@ from ternmq.model.errors import (
     DiskFull,
     GroupPaused,
     IdConflict,
+    InvalidBatch,
     LeaseExpired,
     ResendTooOld,
     TernMQError,
@@ -147,8 +148,9 @@ class Producer:
             world.reached("dedup hit")
             if tried.time_us and world.reign.kept_records and not again:
                 world.reached("dedup hit of an unanswered batch")
-        elif again:
+        elif again and not (reply.rests and tried.reign != world.reigns):
             raise Violation("a batch that was answered is stored again")
+        tried.reign = world.reigns
         world.hold(reply, lambda told: self._answered(tried, sequence, told))
 
     @staticmethod
@@ -167,6 +169,9 @@ class Producer:
             return
         if isinstance(error, IdConflict | ResendTooOld):
             raise Violation(f"an honest send was refused: {error}")
+        if isinstance(error, InvalidBatch) and tried.time_us:
+            self.unanswered.pop(sequence, None)  # the topic is another one of the same name
+            return
         if not isinstance(error, DiskFull | Busy):
             raise Violation(f"a good batch was refused: {error!r}")
         if again:
@@ -411,20 +416,22 @@ class Consumer:
                     break
 
     def _handed(self, reply: PullReply) -> None:
-        self.world.hold(reply, lambda told: self._delivered(reply))
+        number = self._group_number()
+        if number is not None:
+            key = (number, reply.topic, reply.queue)
+            resets = self.world.history.seen_of(key).resets
+            self.world.hold(reply, lambda told: self._delivered(key, reply, resets))
 
     def _group_number(self) -> int | None:
         topic = self.world.broker.views.catalog.by_name.get(self.topic)
         found = topic.by_group.get(self.group) if topic is not None else None
         return None if found is None else found.group
 
-    def _delivered(self, reply: PullReply) -> None:
+    def _delivered(self, key: GroupKey, reply: PullReply, resets: int) -> None:
         world = self.world
-        number = self._group_number()
         topic = world.reference.topics.get(reply.topic)
-        if number is None or topic is None:
+        if topic is None:
             return
-        key = (number, reply.topic, reply.queue)
         group = world.reference.groups.get(key)
         if group is None:
             return
@@ -436,7 +443,7 @@ class Consumer:
         world.history.rely(world.disk.at, max(stored.end for stored in rows))
         if reply.rests == 0 and reply.position:
             world.history.rely(world.disk.at, reply.position)
-        world.history.delivered(key, reply, rows, 0)
+        world.history.delivered(key, reply, rows, resets)
         if world.chance.random() >= self.vanish:
             self.leases.append(held)
 

@@ -189,8 +189,6 @@ class Sweep:
             known.options,
             known.wall_us,
         )
-        if depth == 3:
-            inner = Known(tape, known.portraits, known.suspects, known.options, known.wall_us)
         seen: set[object] = set()
         now = medium.clone()
         limit = end

@@ -16,7 +16,7 @@ from ternmq.broker.replies import DoneReply, Reply
 from ternmq.journal.index import Index
 from ternmq.journal.index_feed import add_record
 from ternmq.journal.scan import scan
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import JournalFull, TernMQError
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Outcome
 from ternmq.record.header import HEADER_BYTES, Kind
@@ -169,6 +169,11 @@ def drain(world: World, chance: random.Random) -> None:
                         world.now_us(), session, topic.spec.name, name, chance.randint(1, 40)  # noqa: B023
                     )
                 )
+                if isinstance(reply, JournalFull):
+                    world.reached("journal full for a moment")
+                    progress = True
+                    world.run(5)
+                    continue
                 if isinstance(reply, TernMQError):
                     raise Violation(f"a pull was refused: {reply!r}")
                 if reply is None:
@@ -178,12 +183,16 @@ def drain(world: World, chance: random.Random) -> None:
                 offsets = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
                 rows = world.reference.topics[number].queues[reply.queue]
                 check_content(world, reply, [rows[offset] for offset in offsets])
-                settled = world.command(
-                    lambda: broker.settle(  # noqa: B023
-                        world.now_us(), session, topic.spec.name, name, reply.queue,  # noqa: B023
-                        reply.epoch, reply.lease, Outcome.DONE,  # noqa: B023
-                    )  # fmt: skip
-                )
+                for _ in range(20):
+                    settled = world.command(
+                        lambda: broker.settle(  # noqa: B023
+                            world.now_us(), session, topic.spec.name, name, reply.queue,  # noqa: B023
+                            reply.epoch, reply.lease, Outcome.DONE,  # noqa: B023
+                        )  # fmt: skip
+                    )
+                    if not isinstance(settled, JournalFull):
+                        break
+                    world.run(5)
                 if isinstance(settled, TernMQError):
                     raise Violation(f"a settle was refused: {settled!r}")
                 world._end_turn()
@@ -241,8 +250,10 @@ def _owed(world: World) -> list[tuple[object, ...]]:
 def stop(world: World) -> None:
     """A clean stop, and a start from it: nothing is different."""
     broker = world.broker
-    if world._syncing is not None:
-        world._complete_sync(world._syncing)
+    for _ in range(20):
+        if world._syncing is None and broker.journal._spares:
+            break
+        world.run(5)
     broker.close(world.now_us())
     before = portrait(broker.views)
     different = difference(portrait(world.shadow), before)

@@ -27,6 +27,7 @@ class Tried:
         "born_us",
         "producer",
         "refused",
+        "reign",
         "rows",
         "sent",
         "time_us",
@@ -43,6 +44,8 @@ class Tried:
         self.topic_number = 0
         self.time_us = 0
         self.sent = 0
+        self.reign = 0
+        """In which reign it was taken in last."""
         self.refused = False
         """Every attempt so far was refused definitely: it must not be in the journal."""
         self.answered: tuple[int, int | None, int] | None = None
@@ -73,9 +76,10 @@ class Stored:
 class Seen:
     """What the members of one group saw of one queue."""
 
-    __slots__ = ("acked", "delivered")
+    __slots__ = ("acked", "delivered", "resets")
 
     def __init__(self) -> None:
+        self.resets = 0
         self.acked: set[int] = set()
         """Rows whose ack was answered; none may be delivered again, ever."""
         self.delivered: set[int] = set()
@@ -121,7 +125,7 @@ class History:
         told = (queue, first, count)
         if tried.answered is None:
             tried.answered = told
-        elif tried.answered != told:
+        elif tried.answered != told and first is not None:
             raise Violation(f"a resend got {told}, the first receipt was {tried.answered}")
         tried.refused = False
 
@@ -132,13 +136,14 @@ class History:
             seen = self.seen[key] = Seen()
         return seen
 
-    def delivered(self, key: GroupKey, reply: PullReply, rows: Sequence[Stored], first: int) -> None:
-        """Rows were handed to a consumer.
+    def delivered(
+        self, key: GroupKey, reply: PullReply, rows: Sequence[Stored], resets: int
+    ) -> None:
+        """Rows were handed to a consumer; ``resets`` is how often there had been one by then.
 
         Raises:
             Violation: a message came again without saying so, or after its ack was answered.
         """
-        del first
         seen = self.seen_of(key)
         at = 0
         for start, stop, attempt, deliveries in reply.runs:
@@ -146,6 +151,8 @@ class History:
                 stored = rows[at]
                 at += 1
                 self.same_content(key[1], key[2], offset, stored.tried.batch, stored.at)
+                if resets != seen.resets:
+                    continue
                 if offset in seen.acked:
                     raise Violation(f"group {key}: {offset} was acked and comes again")
                 if offset in seen.delivered:
@@ -161,6 +168,7 @@ class History:
     def reset(self, key: GroupKey, offset: int) -> None:
         """A reset was asked for: rows from ``offset`` on may come again."""
         seen = self.seen_of(key)
+        seen.resets += 1
         seen.acked = {one for one in seen.acked if one < offset}
         seen.delivered = {one for one in seen.delivered if one < offset}
 

@@ -417,7 +417,11 @@ class Reference:
             if cause in (Cause.DRAIN, Cause.KEY) and fact.outcome is not Outcome.RELEASED:
                 raise Violation(f"{where}: {cause.name} counts an attempt")
             self._count(f"lease ended by {cause.name.lower()}")
-        elif cause in (Cause.TIME, Cause.SESSION, Cause.DRAIN, Cause.KEY):
+        elif cause is Cause.KEY:
+            if lease is None or fact.outcome is not Outcome.RELEASED:
+                raise Violation(f"{where}: cause KEY, {fact.outcome.name}")
+            self._count("released behind a failed row of its key")
+        elif cause in (Cause.TIME, Cause.SESSION, Cause.DRAIN):
             raise Violation(f"{where}: cause {cause.name} in a settle")
 
     def _operated(

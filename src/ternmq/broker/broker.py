@@ -102,6 +102,8 @@ class Broker:
         self._waiters: dict[int, Waiter] = {}
         self._next_token = 1
         self._unseen: deque[tuple[int, Queue]] = deque()
+        self.rewinds = 0
+        """How often a group was reset, or began: retention judges anew."""
         self._awake: dict[Subscription, None] = {}
         self._woken: deque[Woken] = deque()
         self._start_timers(now_us)
@@ -184,6 +186,7 @@ class Broker:
             raise InvalidRequest("whether a topic is ordered cannot be changed")
         if spec.ordered and spec.queues != len(topic.queues):
             raise InvalidRequest("an ordered topic keeps its queues, since keys keep theirs")
+        self.rewinds += 1
         return self._config(now_us, control.TopicChanged(topic.number, spec))
 
     def delete_topic(self, now_us: int, name: str) -> DoneReply:
@@ -217,6 +220,7 @@ class Broker:
         cursors = [
             queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
         ]
+        self.rewinds += 1
         number = self.views.catalog.next_group
         return self._config(
             now_us, control.Subscribed(number, group, topic.number, spec, cursors), number
@@ -695,6 +699,7 @@ class Broker:
         if not found.first <= offset <= found.next:
             raise InvalidRequest(f"offset must be {found.first} to {found.next}")
         end = self.delivery.move_cursor(now_us, held, Move.RESET, offset)
+        self.rewinds += 1
         self.woken(held)
         self.arm_again(held)
         return DoneReply(end)
@@ -735,6 +740,7 @@ class Broker:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         _, _, held = self._place(topic, group, queue)
+        self._check_offsets(offsets)
         return self.settling.operate(now_us, held, offsets, Outcome.RETRY)
 
     def delete_failures(
@@ -747,7 +753,12 @@ class Broker:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         _, _, held = self._place(topic, group, queue)
+        self._check_offsets(offsets)
         return self.settling.operate(now_us, held, offsets, Outcome.DONE)
+
+    def _check_offsets(self, offsets: Sequence[int]) -> None:
+        if len(offsets) > self.limits.pull_messages:
+            raise InvalidRequest(f"at most {self.limits.pull_messages} offsets at once")
 
     # -- the journal's own business
     # -------------------------------------------------------------------

@@ -446,6 +446,12 @@ class GroupQueue:
                 floor = min(floor, run[0])
         return floor
 
+    def finished(self, offset: int) -> bool:
+        """Return whether the floor is at or above an offset; cheap where nothing is in hand."""
+        if self.cursor < offset:
+            return False
+        return (not self.leases and not self.ready) or self.floor() >= offset
+
     def intervals(self) -> int:
         """Return how many runs of settled rows there are: 1 when nothing is owed."""
         edges = len(self.ready) + len(self.ahead)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from ternmq.broker.broker import Broker
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
+from ternmq.broker.lease import Owed
 from ternmq.broker.views import HeldKey
 from ternmq.journal.retention import (
     QueueShare,
@@ -35,6 +36,7 @@ from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
 LOOKS_A_STEP: Final = 64
+SHARES_A_STEP: Final = 8192
 BYTES_A_STEP: Final = 256 * 1024
 
 
@@ -60,6 +62,8 @@ class Moving:
         self._late: list[HeldKey] = []
         self._moved_end = 0
         self._next_look_us = 0
+        self._judging: deque[list[QueueShare]] = deque()
+        self._rewinds = 0
         self.moved_rows = 0
         self.removed_segments = 0
         self.expired_rows = 0
@@ -78,7 +82,7 @@ class Moving:
             return False
         held = self._broker.views.held
         return any(
-            held[group, share.topic, share.queue].floor() < share.stop
+            not held[group, share.topic, share.queue].finished(share.stop)
             for group in topic.subscriptions
         )
 
@@ -107,10 +111,12 @@ class Moving:
             WouldBlock: run the job, then call again; nothing is lost.
         """
         if not self._active:
-            if now_us < self._next_look_us:
+            if not self._judging and now_us < self._next_look_us:
+                return None
+            verdict = self._verdict(now_us, free, total)
+            if verdict is None:
                 return None
             self._next_look_us = now_us + look_every_us
-            verdict = self._verdict(now_us, free, total)
             self._broker.sending.blocked = verdict is Verdict.REFUSE
             if verdict is not Verdict.REMOVE:
                 return None
@@ -122,8 +128,8 @@ class Moving:
             return None
         self._active = False
         self._next_look_us = now_us
-        if self._verdict(now_us, free, total) is not Verdict.REMOVE:
-            return None
+        if self._broker.rewinds != self._rewinds:
+            return None  # a group may want to read what it had finished: judge again
         if self._is_owed_after_all():
             self._active = True
             return None
@@ -145,8 +151,9 @@ class Moving:
             held = self._held
             if held is not None and self._rows:
                 if self._broker.views.held.get((held.group, held.topic, held.queue)) is held:
-                    self._write(now_us, held, self._rows[:ROWS_A_STEP])
-                del self._rows[:ROWS_A_STEP]
+                    self._write(now_us, held)
+                else:
+                    self._rows.clear()
                 return False
             if held is not None and self._shards:
                 self._rows = self._owed(held, self._shards.popleft())
@@ -162,21 +169,39 @@ class Moving:
                     self._late.append(key)
         return False
 
-    def _verdict(self, now_us: int, free: int, total: int) -> Verdict:
+    def _verdict(self, now_us: int, free: int, total: int) -> Verdict | None:
+        """Return what is to be done with the oldest segment; None: ask again in the next turn.
+
+        Some thousand queues are looked at in a turn. What one look found stays true until a group
+        is reset or begins anew, which ``Broker.rewinds`` counts: groups only go forward.
+        """
         journal = self._broker.journal
         end = journal.first + journal.segment_size
         if end > journal.durable or end >= journal.end:
             return Verdict.KEEP
         pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
-        return judge(
+        removable = end <= self._broker.writer.removable_below()
+        if not self._judging:
+            if not pressure and not removable:
+                return Verdict.KEEP
+            shares = self.shares()
+            self._rewinds = self._broker.rewinds
+            self._judging.extend(
+                shares[at : at + SHARES_A_STEP] for at in range(0, len(shares), SHARES_A_STEP)
+            )
+        verdict = judge(
             self,
-            self.shares(),
+            self._judging.popleft() if self._judging else [],
             end=end,
             last_us=self._broker.index.last_time_us(journal.first),
             removable_below=self._broker.writer.removable_below(),
             now_us=now_us,
             pressure=pressure,
         )
+        if verdict is Verdict.REMOVE and self._judging:
+            return None
+        self._judging.clear()
+        return verdict
 
     def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
         """Return the rows of a shard that would lose their content or their history."""
@@ -208,41 +233,52 @@ class Moving:
         place = self._broker.index.moved(held.topic, held.queue, offset)
         return place is not None and place.position >= end
 
-    def _write(self, now_us: int, held: GroupQueue, owed: list[_Owed]) -> None:
+    def _write(self, now_us: int, held: GroupQueue) -> None:
+        """Write one MOVED record of the rows that are next, as many as fit.
+
+        What is known of a row's failures goes with its content, or, where that fills the record,
+        into the next.
+        """
         broker = self._broker
         pieces: list[Piece] = []
         failures: list[MovedFailure] = []
-        size = 0
-        for row in owed:
+        left = min(BYTES_A_STEP, broker.journal.max_body) - moved.HEAD.size
+        done = 0
+        rest: list[_Owed] = []
+        for row in self._rows[:ROWS_A_STEP]:
             still = held.owed_row(row.offset)
-            if still is None:
-                continue
-            if row.content and size < BYTES_A_STEP:
+            if still is not None and row.content:
                 piece = self._piece(held, row.offset)
-                size += len(piece.batch)
+                left -= piece.body_bytes
+                if left < 0 and (pieces or failures):
+                    break
                 pieces.append(piece)
-            if still.position:
-                failures.append(
-                    MovedFailure(
-                        held.group,
-                        still.attempt,
-                        still.deliveries,
-                        row.offset,
-                        still.when_us,
-                        tuple(
-                            failure_entries(
-                                broker.store, held, row.offset, still.position, broker.journal.first
-                            )
-                        ),
-                    )
-                )
-        if not pieces and not failures:
-            return
-        fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
-        position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
-        broker.views.apply_moved(position, now_us, fact)
-        self._moved_end = broker.journal.end
-        self.moved_rows += len(owed)
+            if still is not None and still.position:
+                failure = self._failure(held, still)
+                left -= failure.body_bytes
+                if left < 0 and (pieces or failures):
+                    rest.append(_Owed(row.offset, content=False))
+                    done += 1
+                    break
+                failures.append(failure)
+            done += 1
+        if pieces or failures:
+            fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
+            position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
+            broker.views.apply_moved(position, now_us, fact)
+            self._moved_end = broker.journal.end
+        self._rows[:done] = rest
+        self.moved_rows += done - len(rest)
+
+    def _failure(self, held: GroupQueue, row: Owed) -> MovedFailure:
+        """Return all that is known of a row's failures."""
+        broker = self._broker
+        entries = failure_entries(
+            broker.store, held, row.offset, row.position, broker.journal.first
+        )
+        return MovedFailure(
+            held.group, row.attempt, row.deliveries, row.offset, row.when_us, tuple(entries)
+        )
 
     def _piece(self, held: GroupQueue, offset: int) -> Piece:
         """Return the row's content as a piece: a slice, or the whole batch if it is compressed."""

@@ -126,7 +126,10 @@ class Settling:
         reason: bytes,
         cause: Cause = Cause.CONSUMER,
     ) -> list[Settled]:
-        """Return the facts that a settle comes to: the policy judges each run by its attempt."""
+        """Return the facts that a settle comes to: the policy judges rows by their attempt.
+
+        One fact for all rows of an attempt, so that a reason is not told once for every run.
+        """
         settled: list[Settled] = []
         if outcome is Outcome.DONE or outcome is Outcome.RELEASED:
             groups: list[tuple[Outcome, Cause, int, list[LeasedRun]]] = [
@@ -135,18 +138,21 @@ class Settling:
         else:
             if outcome is Outcome.DEAD:
                 cause = Cause.REJECTED
-            groups = []
+            by_attempt: dict[int, list[LeasedRun]] = {}
             for run in taken:
+                by_attempt.setdefault(run[2], []).append(run)
+            groups = []
+            for attempt, alike in by_attempt.items():
                 what, why, due_us = self._policy(
                     now_us,
                     subscription.spec.retry,
                     outcome,
                     cause,
-                    run[2],
+                    attempt,
                     delay,
                     ordered=subscription.ordered,
                 )
-                groups.append((what, why, due_us, [run]))
+                groups.append((what, why, due_us, alike))
         for what, why, due_us, group in groups:
             runs, previous = group, list[int]()
             if facts.failing(what):
@@ -237,8 +243,8 @@ class Settling:
         Raises:
             LeaseExpired: no such row is there.
         """
-        settled: list[Settled] = []
         taken: list[LeasedRun] = []
+        previous: list[int] = []
         refused: list[Span] = []
         for offset in sorted(set(offsets)):
             row = held.failure(offset)
@@ -247,27 +253,25 @@ class Settling:
             if row is None:
                 refused.append((offset, offset + 1))
                 continue
-            run = (offset, offset + 1, row.attempt, row.deliveries)
-            taken.append(run)
-            settled.append(
-                Settled(
-                    held.group,
-                    held.topic,
-                    held.queue,
-                    0,
-                    0,
-                    0,
-                    held.round,
-                    outcome,
-                    cause,
-                    now_us,
-                    [run],
-                    [row.position] if outcome is Outcome.RETRY else [],
-                )
-            )
-        if not settled:
+            taken.append((offset, offset + 1, row.attempt, row.deliveries))
+            previous.append(row.position)
+        if not taken:
             raise LeaseExpired("none of these rows waits for a retry")
-        self.record(now_us, Kind.SETTLED, held, settled)
+        fact = Settled(
+            held.group,
+            held.topic,
+            held.queue,
+            0,
+            0,
+            0,
+            held.round,
+            outcome,
+            cause,
+            now_us,
+            taken,
+            previous if facts.failing(outcome) else [],
+        )
+        self.record(now_us, Kind.SETTLED, held, [fact])
         self._context.woken(held)
         return SettleReply(taken, refused, self._context.journal.end)
 

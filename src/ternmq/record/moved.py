@@ -41,6 +41,12 @@ class Piece:
     row_count: int
     batch: bytes
 
+    @property
+    def body_bytes(self) -> int:
+        """What it takes of a body."""
+        size = len(self.batch)
+        return PIECE.size + size + -size % 8
+
 
 @dataclass(slots=True, frozen=True)
 class FailureEntry:
@@ -64,6 +70,12 @@ class MovedFailure:
     offset: int
     when_us: int
     entries: tuple[FailureEntry, ...]
+
+    @property
+    def body_bytes(self) -> int:
+        """What it takes of a body."""
+        sizes = [len(entry.reason) for entry in self.entries]
+        return FAILURE.size + sum(ENTRY.size + size + -size % 8 for size in sizes)
 
 
 @dataclass(slots=True, frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
-
+from functools import partial
 import pytest
 
 from ternmq.broker.queries import Queries
@@ -42,21 +41,31 @@ class Large(Kept):
         self.broker, self.report = self.started.broker, self.started.report
 
 
-def retry_in_a_year(world: World, session: int, rows: int) -> list[int]:
+def retry_in_a_year(world: World, session: int, rows: int, reason: str = "not now") -> list[int]:
     """Pull rows and ask for a retry in a year; return their offsets."""
     got: list[int] = []
     while len(got) < rows:
         pulled = world.pull(session, "t", "g", rows, max_bytes=1 << 30)
         assert pulled is not None
         got += offsets(pulled)
-        world.settle(
-            session, "t", "g", pulled, Outcome.RETRY, reason="not now", delay_us=YEAR_US
-        )
+        world.settle(session, "t", "g", pulled, Outcome.RETRY, reason=reason, delay_us=YEAR_US)
         world.commit()
     return got
 
 
-def index_again(world: Any) -> Index:
+def outlive(world: Kept, session: int, last: int) -> None:
+    """Send and consume until the segments with offsets up to ``last`` are gone."""
+    filler = [Row(body=b"y" * 50_000)]
+    for _ in range(300):
+        world.send("t", filler)
+        world.drain(session, "t", "g")
+        world.turn(100_000)
+        if world.broker.views.catalog.topic("t").queues[0].first > last:
+            return
+    raise AssertionError("the segments stay")
+
+
+def index_again(world: World) -> Index:
     """Return the index made from the journal alone."""
     journal = world.broker.journal
     image = world.disk.image()
@@ -73,8 +82,10 @@ def index_again(world: Any) -> Index:
     return index
 
 
-@pytest.mark.parametrize("size", [100, 20_000, 300_000])
-def test_every_owed_row_survives_whatever_its_size(size: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "reason"), [(100, "no"), (20_000, "no"), (300_000, "no"), (100, "n" * 4000)]
+)
+def test_every_owed_row_survives_whatever_its_size(size: int, reason: str) -> None:
     world = Large(RetentionSpec())
     world.topic("t")
     world.group("t", "g")
@@ -82,22 +93,58 @@ def test_every_owed_row_survives_whatever_its_size(size: int) -> None:
     owed: list[int] = []
     for number in range(max(3, min(80, 800_000 // size))):
         world.send("t", [Row(body=b"%d " % number + b"x" * size)])
-        owed += retry_in_a_year(world, session, 1)
-    filler = [Row(body=b"y" * 50_000)]
-    for _ in range(300):
-        world.send("t", filler)
-        world.drain(session, "t", "g")
-        world.turn(100_000)
-        if world.broker.views.catalog.topic("t").queues[0].first > owed[-1]:
-            break
-    assert world.broker.views.catalog.topic("t").queues[0].first > owed[-1]
+        owed += retry_in_a_year(world, session, 1, reason)
+    outlive(world, session, owed[-1])
     number = world.broker.views.catalog.topic("t").number
     for offset in owed:
-        found = waiting(lambda offset=offset: Queries(world.broker).by_offset("t", 0, offset))
+        found = waiting(partial(Queries(world.broker).by_offset, "t", 0, offset))
         assert found.copied
         assert Batch(found.batch).body(found.row) == world.sent[number, 0, offset]
+    listed = waiting(partial(Queries(world.broker).waiting, "t", "g", 0, limit=1000))
+    assert [one.offset for one in listed] == owed
+    assert all([one.reason for one in row.failures] == [reason.encode()] for row in listed)
     world.restart()
     session = world.join()
     world.run(lambda: world.broker.retry_now(world.now, "t", "g", 0, owed))
     world.commit()
     assert world.drain(session, "t", "g") == owed  # the kit compares the bodies
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_moved_row_is_found_by_all_that_people_know_of_it(restarted: bool) -> None:
+    world = Large(RetentionSpec())
+    world.topic("t")
+    world.group("t", "g")
+    session = world.join()
+    rows = [
+        Row(body=b"body %d" % number, key=f"k{number % 2}", application_id=f"order-{number}")
+        for number in range(6)
+    ]
+    world.send("t", rows, producer=77)
+    pulled = world.pull(session, "t", "g", 6)
+    assert pulled is not None
+    world.settle(session, "t", "g", pulled, Outcome.DONE, [(0, 1), (2, 4)])
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, delay_us=YEAR_US)
+    world.commit()
+    outlive(world, session, 5)
+    if restarted:
+        world.restart()
+    queries = Queries(world.broker)
+    number = world.broker.views.catalog.topic("t").number
+    for sequence in (1, 4, 5):
+        found = waiting(partial(queries.by_id, 77, sequence))
+        assert (found.topic, found.queue, found.offset) == (number, 0, sequence)
+        assert Batch(found.batch).row(found.row) == rows[sequence]
+        assert waiting(partial(queries.by_offset, "t", 0, sequence)) == found
+        assert waiting(partial(queries.by_application_id, "t", f"order-{sequence}")) == found
+        assert found in waiting(partial(queries.by_key, "t", f"k{sequence % 2}")).found
+    assert [one.offset for one in waiting(partial(queries.by_key, "t", "k1")).found] == [5, 1]
+    for sequence in (0, 2, 3):
+        with pytest.raises(MessageNotFound):
+            waiting(partial(queries.by_id, 77, sequence))
+        with pytest.raises(MessageNotFound):
+            waiting(partial(queries.by_offset, "t", 0, sequence))
+        with pytest.raises(MessageNotFound):
+            waiting(partial(queries.by_application_id, "t", f"order-{sequence}"))
+    world.commit()
+    assert world.broker.index.equal(index_again(world)) is None

@@ -39,6 +39,12 @@ def test_round_trip_with_padding(one: Moved, padding: int) -> None:
 
 
 @given(bodies)
+def test_parts_know_what_they_take(one: Moved) -> None:
+    parts = [part.body_bytes for part in (*one.pieces, *one.failures)]
+    assert moved.HEAD.size + sum(parts) == len(moved.pack(one))
+
+
+@given(bodies)
 def test_offsets_are_in_the_order_of_the_rows(one: Moved) -> None:
     expected: list[int] = []
     for piece in one.pieces:
