@@ -1,7 +1,8 @@
 """The longest turn of the loop while a STATE set is written, segments are sealed, retries wait.
 
 A turn is what a shell does between two looks at its sockets: some commands, the tick, the upkeep
-within its millisecond, the flush, what a finished sync lets go. What blocks (syncs, jobs) runs
+within its millisecond, the flush, what a finished sync lets go. Some retries come due now and then;
+after two thirds of the turns two hours pass at once, so that all the others do. What blocks (syncs, jobs) runs
 between the turns, outside of the clock. The clock is the thread's CPU time with the collector on:
 its pauses belong to the turn in which they happen.
 """
@@ -140,6 +141,8 @@ def _drive(rig: Rig, count: int) -> list[_Turn]:
     try:
         for number in range(count):
             rig.now_us += 5_000
+            if number == count * 2 // 3:
+                rig.now_us += 2 * 3600 * SECOND_US  # all that waits comes due at once
             now = rig.now_us
             batches = [producer.single(b"x" * 100) for _ in range(_SENDS)]
             turn = _Turn()

@@ -138,17 +138,30 @@ class Worker:
             self.log += self.process.communicate(timeout=DEADLINE)[1].decode()
 
     def stop(self) -> None:
-        """SIGSTOP it; return when every thread of it has come to rest, none in a system call."""
-        os.kill(self.process.pid, signal.SIGSTOP)
-        tasks = Path(f"/proc/{self.process.pid}/task")
+        """SIGSTOP it; return when every thread of it has come to rest, none in a system call.
+
+        Started by strace, the worker is its only child; strace must see it stop, and goes on.
+        """
+        process = self._worker()
+        os.kill(process, signal.SIGSTOP)
+        tasks = Path(f"/proc/{process}/task")
 
         def stopped() -> bool:
             return all(
-                (task / "stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+                (task / "stat").read_text().rsplit(")", 1)[1].split()[0] in "Tt"
                 for task in tasks.iterdir()
             )
 
         wait_until(stopped, "stopped")
+
+    def go_on(self) -> None:
+        """SIGCONT it."""
+        os.kill(self._worker(), signal.SIGCONT)
+
+    def _worker(self) -> int:
+        process = self.process.pid
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+        return int(children[0]) if children else process
 
 
 def run(folder: Path, history: Path, *, before: Sequence[str] = (), **given: object) -> Worker:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from tests.fault.history import History, Line
+from tests.fault.messages import ORDERS
 from tests.fault.shell import Shell, Work
 from tests.fault.traffic import Plan, Traffic
 
 
-def traffic(
+def _traffic(
     shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
-) -> Work:
+) -> Traffic:
     """Workload W."""
     plan = Plan(
         messages=given.messages, window=given.window, resend_ids=given.remember >= 60
@@ -23,6 +26,58 @@ def traffic(
     return work
 
 
+class Flood:
+    """As many producers as the window is wide; each sends its next message when it has an answer."""
+
+    def __init__(self, traffic: Traffic, shell: Shell, window: int) -> None:
+        self.done = False
+        self._traffic = traffic
+        self._window = window
+        shell.commands_a_turn = window
+
+    def act(self) -> bool:
+        """Send a message if a producer is idle."""
+        if self._traffic.waiting >= self._window:
+            return False
+        self._traffic.send_new(ORDERS, 1)
+        return True
+
+
+def flood(
+    shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
+) -> Work:
+    """Sends only; until killed."""
+    return Flood(_traffic(shell, history, past, given), shell, given.window)
+
+
+class Tail:
+    """Traffic up to a place in the journal; what is written behind it is not synced; then death."""
+
+    def __init__(self, traffic: Traffic, shell: Shell, place: int, tail: int) -> None:
+        self.done = False
+        self._traffic = traffic
+        self._shell = shell
+        self._place = place
+        self._tail = tail
+
+    def act(self) -> bool:
+        """Go on, or die."""
+        journal = self._shell.broker.journal
+        self._shell.hold_syncs = journal.end >= self._place
+        if self._shell.hold_syncs and journal.written - journal.durable >= self._tail:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self._traffic.act()
+
+
+def tail(
+    shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
+) -> Work:
+    """Ends with a journal whose durable position lies well before its end."""
+    return Tail(_traffic(shell, history, past, given), shell, given.place, given.tail)
+
+
 SCENARIOS: Final[dict[str, Callable[[Shell, History, Sequence[Line], argparse.Namespace], Work]]] = {
-    "traffic": traffic,
+    "traffic": _traffic,
+    "flood": flood,
+    "tail": tail,
 }

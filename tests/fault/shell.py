@@ -26,7 +26,6 @@ from ternmq.record.header import HEADER_BYTES, Kind
 
 T = TypeVar("T")
 
-COMMANDS_A_TURN = 8
 STEP_SECONDS = 0.001
 IDLE_SECONDS = 0.002
 
@@ -76,6 +75,7 @@ class Shell:
         self.woken: Callable[[int, PullReply | None], None] | None = None
         self.syncs = 0
         self.hold_syncs = False
+        self.commands_a_turn = 8
         self._disk = disk
         self._start_ns = time.monotonic_ns()
         self._start_us = started.report.time_us
@@ -115,7 +115,7 @@ class Shell:
         self._release()
         acted = 0
         try:
-            while acted < COMMANDS_A_TURN and work.act():
+            while acted < self.commands_a_turn and work.act():
                 acted += 1
             broker.tick(self.now_us)
             if self.woken is not None:

@@ -62,13 +62,19 @@ def _loops() -> bool:
 
 
 def strace(
-    *, trace: Sequence[str], inject: str = "", output: Path | str = "/dev/null", text: int = 0
+    *,
+    trace: Sequence[str],
+    inject: str = "",
+    only: str = "",
+    output: Path | str = "/dev/null",
+    text: int = 0,
 ) -> list[str]:
     """Return the words that go before a command.
 
     Args:
         trace: Names of ``TRACED``, or of system calls.
         inject: What happens to them: ``error=EIO:when=3``. Each thread counts its own calls.
+        only: The one of them that it happens to; all if empty.
         output: File for what was seen.
         text: How many bytes of a buffer to show.
     """
@@ -77,7 +83,7 @@ def strace(
     words = ["strace", "-f", "-qq", "-s", str(text), "-o", str(output)]
     words += ["-e", f"trace={calls}"]
     if inject:
-        words += ["-e", f"inject={calls}:{inject}"]
+        words += ["-e", f"inject={TRACED[only] if only else calls}:{inject}"]
     return words
 
 

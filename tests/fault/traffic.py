@@ -132,6 +132,11 @@ class Traffic:
             sessions.append(joined)
         return sessions
 
+    @property
+    def waiting(self) -> int:
+        """How many sends have no answer yet."""
+        return self._waiting
+
     # -- one command ------------------------------------------------------------------------------
 
     def act(self) -> bool:
@@ -158,19 +163,22 @@ class Traffic:
             return False
         chance = self._chance
         topic = chance.choice((ORDERS, ORDERS, LEDGER, QUICK))
-        count = 1 if chance.random() < 0.7 else chance.randint(2, 12)
+        self.send_new(topic, 1 if chance.random() < 0.7 else chance.randint(2, 12))
+        return True
+
+    def send_new(self, topic: str, count: int) -> None:
+        """Send a batch of that many new messages."""
         attempt = Attempt(
             topic,
             self._producer,
             self._next,
             count,
             self._shell.now_us,
-            count > 6 and chance.random() < 0.5,
+            count > 6 and self._chance.random() < 0.5,
         )
         self._next += count
         self._sent += count
         self._send(attempt)
-        return True
 
     def _send_again(self) -> bool:
         """Send something that was answered once more: the same batch, or the same message."""

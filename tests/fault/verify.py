@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
@@ -116,6 +117,7 @@ class Verifier:
         self._retry: dict[Owner, tuple[int, int]] = {}
         self._leased: dict[tuple[str, str, int, str], list[tuple[tuple[int, int], int]]] = {}
         self._key_rows: dict[tuple[str, int, str], list[int]] = {}
+        self._over: set[Owner] = set()
 
     def say(self, problem: str) -> None:
         """Note a violation."""
@@ -267,8 +269,9 @@ class Verifier:
             if earlier >= offset:
                 break
             owner = (group, topic, queue, earlier)
-            over = owner in self._past.maybe_done or owner in self._past.maybe_rejected
-            if not over and earlier not in here and owner not in self._past.dead:
+            past = self._past
+            over = owner in past.maybe_done or owner in past.maybe_rejected or owner in self._over
+            if not over and earlier not in here and owner not in past.dead:
                 last = self._last.get(owner)
                 if last is not None and last.attempt >= ATTEMPTS:
                     continue  # its last lease may have ended by time
@@ -294,7 +297,13 @@ class Verifier:
         past = self._past
         for place, identity in left.stored.items():
             self._place(place, identity, "journal")
+        self._over.update(left.dead)
+        lease: list[HandOut] = []
         for one in left.out:
+            if lease and (one.owner[:3], one.lease) != (lease[0].owner[:3], lease[0].lease):
+                self._over.update(before.owner for before in lease)  # settled before the next pull
+                lease = []
+            lease.append(one)
             self._hand_out(one)
         drained = {one.owner for one in left.out}
         for owner, (identity, attempt, outcome, cause) in left.dead.items():
@@ -550,14 +559,21 @@ def main() -> None:
     """Answer requests until the input ends."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     for request in sys.stdin:
-        asked = json.loads(request)
+        child = os.fork()  # whatever it opens is closed when it ends: the folder can be unmounted
+        if not child:
+            _answer(json.loads(request))
+        os.waitpid(child, 0)
+
+
+def _answer(asked: dict[str, Any]) -> NoReturn:
+    """Write the verdict and end the process."""
+    try:
         lines = history.read(asked["history"])
-        try:
-            verdict = verify(RealDisk(asked["folder"]), lines, power=asked["power"])
-        except Exception:  # noqa: BLE001 - whoever asks must hear of it, not wait for ever
-            verdict = {"problems": [f"open: {traceback.format_exc()}"]}
-        sys.stdout.write(json.dumps(verdict) + "\n")
-        sys.stdout.flush()
+        verdict = verify(RealDisk(asked["folder"]), lines, power=asked["power"])
+    except Exception:  # noqa: BLE001 - whoever asks must hear of it, not wait for ever
+        verdict = {"problems": [f"open: {traceback.format_exc()}"]}
+    os.write(sys.stdout.fileno(), json.dumps(verdict).encode() + b"\n")
+    os._exit(0)
 
 
 if __name__ == "__main__":

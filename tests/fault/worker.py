@@ -60,6 +60,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--reserve", type=int, default=None)
     parser.add_argument("--journal", type=int, default=0, help="most bytes of the journal")
     parser.add_argument("--remember", type=int, default=600, help="seconds of deduplication")
+    parser.add_argument("--place", type=int, default=0, help="of scenario tail: where syncs end")
+    parser.add_argument("--tail", type=int, default=24 << 10, help="... bytes written behind it")
     parser.add_argument("--kill", default="", help="CALL:NUMBER[:short]")
     return parser.parse_args()
 

@@ -121,6 +121,10 @@ class SimFile:
         """Issue a sync: what ``sync`` will make durable when it completes is settled now."""
         self._inode.begun = self._disk.at
 
+    def next_data(self, offset: int) -> int:
+        """Return ``offset``: nothing is known of what lies behind."""
+        return offset
+
     def sync(self) -> None:
         """Complete the sync issued, or issue and complete one."""
         disk, inode = self._disk, self._inode
@@ -214,8 +218,9 @@ class SimDisk:
         """Return the sorted base names in ``folder``."""
         return names_in(self.files, folder)
 
-    def allocate(self, name: str, size: int) -> None:
+    def allocate(self, name: str, size: int, *, written: bool = True) -> None:
         """Make a file of zeros, in the steps that a real disk takes."""
+        del written
         if self.full or self.faults.allocate(name):
             raise NoSpace(f"no room for {name}")
         if name in self.files:
@@ -296,6 +301,10 @@ class ImageFile:
         """Read."""
         return bytes(self._cell.data[offset : offset + length])
 
+    def next_data(self, offset: int) -> int:
+        """Return ``offset``: nothing is known of what lies behind."""
+        return offset
+
     def sync(self) -> None:
         """Nothing to do."""
 
@@ -333,8 +342,9 @@ class ImageDisk:
         """Return the sorted base names in ``folder``."""
         return names_in(self.cells, folder)
 
-    def allocate(self, name: str, size: int) -> None:
+    def allocate(self, name: str, size: int, *, written: bool = True) -> None:
         """Make a file of zeros."""
+        del written
         if self.full:
             raise NoSpace(f"no room for {name}")
         self.cells[name] = _Cell(zeros(size))

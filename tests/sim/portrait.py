@@ -14,8 +14,8 @@ from ternmq.broker.views import Views
 Portrait = dict[object, object]
 
 
-def portrait(views: Views) -> Portrait:
-    """Return the portrait, by object."""
+def portrait(views: Views, now_us: int = 0) -> Portrait:
+    """Return the portrait, by object; as of ``now_us``, or of the last record if that is later."""
     catalog = views.catalog
     sessions = views.sessions
     found: Portrait = {
@@ -30,7 +30,9 @@ def portrait(views: Views) -> Portrait:
         )
     for key, held in views.held.items():
         found[key] = held_portrait(held)
-    found["dedup"] = dedup_portrait(views.dedup, views.last_time_us, views.limits.producer_idle_us)
+    found["dedup"] = dedup_portrait(
+        views.dedup, max(now_us, views.last_time_us), views.limits.producer_idle_us
+    )
     return found
 
 
@@ -93,5 +95,20 @@ def difference(ours: Portrait, theirs: Portrait) -> str | None:
         return None
     for key in sorted({*ours, *theirs}, key=str):
         if ours.get(key) != theirs.get(key):
-            return f"{key}: {ours.get(key)!r} is not {theirs.get(key)!r}"
+            return f"{key}: {_parts(ours.get(key), theirs.get(key))}"
     return "equal by parts"
+
+
+def _parts(ours: object, theirs: object) -> str:
+    """Say where two values differ, briefly."""
+    path = ""
+    while (
+        isinstance(ours, tuple | list) and isinstance(theirs, tuple | list)
+        and len(ours) == len(theirs)
+    ):  # fmt: skip
+        at = next((at for at, one in enumerate(ours) if one != theirs[at]), None)
+        if at is None:
+            break
+        path += f"[{at}]"
+        ours, theirs = ours[at], theirs[at]
+    return f"{path} {str(ours)[:300]} is not {str(theirs)[:300]}"

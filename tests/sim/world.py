@@ -235,9 +235,14 @@ class World:
     # -- the shell ----------------------------------------------------------------------------------
 
     def run(self, operations: int, until: Callable[[], bool] | None = None) -> None:
-        """Let events happen until the disk's log has grown by so many operations."""
+        """Let events happen until the disk's log has grown by so many operations.
+
+        Events that do nothing to the disk count too, twenty for one.
+        """
         limit = len(self.disk.log) + operations
-        while not self.dead and self.events and len(self.disk.log) < limit:
+        left = 20 * operations
+        while not self.dead and self.events and len(self.disk.log) < limit and left:
+            left -= 1
             if until is not None and until():
                 return
             when_us, _, what = heappop(self.events)

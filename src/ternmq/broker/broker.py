@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Queue, Subscription, Topic, Waiter
@@ -52,7 +53,9 @@ from ternmq.record.facts import Cause, Move, Outcome, Span
 from ternmq.record.header import Kind
 
 _FOREVER: Final = 1 << 63
+_HELD: Final = Outcome.HELD
 _SWEPT_A_TURN: Final = 64
+_DUE_AGAIN_US: Final = SECOND_US
 _HOUSEKEEPING_US: Final = SECOND_US
 _LONGEST_US: Final = 2 * 366 * DAY_US
 _FULL_RETRY_US: Final = SECOND_US // 10
@@ -100,6 +103,7 @@ class Broker:
         self.sending = Sending(journal, views, store)
         self.suspect_below = views.suspect_below
         self._waiters: dict[int, Waiter] = {}
+        self._deadlines: list[tuple[int, int]] = []  # (time, token) of parked pulls, a heap
         self._next_token = 1
         self._unseen: deque[tuple[int, Queue]] = deque()
         self.rewinds = 0
@@ -187,7 +191,11 @@ class Broker:
         if spec.ordered and spec.queues != len(topic.queues):
             raise InvalidRequest("an ordered topic keeps its queues, since keys keep theirs")
         self.rewinds += 1
-        return self._config(now_us, control.TopicChanged(topic.number, spec))
+        reply = self._config(now_us, control.TopicChanged(topic.number, spec))
+        if any(one.waiters for one in topic.subscriptions.values()):
+            for queue in topic.queues:
+                queue.watched = True
+        return reply
 
     def delete_topic(self, now_us: int, name: str) -> DoneReply:
         """Delete a topic with its messages and subscriptions.
@@ -304,8 +312,7 @@ class Broker:
             known.connected = False
             known.gone_us = now_us + self.limits.session_grace_us
             self.timers.set(known.gone_us, Timer.SESSION, known)
-            for waiter in [one for one in self._waiters.values() if one.session == session]:
-                self._forget_waiter(waiter)
+            self._forget_waiters(session)
 
     def leave(self, now_us: int, session: int) -> DoneReply:
         """Close a session: what it holds is handed to others, uncounted.
@@ -314,8 +321,7 @@ class Broker:
             UnknownSession.
         """
         known = self._session(session)
-        for waiter in [one for one in self._waiters.values() if one.session == session]:
-            self._forget_waiter(waiter)
+        self._forget_waiters(session)
         for held in self.views.held.values():
             subscription = self._subscription_of(held) if held.leases else None
             if subscription is not None:
@@ -366,16 +372,9 @@ class Broker:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         subscription = self.views.catalog.subscription(topic, group)
-        if session not in self.views.sessions.by_number:
-            raise UnknownSession(f"no session {session}")
+        most = self._check_pull(session, max_messages, max_bytes)
         if subscription.spec.paused:
             raise GroupPaused(f"group {group!r} is paused on {topic!r}")
-        limits = self.limits
-        if not 1 <= max_messages <= limits.pull_messages:
-            raise InvalidRequest(f"max_messages must be 1 to {limits.pull_messages}")
-        if max_bytes is not None and max_bytes < 1:
-            raise InvalidRequest("max_bytes must be at least 1")
-        most = limits.pull_bytes if max_bytes is None else min(max_bytes, limits.pull_bytes)
         if queue is not None:
             if not 0 <= queue < len(subscription.queues):
                 raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
@@ -390,11 +389,28 @@ class Broker:
             )
         return self._pull_any(now_us, session, subscription, max_messages, most)
 
+    def _check_pull(self, session: int, max_messages: int, max_bytes: int | None) -> int:
+        """Return how many bytes may be pulled, if the request makes sense."""
+        if session not in self.views.sessions.by_number:
+            raise UnknownSession(f"no session {session}")
+        limits = self.limits
+        if not 1 <= max_messages <= limits.pull_messages:
+            raise InvalidRequest(f"max_messages must be 1 to {limits.pull_messages}")
+        if max_bytes is None:
+            return limits.pull_bytes
+        if max_bytes < 1:
+            raise InvalidRequest("max_bytes must be at least 1")
+        return min(max_bytes, limits.pull_bytes)
+
     def _pull_any(
         self, now_us: int, session: int, subscription: Subscription, messages: int, most: int
     ) -> PullReply | None:
         queues = subscription.topic.queues
         count = len(queues)
+        if count == 1:
+            return self.delivery.pull(
+                now_us, session, subscription, queues[0], subscription.queues[0], messages, most
+            )
         for step in range(count):
             at = (subscription.turn + step) % count
             reply = self.delivery.pull(
@@ -417,15 +433,18 @@ class Broker:
         """Let a pull that found nothing wait; return its token. ``woken_pulls`` answers it.
 
         Raises:
+            UnknownTopic, UnknownGroup, UnknownSession, InvalidRequest.
             Busy: too many parked pulls.
         """
+        subscription = self.views.catalog.subscription(topic, group)
+        most = self._check_pull(session, max_messages, max_bytes)
         if len(self._waiters) >= self.limits.waiters:
             raise Busy(f"there are {self.limits.waiters} waiting pulls")
-        subscription = self.views.catalog.subscription(topic, group)
         token = self._next_token
         self._next_token += 1
-        waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us)
+        waiter = Waiter(token, session, subscription, max_messages, most, deadline_us)
         self._waiters[token] = waiter
+        heappush(self._deadlines, (deadline_us, token))
         subscription.waiters.append(waiter)
         if subscription.filter is not None:
             self._awake[subscription] = None  # what it has not scanned yet may match
@@ -445,6 +464,10 @@ class Broker:
     def _forget_waiter(self, waiter: Waiter) -> None:
         self._waiters.pop(waiter.token, None)
         waiter.subscription.waiters.remove(waiter)
+
+    def _forget_waiters(self, session: int) -> None:
+        for waiter in [one for one in self._waiters.values() if one.session == session]:
+            self._forget_waiter(waiter)
 
     def _finish_waiter(self, waiter: Waiter, reply: PullReply | None) -> None:
         self._waiters.pop(waiter.token, None)
@@ -474,11 +497,18 @@ class Broker:
             try:
                 self._serve_waiters(now_us, subscription)
             except WouldBlock:
-                self._awake[subscription] = None
+                self._awake = {subscription: None, **self._awake}  # its turn is still to come
                 raise
-        for waiter in [one for one in self._waiters.values() if one.deadline_us <= now_us]:
-            waiter.subscription.waiters.remove(waiter)
-            self._finish_waiter(waiter, None)
+            except JournalFull:
+                # No segment is ready: nothing was recorded. No other event would wake it.
+                for held in subscription.queues:
+                    if now_us + _FULL_RETRY_US < held.due_armed_us:
+                        self.arm_due(held, now_us + _FULL_RETRY_US)
+        while self._deadlines and self._deadlines[0][0] <= now_us:
+            waiter = self._waiters.get(heappop(self._deadlines)[1])
+            if waiter is not None:
+                waiter.subscription.waiters.remove(waiter)
+                self._finish_waiter(waiter, None)
         over = list(self._woken)
         self._woken.clear()
         return over
@@ -520,7 +550,7 @@ class Broker:
         subscription = self.views.catalog.subscription(topic, group)
         if not 0 <= queue < len(subscription.queues):
             raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
-        if outcome is Outcome.HELD:
+        if outcome is _HELD:
             raise InvalidRequest("a consumer cannot hold rows")
         if spans is not None and not all(0 <= start < stop for start, stop in spans):
             raise InvalidRequest("a span is (start, stop) with 0 <= start < stop")
@@ -572,7 +602,15 @@ class Broker:
 
     def next_deadline_us(self) -> int | None:
         """Return when ``tick`` or ``woken_pulls`` has something to do, or None; 0 means now."""
-        return 0 if self._awake else self.timers.next_us()
+        if self._awake:
+            return 0
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][1] not in self._waiters:
+            heappop(deadlines)
+        timer = self.timers.next_us()
+        if not deadlines:
+            return timer
+        return deadlines[0][0] if timer is None else min(timer, deadlines[0][0])
 
     def refusal_rests_on(self, error: RefusedError) -> int:
         """Return the position that a refusal depends on; 0 if it may go out at once.
@@ -619,10 +657,13 @@ class Broker:
             if when_us == owner.due_armed_us:
                 owner.due_armed_us = _FOREVER
                 self.woken(owner)
-                owner.due(now_us, 0)
+                looked = owner.look_for_due(now_us)
                 later = owner.next_timer_us()
                 if later is not None:
+                    if later <= now_us and owner.lines is None:
+                        later = now_us + _DUE_AGAIN_US  # many are known; pulls find the others
                     self.arm_due(owner, later)
+                return looked // 16  # to find one is that much quicker than to end its lease
             return 0
         self.views.dedup.sweep(now_us, _SWEPT_A_TURN)
         rows = self._expire_dead(now_us)
@@ -667,6 +708,7 @@ class Broker:
             if ended.more or rows >= ENDED_ROWS_A_TURN:
                 self.timers.set(now_us, Timer.SESSION, session)
                 return rows
+        self._forget_waiters(session.number)
         self._left(now_us, session, "gone")
         return rows + 1
 

@@ -145,7 +145,10 @@ class Catalog:
 
     def subscription(self, topic: str, group: str) -> Subscription:
         """Return the group's subscription of the topic, or raise UnknownTopic or UnknownGroup."""
-        subscription = self.topic(topic).by_group.get(group)
+        known = self.by_name.get(topic)
+        if known is None:
+            raise UnknownTopic(f"no topic {topic!r}")
+        subscription = known.by_group.get(group)
         if subscription is None:
             raise UnknownGroup(f"no group {group!r} on topic {topic!r}")
         return subscription

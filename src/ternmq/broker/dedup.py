@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
@@ -141,6 +141,7 @@ class Dedup:
         "_sealed",
         "_sweeping",
         "_total",
+        "cut_horizon",
         "horizon",
         "ids",
         "producers",
@@ -157,6 +158,9 @@ class Dedup:
         self._total = 0
         self.horizon = 0
         """Entries whose record stands below are forgotten."""
+        self.cut_horizon = 0
+        """The horizon at the last cut, which STATE keeps: it cannot be told from the entries that
+        are left, since what went by number went for the sake of entries that are gone."""
         self._recent = bytearray()  # entries since the last run that is full
         self._recent_ids: list[bytes] = []
         self._sealed: list[tuple[int, _Run]] = []  # full runs since the last cut
@@ -232,8 +236,8 @@ class Dedup:
         self._buckets[-1][2] += 1
         self._total += 1
         producer = self.producers.get(producer_id)
-        if producer is None:
-            producer = self._new_producer(producer_id)
+        if producer is None or producer.last_us < time_us - self._limits.producer_idle_us:
+            producer = self._new_producer(producer_id)  # it begins anew, swept away or not
         producer.put(first, count, crc, position, time_us)
         recent = self._recent
         recent += ENTRY.pack(producer_id, first, position, crc, count, time_us)
@@ -255,7 +259,9 @@ class Dedup:
     def add_id(
         self, topic: int, id_hash: int, body_hash: int, position: int, row: int, time_us: int
     ) -> None:
-        """A message with an application id was stored."""
+        """A message with an application id was stored; its batch was added before."""
+        self._buckets[-1][2] += 1
+        self._total += 1
         entries = self.ids.setdefault(topic, {})
         entries.pop(id_hash, None)
         entries[id_hash] = IdEntry(position, row, body_hash, time_us)
@@ -318,6 +324,7 @@ class Dedup:
 
     def cut(self, begin: int) -> None:
         """Make runs of what was added since the last cut; ``begin`` is the set's position."""
+        self.cut_horizon = self.horizon
         if self._recent:
             self._seal(ENTRY.unpack_from(self._recent, len(self._recent) - ENTRY.size)[POSITION])
         runs = self._sealed
@@ -352,7 +359,11 @@ class Dedup:
         self.runs[begin, part] = (last, None)
 
     def loaded(self) -> None:
-        """Take in all runs that were loaded, in the order of the journal; facts follow."""
+        """Take in all runs that were loaded, in the order of the journal; facts follow.
+
+        ``cut_horizon`` is that of the set; what the runs hold below it is forgotten already.
+        """
+        horizon = self.horizon = self.cut_horizon
         loading, self._loading = self._loading, []
         tables = [table for table, _ in loading if len(table)]
         if tables:
@@ -362,25 +373,29 @@ class Dedup:
             positions = table[:, POSITION]
             if (positions[1:] < positions[:-1]).any():
                 table = table[np.argsort(positions, kind="stable")]
-            self._load_buckets(table)
-            self._load_producers(table)
-        entries = [one for _, ids in loading for one in ids]
+            table = table[int(np.searchsorted(table[:, POSITION], np.uint64(horizon))) :]
+            if len(table):
+                self._load_buckets(table)
+                self._load_producers(table)
+        entries = [one for _, ids in loading for one in ids if one[3] >= horizon]
         entries.sort(key=lambda one: (one[3], one[6]))
         for low, high, body_hash, position, time_us, topic, row in entries:
             known = self.ids.setdefault(topic, {})
             known.pop(low | high << 64, None)
             known[low | high << 64] = IdEntry(position, row, body_hash, time_us)
+        self._total += len(entries)
+        by_second = {bucket[0]: bucket for bucket in self._buckets}
+        for second, ids in Counter([one[4] // SECOND_US for one in entries]).items():
+            by_second[second][2] += ids
 
     def _load_buckets(self, table: Table) -> None:
         seconds = table[:, TIME] // np.uint64(SECOND_US)
         starts = np.concatenate(([0], np.flatnonzero(seconds[1:] != seconds[:-1]) + 1))
         counts = np.diff(np.concatenate((starts, [len(seconds)])))
         for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-            second = int(seconds[start])
-            if second > self._now_bucket:
-                self._new_bucket(second, int(table[start, POSITION]))
-            self._buckets[-1][2] += count
-            self._total += count
+            self._buckets.append([int(seconds[start]), int(table[start, POSITION]), count])
+        self._now_bucket = self._buckets[-1][0]
+        self._total = len(table)
 
     def _load_producers(self, table: Table) -> None:
         table = table[np.argsort(table[:, 0], kind="stable")]

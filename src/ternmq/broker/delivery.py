@@ -9,6 +9,9 @@ and `leases`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from ternmq.broker.catalog import Queue, Subscription
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
@@ -16,9 +19,13 @@ from ternmq.broker.ordered import OrderedPlanner
 from ternmq.broker.plan import Plan
 from ternmq.broker.replies import PullReply
 from ternmq.broker.shared import SharedPlanner
+from ternmq.journal.tail import Places
 from ternmq.record import facts
-from ternmq.record.facts import ONE_PULLED, CursorMoved, Move, Pulled
+from ternmq.record.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, Pulled, Span
 from ternmq.record.header import Kind
+
+# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+_PULLED: Final = Kind.PULLED
 
 
 class Delivery:
@@ -62,6 +69,26 @@ class Delivery:
             visible = queue.next
         else:
             visible = context.index.visible(queue.topic.number, queue.number, journal.durable)
+        if not (
+            subscription.ordered
+            or subscription.filter is not None
+            or held.ready.runs
+            or held.waiting_rows
+            or held.ahead.starts
+            or held.cursor < queue.first
+            or held.cursor >= visible
+            or self._shared.failures_full(held)
+        ):
+            # Nothing comes again and nothing is passed over: what most pulls are. The next rows,
+            # if one look finds them all.
+            cursor = held.cursor
+            stop = min(cursor + room, visible)
+            places = context.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
+            if places.stop >= stop:
+                return self._hand_out(
+                    now_us, session, subscription, queue, held,
+                    stop, [(cursor, stop, 1, 1)], [places],
+                )  # fmt: skip
         plan = Plan(held.cursor)
         if subscription.ordered:
             self._ordered.plan(now_us, queue, held, visible, room, max_bytes, plan)
@@ -74,7 +101,10 @@ class Delivery:
                 if plan.cursor < visible:
                     context.woken(held)  # the scan goes on in the next turn
             return None
-        return self._hand_out(now_us, session, subscription, queue, held, plan)
+        return self._hand_out(
+            now_us, session, subscription, queue, held,
+            plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes,
+        )  # fmt: skip
 
     def _hand_out(
         self,
@@ -83,36 +113,31 @@ class Delivery:
         subscription: Subscription,
         queue: Queue,
         held: GroupQueue,
-        plan: Plan,
+        cursor: int,
+        runs: Sequence[LeasedRun],
+        places: Sequence[Places],
+        skipped: Sequence[Span] = (),
+        parked: Sequence[Span] = (),
+        hashes: Sequence[int] = (),
     ) -> PullReply | None:
         context = self._context
         journal = context.journal
         lease = self._lease + 1
         until_us = now_us + subscription.spec.lease_us
         topic = queue.topic.number
-        runs = plan.runs
         fact = Pulled(
-            held.group,
-            topic,
-            queue.number,
-            session,
-            lease,
-            until_us,
-            plan.cursor,
-            runs,
-            plan.skipped,
-            plan.parked,
-            plan.hashes,
-        )
-        if len(runs) == 1 and not plan.skipped and not plan.parked and not plan.hashes:
+            held.group, topic, queue.number, session, lease, until_us, cursor,
+            runs, skipped, parked, hashes,
+        )  # fmt: skip
+        if len(runs) == 1 and not skipped and not parked and not hashes:
             start, stop, attempt, deliveries = runs[0]
             body = ONE_PULLED.pack(
-                1, 0, held.group, topic, queue.number, session, lease, until_us, plan.cursor,
+                1, 0, held.group, topic, queue.number, session, lease, until_us, cursor,
                 1, 0, 0, 0, start, stop - start, attempt, deliveries,
             )  # fmt: skip
         else:
             body = facts.pack_pulled((fact,))
-        position = journal.append(Kind.PULLED, body, now_us)
+        position = journal.append(_PULLED, body, now_us)
         self._lease = lease
         held.apply_pulled(position, journal.epoch, fact)
         held.scan = 0
@@ -127,7 +152,7 @@ class Delivery:
             lease,
             until_us,
             runs,
-            plan.places,
+            places,
             journal.end if subscription.ordered else 0,
             context.suspect_below,
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from ternmq.record.facts import LeasedRun
 
 LEASE_BITS: Final = 40
@@ -22,13 +24,10 @@ class Owed(NamedTuple):
     when_us: int
 
 
-class Lease:
+class Lease(msgspec.Struct, eq=False):
     """Rows handed out in one pull that are not settled yet."""
 
-    __slots__ = ("id", "runs", "session", "until_us")
-
-    def __init__(self, id_: int, session: int, until_us: int) -> None:
-        self.id = id_
-        self.session = session
-        self.until_us = until_us
-        self.runs: list[LeasedRun] = []
+    id: int
+    session: int
+    until_us: int
+    runs: list[LeasedRun] = []

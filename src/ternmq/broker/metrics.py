@@ -28,7 +28,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("group_queues", len(held), "Views of a queue by a group; cap `groups` a topic."),
         ("sessions", len(views.sessions.by_number), "Clients; cap `sessions`."),
         ("producers", len(views.dedup.producers), "Remembered; cap `producers`."),
-        ("dedup_batches", len(views.dedup), "Batches remembered; cap `dedup_batches`."),
+        ("dedup_batches", len(views.dedup), "Batches and ids remembered; cap `dedup_batches`."),
         ("leased_rows", sum([one.leased_rows for one in held]), "In consumers' hands."),
         ("ready_rows", sum([one.ready.rows for one in held]), "Released, or parked by key."),
         ("waiting_rows", sum([one.waiting_rows for one in held]), "Wait for a retry."),

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from ternmq.journal.tail import Places
 from ternmq.record.facts import LeasedRun, Span
 
@@ -31,112 +33,56 @@ class RowOutcome(NamedTuple):
 
     row: int
     offset: int | None
-    """The first receipt's offset; None when the row is refused."""
+    """The first receipt's offset; None when the row is refused, or that receipt is forgotten."""
     conflict: bool
     """The id was used with another body: IdConflict for this row."""
 
 
-class SendReply:
+class SendReply(msgspec.Struct, eq=False):
     """What became of a batch. ``first_offset`` is None for topics of durability ``fast``."""
 
-    __slots__ = (
-        "count",
-        "duplicate",
-        "first_offset",
-        "position",
-        "queue",
-        "rests",
-        "rows",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        topic: int,
-        queue: int,
-        first_offset: int | None,
-        count: int,
-        position: int,
-        rests: Rests,
-        *,
-        duplicate: bool = False,
-        rows: Sequence[RowOutcome] = (),
-    ) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.first_offset = first_offset
-        self.count = count
-        self.position = position
-        self.rests = rests
-        self.duplicate = duplicate
-        self.rows = rows
+    topic: int
+    queue: int
+    first_offset: int | None
+    count: int
+    position: int
+    rests: Rests
+    duplicate: bool = False
+    rows: Sequence[RowOutcome] = ()
 
 
-class PullReply:
+class PullReply(msgspec.Struct, eq=False):
     """Rows handed out under one lease, with the places of the stored batches that hold them."""
 
-    __slots__ = (
-        "epoch",
-        "lease",
-        "places",
-        "position",
-        "queue",
-        "rests",
-        "runs",
-        "suspect_below",
-        "topic",
-        "until_us",
-    )
-
-    def __init__(
-        self,
-        topic: int,
-        queue: int,
-        epoch: int,
-        lease: int,
-        until_us: int,
-        runs: Sequence[LeasedRun],
-        places: Sequence[Places],
-        position: int,
-        suspect_below: int,
-    ) -> None:
-        self.topic = topic
-        self.queue = queue
-        self.epoch = epoch
-        self.lease = lease
-        self.until_us = until_us
-        self.runs = runs
-        self.places = places
-        self.position = position
-        self.rests = Rests.DURABLE
-        self.suspect_below = suspect_below
-        """Rows handed out for the first time and stored below this position may have been handed
-        out before a power cut: they carry ``maybe_redelivered``."""
+    topic: int
+    queue: int
+    epoch: int
+    lease: int
+    until_us: int
+    runs: Sequence[LeasedRun]
+    places: Sequence[Places]
+    position: int
+    suspect_below: int
+    """Rows handed out for the first time and stored below this position may have been handed out
+    before a power cut: they carry ``maybe_redelivered``."""
+    rests: Rests = Rests.DURABLE
 
 
-class SettleReply:
+class SettleReply(msgspec.Struct, eq=False):
     """Rows that were settled now; ``refused`` were no longer held under the lease."""
 
-    __slots__ = ("position", "refused", "rests", "settled")
-
-    def __init__(
-        self, settled: Sequence[LeasedRun], refused: Sequence[Span], position: int
-    ) -> None:
-        self.settled = settled
-        self.refused = refused
-        self.position = position
-        self.rests = Rests.DURABLE
+    settled: Sequence[LeasedRun]
+    refused: Sequence[Span]
+    position: int
+    rests: Rests = Rests.DURABLE
 
 
-class DoneReply:
+class DoneReply(msgspec.Struct, eq=False):
     """Something was changed, or read, as of a position."""
 
-    __slots__ = ("position", "rests", "value")
-
-    def __init__(self, position: int, value: object = None) -> None:
-        self.position = position
-        self.rests = Rests.DURABLE
-        self.value = value
+    position: int
+    value: object = None
+    rests: Rests = Rests.DURABLE
 
 
 Reply = SendReply | PullReply | SettleReply | DoneReply

@@ -31,6 +31,12 @@ _KEYED: Final = int(BatchFlag.KEYED)
 _SLICE: Final = int(BatchFlag.SLICE)
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
+# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+_MESSAGES: Final = Kind.MESSAGES
+_STRICT: Final = Durability.STRICT
+_FAST: Final = Durability.FAST
+_DURABLE: Final = Rests.DURABLE
+_WRITTEN: Final = Rests.WRITTEN
 _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
 
@@ -76,7 +82,7 @@ class Sending:
         spec = topic.spec
         if flags & (_KEYED | _SLICE | _WITH_TIMES) or spec.ordered:
             self._check_flags(topic, flags)
-        if spec.durability is Durability.STRICT:
+        if spec.durability is _STRICT:
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
         if size > views.limits.batch_bytes or size + _RECORD_OVERHEAD > journal.max_body:
             raise MessageTooLarge(f"a batch of {size} bytes")
@@ -93,10 +99,9 @@ class Sending:
         if self.blocked or journal.room() < size + _RECORD_OVERHEAD:
             self.refused_full += 1
             raise DiskFull("no room for more messages")
-        queue = self._queue(topic, batch, number)
         if flags & _WITH_IDS:
-            return self._send_with_ids(now_us, topic, queue, batch, count)
-        return self._store_rows(now_us, topic, queue, batch, count, ())
+            return self._send_with_ids(now_us, topic, number, batch, count)
+        return self._store_rows(now_us, topic, self._queue(topic, batch, number), batch, count, ())
 
     def _check_flags(self, topic: Topic, flags: int) -> None:
         if flags & _SLICE:
@@ -137,7 +142,7 @@ class Sending:
         first = queue.next
         body = messages.pack(topic.number, queue.number, first, count, batch, runs)
         try:
-            position = journal.append(Kind.MESSAGES, body, now_us)
+            position = journal.append(_MESSAGES, body, now_us)
         except JournalFull as error:
             self.refused_full += 1
             raise DiskFull("no segment is ready for more messages") from error
@@ -146,18 +151,17 @@ class Sending:
         self._views.apply_messages(position, end, now_us, stored)
         if queue.first == first:
             self._views.refresh_first(topic.number, queue.number)
-        if topic.spec.durability is Durability.FAST:
+        if topic.spec.durability is _FAST:
             return SendReply(
-                topic.number, queue.number, None, count, end, Rests.WRITTEN, rows=rows or ()
+                topic.number, queue.number, None, count, end, _WRITTEN, rows=rows or ()
             )
-        return SendReply(
-            topic.number, queue.number, first, count, end, Rests.DURABLE, rows=rows or ()
-        )
+        return SendReply(topic.number, queue.number, first, count, end, _DURABLE, rows=rows or ())
 
     def _send_with_ids(
-        self, now_us: int, topic: Topic, queue: Queue, batch: bytes, count: int
+        self, now_us: int, topic: Topic, number: int | None, batch: bytes, count: int
     ) -> SendReply:
         left_out, depends = self._known_rows(topic, batch)
+        queue = self._queue(topic, batch, number)
         if not left_out:
             return self._store_rows(now_us, topic, queue, batch, count, ())
         skipped = {outcome.row for outcome in left_out}
@@ -177,8 +181,13 @@ class Sending:
             )  # fmt: skip
         return self._store_rows(now_us, topic, queue, batch, stored, tuple(runs), left_out)
 
-    def _known_rows(self, topic: Topic, batch: bytes) -> tuple[list[RowOutcome], int]:
-        """Return the rows whose application id is known, and the position that this rests on."""
+    def _known_rows(
+        self, topic: Topic, batch: bytes, below: int | None = None
+    ) -> tuple[list[RowOutcome], int]:
+        """Return the rows whose application id is known, and the position that this rests on.
+
+        Only those count that stand below a position, if one is given.
+        """
         dedup = self._views.dedup
         reader = Batch(batch)
         hashes = reader.body_hashes()
@@ -193,7 +202,7 @@ class Sending:
                 raise InvalidBatch(f"rows {here[id_hash]} and {row} have the same application id")
             here[id_hash] = row
             known = dedup.find_id(topic.number, id_hash)
-            if known is None:
+            if known is None or (below is not None and known.position >= below):
                 continue
             record = self._store.get(known.position)
             stored = messages.of_record(record)
@@ -211,10 +220,14 @@ class Sending:
             raise InvalidBatch("the batch was stored in another topic of this name")
         rows: list[RowOutcome] = []
         if stored.runs:
-            rows, _ = self._known_rows(topic, batch)
-            rows = [one for one in rows if stored.offset_of(one.row) is None]
+            told = {one.row: one for one in self._known_rows(topic, batch, known.position)[0]}
+            rows = [
+                told.get(row, RowOutcome(row, None, conflict=False))
+                for row in range(known.rows)
+                if stored.offset_of(row) is None
+            ]
         end = known.position + len(record)
-        fast = topic.spec.durability is Durability.FAST
+        fast = topic.spec.durability is _FAST
         return SendReply(
             topic.number,
             stored.queue,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ternmq.broker.catalog import Queue, Subscription
 from ternmq.broker.context import DeliveryContext
@@ -24,6 +25,11 @@ from ternmq.record.facts import (
     Span,
 )
 from ternmq.record.header import Kind
+
+# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+_SETTLED: Final = Kind.SETTLED
+_DONE: Final = Outcome.DONE
+_CONSUMER: Final = Cause.CONSUMER
 
 
 class Settling:
@@ -78,14 +84,14 @@ class Settling:
             taken, refused = _held_of(lease, spans)
         if not taken:
             raise LeaseExpired(f"lease {lease_epoch}.{lease_number} of {subscription.name} is over")
-        if outcome is Outcome.DONE and len(taken) == 1:
+        if outcome is _DONE and len(taken) == 1:
             start, stop, attempt, deliveries = taken[0]
             fact = Settled(
                 held.group, held.topic, held.queue, session, lease_number, lease_epoch, held.round,
-                Outcome.DONE, Cause.CONSUMER, 0, taken,
+                _DONE, _CONSUMER, 0, taken,
             )  # fmt: skip
             position = journal.append(
-                Kind.SETTLED,
+                _SETTLED,
                 ONE_SETTLED.pack(
                     1, 0, held.group, held.topic, held.queue, session, lease_number, lease_epoch,
                     held.round, 0, 1, 0, 0, 0, start, stop - start, attempt, deliveries,
@@ -222,6 +228,7 @@ class Settling:
             if (
                 lease_epoch < self._context.journal.epoch
                 and held.lines is None
+                and not held.round  # after a reset nobody can tell which round the word is of
                 and held.cursor <= start < stop <= queue.next
                 and not held.ahead.overlaps(start, stop)
             ):

@@ -43,7 +43,7 @@ class SharedPlanner:
             WouldBlock: nothing was changed.
         """
         fresh = held.cursor < visible
-        if held.ready or held.waiting_rows:
+        if held.ready.runs or held.waiting_rows:
             # Half of a pull at most comes again while there is new; single pulls take turns.
             again = room if not fresh else (room + 1) // 2
             if fresh and room == 1 and held.turn_to_fresh:
@@ -170,6 +170,7 @@ class SharedPlanner:
                             matching is not False and matching[stored.row_of(offset)]
                         ):
                             if room <= 0 or not fits:
+                                room = 0
                                 end = stop = offset
                                 break
                             room -= 1

@@ -1,8 +1,8 @@
 """What the broker does for itself between commands: STATE, index runs, retention, spare segments.
 
 ``step`` belongs to a turn and is bounded; ``next_job`` gives out, one at a time, what may block,
-for a
-worker thread. Nothing here is needed for an answer to be right; without it the journal only grows.
+for a worker thread. Nothing here is needed for an answer to be right; without it the journal only
+grows.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Upkeep:
         retention: Limits of the journal.
         refresh_segments: Objects of STATE whose chunk is older than this many segments are written
             again, so that old segments may go.
+        look_every_us: How often the oldest segment is judged, and what failed is tried again.
     """
 
     def __init__(
@@ -57,6 +58,9 @@ class Upkeep:
         self._out: Job | None = None
         self._blocked: WouldBlock | None = None
         self._retry_us = 0
+        self._now_us = 0
+        self._seal_us = 0
+        self._retain_us = 0
         self._quiet_end = Position(0)
         self._quiet_since_us = 0
         self.stalls = 0
@@ -66,6 +70,7 @@ class Upkeep:
         """Do a piece of what is due, while ``may_go_on()``; in each turn before ``flush``."""
         broker = self._broker
         journal = broker.journal
+        self._now_us = now_us
         if now_us >= self._retry_us:
             self._retry_us = now_us + self._look_every_us
             journal.retry_spare()
@@ -76,8 +81,9 @@ class Upkeep:
                 newest = broker.writer.complete[-1]
                 self._hint = StateHint(newest.begin, newest.end)
                 self._add(broker.index.cut(journal.end, journal.last_crc, self._hint))
-            self._jobs.extend(broker.index.unsealed(journal.written, self._hint))
-            if self._blocked is None and may_go_on():
+            if now_us >= self._seal_us:
+                self._jobs.extend(broker.index.unsealed(journal.written, self._hint))
+            if self._blocked is None and now_us >= self._retain_us and may_go_on():
                 self._retain(now_us)
         except JournalFull:
             self.stalls += 1
@@ -123,11 +129,18 @@ class Upkeep:
         return self._out
 
     def finished(self, job: Job, error: Exception | None) -> None:
-        """Take note that a job's ``run`` returned, or raised."""
+        """Take note that a job's ``run`` returned, or raised.
+
+        What failed is tried again, but not before ``look_every_us`` has passed: a disk that is full
+        or broken would be kept busy with nothing else.
+        """
         self._out = None
         broker = self._broker
+        later_us = self._now_us + self._look_every_us
         if self._blocked is not None and job is self._blocked.job:
             self._blocked = None
+            if error is not None:
+                self._retain_us = later_us
             return
         if isinstance(job, AllocateJob):
             if error is None:
@@ -139,5 +152,6 @@ class Upkeep:
                 self._add(broker.index.installed(job))
             else:
                 broker.index.failed(job)
+                self._seal_us = later_us
                 if not isinstance(error, DiskError):
                     raise error

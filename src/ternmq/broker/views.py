@@ -52,6 +52,7 @@ class _Global(msgspec.Struct, frozen=True):
     next_group: int
     next_session: int
     suspect_below: int
+    dedup_horizon: int
 
 
 class _TopicState(msgspec.Struct, frozen=True):
@@ -252,6 +253,8 @@ class Views:
                 subscription = known.subscriptions.get(change.group)
                 if subscription is not None:
                     subscription.set(change.spec)
+                    for held in subscription.queues:
+                        held.scan = 0  # what the filter before passed over is judged anew
                     self._touch_subscription(position, change.topic, change.group)
         else:
             self._drop(position, change.topic, change.group)
@@ -330,6 +333,7 @@ class Views:
         self.catalog.next_group = known.next_group
         self.sessions.next_number = known.next_session
         self.suspect_below = known.suspect_below
+        self.dedup.cut_horizon = known.dedup_horizon
 
     def _load_topics(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         self.catalog.topic_pages[key.a] = stamp
@@ -337,11 +341,14 @@ class Views:
             self.catalog.put_topic(one.number, one.spec)
 
     def _load_subscriptions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self.catalog.subscription_pages.setdefault(key.a, {})[key.b] = stamp
         topic = self.catalog.topics.get(key.a)
-        if topic is not None:
-            for one in _decode_subscriptions.decode(payload):
-                self.catalog.put_subscription(topic, one.group, one.name, one.spec)
+        if topic is None:
+            # Made after the chunk of its page of topics: all that became of it stands behind BEGIN.
+            del self._stamps[key]
+            return
+        self.catalog.subscription_pages.setdefault(key.a, {})[key.b] = stamp
+        for one in _decode_subscriptions.decode(payload):
+            self.catalog.put_subscription(topic, one.group, one.name, one.spec)
 
     def _load_queues(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del key
@@ -475,6 +482,7 @@ class Views:
                     catalog.next_group,
                     self.sessions.next_number,
                     self.suspect_below,
+                    self.dedup.cut_horizon,
                 )
             )
         if key.type == TOPICS:

@@ -40,6 +40,14 @@ class File(Protocol):
         """Read like ``pread``, or return None where that would wait for the disk."""
         ...
 
+    def next_data(self, offset: int) -> int:
+        """Return where, at ``offset`` or behind it, the first bytes are that may not be zero.
+
+        All bytes before are zeros for sure: space that was allocated and never written. ``offset``
+        where nothing is known, the file's size where nothing else follows.
+        """
+        ...
+
     def sync(self) -> None:
         """Make every write issued before durable; blocks.
 
@@ -73,10 +81,16 @@ class Disk(Protocol):
         """Return the sorted base names of the files in ``folder``; empty if there is none."""
         ...
 
-    def allocate(self, name: str, size: int) -> None:
+    def allocate(self, name: str, size: int, *, written: bool = True) -> None:
         """Make ``name`` a file of ``size`` zeros, durable with its folder entry; blocks.
 
         A file that is there under this name is replaced.
+
+        Args:
+            name: Of the file.
+            size: In bytes.
+            written: The zeros are written out, so that a later write and sync moves data only.
+                False: the space is taken, which is all that is promised.
 
         Raises:
             NoSpace: The disk is full; nothing is left behind.

@@ -84,6 +84,10 @@ class FaultyFile:
         self._disk.check("read", self.name)
         return self._inner.try_pread(length, offset)
 
+    def next_data(self, offset: int) -> int:
+        """Return what the inner disk says."""
+        return self._inner.next_data(offset)
+
     def sync(self) -> None:
         """Sync, or fail."""
         kind = self._disk.count("sync")
@@ -123,7 +127,12 @@ class FaultyDisk:
         self.fired: list[Fault] = []
         self.unsynced: dict[str, list[tuple[int, bytes]]] = {}
         self._inner = inner
-        self._plan = {(fault.call, fault.number): fault for fault in plan}
+        self._plan: dict[tuple[Call, int], Fault] = {}
+        self.plan(plan)
+
+    def plan(self, faults: Iterable[Fault]) -> None:
+        """Add faults; their numbers count from the first call of all, also those made before."""
+        self._plan.update({(fault.call, fault.number): fault for fault in faults})
 
     def count(self, call: Call) -> Kind | None:
         """Count a call; return how it is to fail, None if it is not."""
@@ -149,7 +158,7 @@ class FaultyDisk:
         """Return the names; never fails."""
         return self._inner.names(folder)
 
-    def allocate(self, name: str, size: int) -> None:
+    def allocate(self, name: str, size: int, *, written: bool = True) -> None:
         """Allocate, or fail."""
         kind = self.count("allocate")
         if kind == "full":
@@ -158,7 +167,7 @@ class FaultyDisk:
             # What a crash in the middle leaves: a file of a wrong size.
             self._inner.open(name, create=True).pwrite(bytes(size // 2), 0)
         elif kind in (None, "late"):
-            self._inner.allocate(name, size)
+            self._inner.allocate(name, size, written=written)
         if kind is not None:
             raise DiskWriteError(f"planned {kind} allocating {name}")
 

@@ -256,7 +256,7 @@ class Journal:
         self._last_crc = crc
         self._records.append(record)
         self._young[position] = record
-        self.end = Position(end)
+        self.end = end  # type: ignore[assignment]  # to call Position takes 60 ns
         return position
 
     @property
@@ -323,8 +323,8 @@ class Journal:
         left = self._segment_end - position - length
         if (left == 0 or left >= HEADER_BYTES) and (self._space.spares or kind in _LAST_KINDS):
             return position
-        if not self._space.spares:
-            raise JournalFull(f"no segment follows the one at {self._base}")
+        if not self._space.ready():
+            raise JournalFull(f"no segment is ready to follow the one at {self._base}")
         base = self._segment_end
         try:
             file = self._disk.open(segment_name(base))
@@ -392,6 +392,7 @@ class Journal:
         self._young = self._recent.young
         self._records = []
         self._groups = [_Group(self._file, self.end - self._base, self._records)]
+        self._space.reached(self.end)
 
     def next_sync(self) -> SyncJob | None:
         """Return the job that makes everything written durable.
@@ -464,7 +465,7 @@ class Journal:
         return room + space.reserve_bytes if reserve else room
 
     def wants_spare(self) -> AllocateJob | None:
-        """Return the job that makes the next spare; None while enough are there or one is made."""
+        """Return the job that makes or fills a spare; None while all is ready or one is at work."""
         return None if self.failure is not None else self._space.wants()
 
     def spare_ready(self, job: AllocateJob) -> None:

@@ -76,7 +76,7 @@ class JournalReader:
     """Reads the journal of a data folder.
 
     Args:
-        where: Path of the data root, or a disk.
+        where: Path of the data root, which nothing is changed in, or a disk.
 
     Attributes:
         position: Where iteration ended last; take it up there.
@@ -84,14 +84,16 @@ class JournalReader:
 
     Raises:
         CorruptJournal: no segment says how large segments are.
-        FileMissing: there is no journal.
+        FileMissing: there is no such folder, or no journal in it.
     """
 
     def __init__(self, where: str | Disk) -> None:
-        self.disk: Disk = RealDisk(where) if isinstance(where, str) else where
+        self.disk: Disk = RealDisk(where, read_only=True) if isinstance(where, str) else where
         bases = segment_bases(self.disk)
         if not bases:
-            raise FileMissing("there is no journal here")
+            raise FileMissing(
+                f"there is no journal in {where}" if isinstance(where, str) else "no journal here"
+            )
         self.segment_size = segment_size_of(self.disk, bases)
         self.position = bases[0]
         self.fault = ""

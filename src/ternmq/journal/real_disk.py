@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -34,10 +35,11 @@ _SYNC_EVERY_BYTES: Final = 16 << 20
 """Zeros are synced in steps of this: one sync of a whole segment would stall the journal's own."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_NOWAIT: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-# macOS, where only development is claimed to work, has none of these three.
+# macOS, where only development is claimed to work, has none of these, or not as Linux has them.
 _RWF_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _datasync: Final = getattr(os, "fdatasync", os.fsync)
 _fallocate: Final = getattr(os, "posix_fallocate", None)
+_SEEK_DATA: Final = os.SEEK_DATA if sys.platform == "linux" else None
 
 
 class RealFile:
@@ -90,6 +92,17 @@ class RealFile:
             return None
         return bytes(buffer) if count == length else bytes(buffer[:count])
 
+    def next_data(self, offset: int) -> int:
+        """Return where the next byte is that the file system does not know to be zero."""
+        size = self.size()
+        if _SEEK_DATA is None or offset >= size:
+            return min(offset, size)
+        try:
+            return os.lseek(self._fd, offset, _SEEK_DATA)
+        except OSError as error:
+            # ENXIO: nothing but a hole up to the end. Anything else: the file system cannot tell.
+            return size if error.errno == errno.ENXIO else offset
+
     def sync(self) -> None:
         """Flush data, and the metadata needed to read it back, to the device."""
         try:
@@ -108,24 +121,49 @@ class RealFile:
             self._fd = -1
 
 
+class ReadOnlyFile(RealFile):
+    """A descriptor that was opened to read."""
+
+    __slots__ = ()
+
+    def pwrite(self, data: bytes, offset: int) -> None:
+        """Refuse."""
+        raise DiskWriteError(
+            f"{self.name} is open for reading only: {len(data)} bytes for byte {offset} refused"
+        )
+
+
 class RealDisk:
     """A folder of the file system.
 
     Args:
-        path: The data root; made if it is not there.
+        path: The data root.
+        read_only: Files are opened to read and nothing on the disk is ever changed, locked or made;
+            whoever else owns the folder goes on undisturbed. False: the root is made if it is not
+            there.
+
+    Raises:
+        FileMissing: ``read_only``, and there is no such folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._root = Path(path)
         self._lock = -1
-        self._make_folder(self._root)
+        self._read_only = read_only
+        if not read_only:
+            self._make_folder(self._root)
+        elif not self._root.is_dir():
+            raise FileMissing(f"there is no folder {self._root}")
 
     def open(self, name: str, *, create: bool = False) -> RealFile:
         """Open a file; one that is made here is durable as a name after ``sync_folder``."""
         path = self._root / name
         if create:
+            self._may_write(name)
             self._make_folder(path.parent)
         try:
+            if self._read_only:
+                return ReadOnlyFile(name, os.open(path, os.O_RDONLY))
             return RealFile(name, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o640))
         except FileNotFoundError as error:
             raise FileMissing(f"there is no file {name}") from error
@@ -141,8 +179,9 @@ class RealDisk:
         except OSError as error:
             raise DiskReadError(f"listing {folder}: {error}") from error
 
-    def allocate(self, name: str, size: int) -> None:
-        """Make a file of written zeros, synced with its folder."""
+    def allocate(self, name: str, size: int, *, written: bool = True) -> None:
+        """Make a file of zeros, synced with its folder."""
+        self._may_write(name)
         path = self._root / name
         self._make_folder(path.parent)
         try:
@@ -151,7 +190,7 @@ class RealDisk:
             raise _allocation_error(name, error) from error
         try:
             try:
-                self._fill(fd, size)
+                self._fill(fd, size, written=written)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -161,9 +200,11 @@ class RealDisk:
             raise _allocation_error(name, error) from error
 
     @staticmethod
-    def _fill(fd: int, size: int) -> None:
+    def _fill(fd: int, size: int, *, written: bool) -> None:
         if _fallocate is not None:
             _fallocate(fd, 0, size)
+            if not written:
+                return
         for offset in range(0, size, len(_ZEROS)):
             wanted = min(len(_ZEROS), size - offset)
             if os.pwrite(fd, _ZEROS[:wanted], offset) != wanted:
@@ -173,6 +214,7 @@ class RealDisk:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file."""
+        self._may_write(old)
         self._make_folder((self._root / new).parent)
         try:
             (self._root / old).replace(self._root / new)
@@ -183,6 +225,7 @@ class RealDisk:
 
     def remove(self, name: str) -> None:
         """Unlink a file."""
+        self._may_write(name)
         try:
             (self._root / name).unlink()
         except FileNotFoundError as error:
@@ -211,6 +254,7 @@ class RealDisk:
         """Take an exclusive ``flock`` on LOCK; it ends with the process, however that ends."""
         if self._lock >= 0:
             raise AlreadyRunning(f"this process owns {self._root} already")
+        self._may_write(LOCK_NAME)
         fd = os.open(self._root / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,6 +268,10 @@ class RealDisk:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _may_write(self, name: str) -> None:
+        if self._read_only:
+            raise DiskWriteError(f"{name}: {self._root} is open for reading only")
 
     def _make_folder(self, path: Path) -> None:
         """Make a folder that is missing, durably."""

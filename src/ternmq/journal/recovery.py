@@ -311,6 +311,7 @@ def mend(disk: Disk, ending: Ending) -> int:
     touched: dict[Position, File] = {}
     try:
         _rewrite(disk, ending, touched)
+        _lengthen(disk, ending, touched)
         for dirt in ending.dirt:
             file = _touch(disk, dirt.base, touched)
             file.pwrite(bytes(dirt.stop - dirt.start), dirt.start)
@@ -340,6 +341,15 @@ def _rewrite(disk: Disk, ending: Ending, touched: dict[Position, File]) -> None:
         length = min(_REWRITE_BYTES, base + size - position, ending.valid_end - position)
         file.pwrite(file.pread(length, position - base), position - base)
         position = Position(position + length)
+
+
+def _lengthen(disk: Disk, ending: Ending, touched: dict[Position, File]) -> None:
+    """Give the last segment its whole length again, if its file ends early behind the valid end."""
+    size = ending.segment_size
+    base = Position((ending.valid_end - 1) // size * size)
+    found = file_size(disk, base)
+    if found < size:
+        _touch(disk, base, touched).pwrite(bytes(size - found), found)
 
 
 def _keep_spares(disk: Disk, ending: Ending) -> int:

@@ -4,6 +4,12 @@ Spares, segment files made ahead, cover the reserve; beyond them counts what the
 long as making a spare did not fail. The journal asks here when a segment ends; the shell carries
 the jobs. The free space is looked at when something changes, not at every send: in between, the
 answer is a subtraction.
+
+The *next* segment is one of written zeros, so that syncs in it move data and nothing else; a spare
+behind it is only allocated, which takes no time and is read back for nearly nothing when a start
+looks for what lies behind the journal's end. When such a spare becomes the next one, a job writes
+the zeros into it; should the journal come near before that is done, the job is stopped, and the
+segment is used as it is.
 """
 
 from __future__ import annotations
@@ -19,21 +25,58 @@ RESERVE_SEGMENTS: Final = 4
 """The reserve is never more than this many segments, whatever the volume's size."""
 
 
+_ZEROS: Final = bytes(1 << 20)
+_SYNC_EVERY_BYTES: Final = 4 << 20
+"""Zeros are synced in steps of this: one sync of a whole segment would stall the journal's own, and
+nothing can stop a sync."""
+_NEAR: Final = 8
+"""The last one in so many parts of a segment is near its end."""
+
+
 @dataclass(slots=True, eq=False)
 class AllocateJob:
-    """Makes the segment file after the last one; ``run`` blocks and may run in any thread."""
+    """Makes the segment file after the last one; ``run`` blocks and may run in any thread.
+
+    Attributes:
+        disk: Where the journal lies.
+        base: Of the segment.
+        size: Of the file.
+        written: With written zeros: it is the next segment.
+        made: The file is there; only the zeros are to be written.
+        stop: Set by the caller's thread: write no more zeros.
+    """
 
     disk: Disk
     base: Position
     size: int
+    written: bool = True
+    made: bool = False
+    stop: bool = False
 
     def run(self) -> None:
-        """Allocate the file.
+        """Allocate the file, or fill it.
 
         Raises:
             NoSpace: The disk is full; hand it to ``Journal.spare_failed``.
+            DiskError: So with any other; a file that was made before is as good as before.
         """
-        self.disk.allocate(segment_name(self.base), self.size)
+        if self.made:
+            self._fill()
+        else:
+            self.disk.allocate(segment_name(self.base), self.size, written=self.written)
+
+    def _fill(self) -> None:
+        file = self.disk.open(segment_name(self.base))
+        try:
+            for offset in range(0, self.size, len(_ZEROS)):
+                if self.stop:
+                    return
+                end = min(offset + len(_ZEROS), self.size)
+                file.pwrite(_ZEROS[: end - offset], offset)
+                if end % _SYNC_EVERY_BYTES == 0 or end == self.size:
+                    file.sync()
+        finally:
+            file.close()
 
 
 def default_reserve_bytes(disk: Disk, segment_size: int) -> int:
@@ -62,8 +105,10 @@ class Space:
         "_disk",
         "_disk_full",
         "_segment_end",
+        "_near",
         "_segment_size",
         "_wanted",
+        "_written",
         "end",
         "reserve_bytes",
         "spares",
@@ -87,7 +132,10 @@ class Space:
         self.end = 0
         self._wanted = max(1, -(-self.reserve_bytes // segment_size))
         self._allocating: AllocateJob | None = None
+        # Of spares that were there before: the next one was filled long before the stop, as a rule.
+        self._written = spares > 0
         self._disk_full = False
+        self._near = segment_end - segment_size // _NEAR
         self.count()
 
     def count(self) -> None:
@@ -98,29 +146,61 @@ class Space:
         per_segment = self._segment_size - SEGMENT_RECORD_BYTES
         self.end = self._segment_end + ready * per_segment - self.reserve_bytes
 
+    def reached(self, end: int) -> None:
+        """Take note of how far the journal has been written.
+
+        Near the segment's end the next one gets no more zeros, so that it is ready in time.
+        """
+        if end > self._near and self._allocating is not None:
+            self._allocating.stop = True
+
+    def ready(self) -> bool:
+        """Tell whether the next segment may be used now: not while zeros are written into it."""
+        job = self._allocating
+        if job is not None and job.made:
+            job.stop = True
+            return False
+        return self.spares > 0
+
     def take(self) -> None:
         """Take note that the first spare is the active segment now."""
         self.spares -= 1
+        self._written = False
         self._segment_end += self._segment_size
+        self._near += self._segment_size
         self.count()
 
     def wants(self) -> AllocateJob | None:
-        """Return the job that makes the next spare; None while enough are there or one is made."""
-        if self.spares >= self._wanted or self._allocating is not None or self._disk_full:
+        """Return the job that makes a spare or fills the next one; None while one is out.
+
+        None also when enough spares are there, and while the disk is full.
+        """
+        if self._allocating is not None:
             return None
-        base = self._segment_end + self.spares * self._segment_size
-        self._allocating = AllocateJob(self._disk, Position(base), self._segment_size)
+        size = self._segment_size
+        base = Position(self._segment_end + self.spares * size)
+        if self.spares and not self._written:
+            base = Position(self._segment_end)
+            self._allocating = AllocateJob(self._disk, base, size, made=True)
+        elif self.spares < self._wanted and not self._disk_full:
+            self._allocating = AllocateJob(self._disk, base, size, written=not self.spares)
         return self._allocating
 
     def done(self, job: AllocateJob, *, made: bool) -> None:
         """Take note of how the job ended."""
-        if job is self._allocating:
-            self._allocating = None
-            if made:
-                self.spares += 1
-            else:
-                self._disk_full = True
-            self.count()
+        if job is not self._allocating:
+            return
+        self._allocating = None
+        if job.made:
+            self._written = True  # or it is not worth another try: syncs there are slower
+            return
+        if made:
+            self.spares += 1
+            if job.base == self._segment_end:
+                self._written = job.written
+        else:
+            self._disk_full = True
+        self.count()
 
     def retry(self) -> None:
         """Look at the free space again; after a failure, try again once a segment would fit."""

@@ -130,10 +130,14 @@ class StateWriter:
         self._interval_bytes = interval_bytes
         self._interval_records = interval_records
         self._chunk_bytes = chunk_bytes
-        self._written: dict[StateKey, int] = {}
-        self._naming: dict[StateKey, int] = {}
+        self._written: dict[bytes, int] = {}
+        """Packed key -> chunk, of the newest set, as far as the one begun has not come to it."""
+        self._naming: dict[bytes, int] = {}
         self._keys: Iterator[StateKey] | None = None
         self._again: list[StateKey] = []
+        self._named: list[bytes] = []
+        self._directories: list[int] = []
+        self._oldest = 0
         self._refresh_below = 0
         self._begin = Position(0)
         self._last_begin = Position(journal.end)
@@ -150,7 +154,7 @@ class StateWriter:
 
     def remember(self, written: dict[StateKey, int], newest: CompleteSet | None) -> None:
         """Take over, after a start, which chunk holds which object."""
-        self._written = dict(written)
+        self._written = {KEY.pack(*key): position for key, position in written.items()}
         if newest is not None:
             self.complete = [newest]
 
@@ -175,6 +179,9 @@ class StateWriter:
         self._last_appended = journal.appended
         self._refresh_below = refresh_below
         self._naming = {}
+        self._named = []
+        self._directories = []
+        self._oldest = self._begin
         self._keys = self._source.state_keys(self._begin)
 
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
@@ -189,7 +196,7 @@ class StateWriter:
         if self._keys is None:
             return True
         source = self._source
-        entries: list[tuple[StateKey, bytes]] = []
+        entries: list[tuple[StateKey, bytes, bytes]] = []
         size = 0
         ended = False
         while True:
@@ -197,15 +204,16 @@ class StateWriter:
             if key is None:
                 ended = True
                 break
-            chunk = self._written.get(key)
+            packed = KEY.pack(*key)
+            chunk = self._written.get(packed)
             changed = source.state_changed(key)
             if chunk is not None and (
                 changed == IMMUTABLE or (chunk >= self._refresh_below and changed < chunk)
             ):
-                self._naming[key] = chunk
+                self._name(now_us, packed, chunk)
             else:
                 payload = source.state_encode(key)
-                entries.append((key, payload))
+                entries.append((key, packed, payload))
                 size += len(payload) + _ENTRY.size
                 if size >= self._chunk_bytes:
                     self._put_chunk(now_us, entries)
@@ -218,43 +226,50 @@ class StateWriter:
             self._end(now_us)
         return ended
 
-    def _put_chunk(self, now_us: int, entries: list[tuple[StateKey, bytes]]) -> None:
+    def _put_chunk(self, now_us: int, entries: list[tuple[StateKey, bytes, bytes]]) -> None:
         parts = [HEAD.pack(self._begin, CHUNK, 0, 0, len(entries))]
-        for key, payload in entries:
-            parts += (
-                _ENTRY.pack(KEY.pack(*key), len(payload), 0),
-                payload,
-                bytes(-len(payload) % 8),
-            )
+        for _, packed, payload in entries:
+            parts += (_ENTRY.pack(packed, len(payload), 0), payload, bytes(-len(payload) % 8))
         body = b"".join(parts)
         try:
             position = self._journal.append(Kind.STATE, body, now_us)
         except JournalFull:
             # A set without these objects would lose them; they are encoded anew when there is room.
-            self._again += [key for key, _ in entries]
+            self._again += [key for key, _, _ in entries]
             raise
         self.bytes_written += len(body)
-        for key, _ in entries:
-            self._naming[key] = position
+        for key, packed, _ in entries:
             self._source.state_written(key)
+            self._name(now_us, packed, position)
+
+    def _name(self, now_us: int, packed: bytes, position: int) -> None:
+        """Note in which chunk an object stands; a DIRECTORY record follows every some thousand."""
+        self._written.pop(packed, None)  # so that little is left to free when the set ends
+        self._naming[packed] = position
+        self._oldest = min(self._oldest, position)
+        self._named.append(_NAMED.pack(packed, position))
+        if len(self._named) * _NAMED.size >= self._chunk_bytes:
+            try:
+                self._put_directory(now_us)
+            except JournalFull:
+                return  # with the next object, or at the end
+
+    def _put_directory(self, now_us: int) -> None:
+        most = max(1, self._chunk_bytes // _NAMED.size)
+        while self._named:
+            some = self._named[:most]
+            body = HEAD.pack(self._begin, DIRECTORY, 0, 0, len(some)) + b"".join(some)
+            self._directories.append(self._journal.append(Kind.STATE, body, now_us))
+            self.bytes_written += len(body)
+            del self._named[:most]
 
     def _end(self, now_us: int) -> None:
         journal = self._journal
-        directories: list[int] = []
-        named = list(self._naming.items())
-        most = max(1, self._chunk_bytes // _NAMED.size)
-        for at in range(0, len(named), most):
-            some = named[at : at + most]
-            body = HEAD.pack(self._begin, DIRECTORY, 0, 0, len(some)) + b"".join(
-                [_NAMED.pack(KEY.pack(*key), position) for key, position in some]
-            )
-            directories.append(journal.append(Kind.STATE, body, now_us))
-            self.bytes_written += len(body)
-        oldest = min(self._naming.values(), default=self._begin)
+        self._put_directory(now_us)
         body = (
-            HEAD.pack(self._begin, END, 0, 0, len(directories))
-            + struct.pack(f"<{len(directories)}Q", *directories)
-            + _POSITION.pack(oldest)
+            HEAD.pack(self._begin, END, 0, 0, len(self._directories))
+            + struct.pack(f"<{len(self._directories)}Q", *self._directories)
+            + _POSITION.pack(self._oldest)
         )
         end = journal.append(Kind.STATE, body, now_us)
         journal.set_newest_state(self._begin, end)
@@ -262,7 +277,7 @@ class StateWriter:
         self._naming = {}
         self._keys = None
         self.sets_written += 1
-        self.complete.append(CompleteSet(self._begin, end, Position(oldest)))
+        self.complete.append(CompleteSet(self._begin, end, Position(self._oldest)))
         del self.complete[:-3]
 
     def removable_below(self) -> int:

@@ -13,14 +13,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ternmq.journal.batch_facts import CopyFacts
 from ternmq.model.types import Position
 
 
-@dataclass(slots=True)
-class Places:
+class Places(msgspec.Struct):
     """Where the batches of a stretch of a queue stand: columns, in offset order.
 
     Attributes:

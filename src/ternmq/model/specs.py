@@ -144,6 +144,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     producer_idle_us: int = 10 * MINUTE_US
     dedup_window_us: int = 10 * MINUTE_US
     dedup_batches: int = 1_000_000
+    """Batches, and application ids each counted as one, that deduplication remembers."""
     send_timeout_us: int = 10 * SECOND_US
     """Longest that a client goes on with a send; deduplication remembers at least twice as long."""
     intervals: int = 10_000

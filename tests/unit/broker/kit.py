@@ -78,7 +78,8 @@ class World:
     Args:
         limits: Of the broker.
         state_from: From which moment (command) on STATE sets are written; None: never.
-        budget: Objects of a set written after each command.
+        budget: Objects of a set written at a time.
+        stride: How many commands come between.
         flaky: Seed of reads that block at random; None: they never do.
         segment_bytes: Of the journal.
     """
@@ -89,6 +90,7 @@ class World:
         *,
         state_from: int | None = None,
         budget: int = 1,
+        stride: int = 1,
         flaky: int | None = None,
         segment_bytes: int = 1 << 20,
         disk: MemoryDisk | None = None,
@@ -100,6 +102,7 @@ class World:
         self.now = START_US
         self.state_from = state_from
         self.budget = budget
+        self.stride = stride
         self.moment = 0
         self.sets = 0
         self.flaky = Flaky(flaky) if flaky is not None else None
@@ -139,6 +142,8 @@ class World:
         """Write a piece of STATE."""
         self.moment += 1
         if self.state_from is None or self.moment < self.state_from:
+            return
+        if (self.moment - self.state_from) % self.stride:
             return
         writer = self.broker.writer
         if not writer.active:
@@ -567,7 +572,7 @@ def explore(
     scenario: Scenario,
     limits: Limits | None = None,
     *,
-    budgets: Sequence[int] = (1, 3),
+    paces: Sequence[tuple[int, int]] = ((1, 1), (3, 1), (1, 2), (2, 3), (1, 4)),
     step: int = 1,
     segment_bytes: int = 1 << 20,
 ) -> World:
@@ -582,11 +587,17 @@ def explore(
         plain.broker.journal.flush()
         assert flaky.disk.image() == plain.disk.image(), f"reads that block made a difference: {seed}"
     expected = portrait(plain.broker.views)
-    for budget in budgets:
+    for budget, stride in paces:
         for begin in range(1, plain.moment + 1, step):
-            world = World(limits, state_from=begin, budget=budget, segment_bytes=segment_bytes)
+            world = World(
+                limits,
+                state_from=begin,
+                budget=budget,
+                stride=stride,
+                segment_bytes=segment_bytes,
+            )
             scenario(world)
-            note = f"sets from moment {begin}, {budget} objects at a time, {world.sets} whole"
+            note = f"sets from moment {begin}, {budget} objects every {stride}, {world.sets} whole"
             same_after_restart(world, note)
             if world.broker.writer.active:
                 world.broker.writer.step(world.now, lambda: True)

@@ -40,7 +40,7 @@ def test_entries_that_follow_one_another_take_few_bytes():
             for at in range(RUN_ENTRIES)
         ]
     )
-    assert len(dedup_runs.encode(packed, ())) < 6 * RUN_ENTRIES
+    assert len(dedup_runs.encode(packed, ())) < 5 * RUN_ENTRIES
 
 
 def test_the_largest_run_is_below_64_kib():
@@ -50,14 +50,11 @@ def test_the_largest_run_is_below_64_kib():
     assert len(dedup_runs.encode(b"", ids)) < 64 << 10
 
 
-@pytest.mark.parametrize("at", [4, 16, 20, 30])
+@pytest.mark.parametrize("at", [0, 416, 420])
 def test_a_damaged_run_is_refused(at):
     packed = b"".join([ENTRY.pack(7, n, n * 8, n, 1, n) for n in range(100)])
     run = bytearray(dedup_runs.encode(packed, ()))
-    if at == 4:
-        run[0] += 1  # one entry more than there is
-    else:
-        run[at] ^= 0xFF
+    run[at] ^= 0x7E
     with pytest.raises(CorruptJournal):
         dedup_runs.decode(bytes(run))
 
@@ -110,6 +107,7 @@ def test_runs_of_many_sets_load_to_what_was_there(seed):
         again.load_forgotten(page)
     for (at, part), payload in sorted(kept.items(), key=lambda one: one[0][::-1]):  # by key
         again.load_run(at, part, payload)
+    again.cut_horizon = dedup.cut_horizon
     again.loaded()
     again.finish_load()
     dedup.sweep(now, 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
+
 import pytest
 
 from ternmq.broker.queries import Queries

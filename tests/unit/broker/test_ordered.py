@@ -372,7 +372,7 @@ def test_many_keys_in_random_order_each_in_its_own() -> None:
                     continue
         assert sorted(done) == list(range(60))
 
-    explore(scenario, budgets=(1,), step=41)
+    explore(scenario, paces=((1, 1),), step=41)
 
 
 def test_keys_keep_their_queue() -> None:

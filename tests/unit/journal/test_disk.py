@@ -83,6 +83,25 @@ def test_allocating_replaces(disk: Disk):
     file.close()
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_what_is_allocated_is_zero_to_its_end_and_then_what_is_written(disk: Disk, written):
+    disk.allocate("a", 1 << 20, written=written)
+    file = disk.open("a")
+    assert file.size() == 1 << 20
+    assert file.pread(1 << 20, 0) == bytes(1 << 20)
+    file.pwrite(b"data", 600_000)
+    file.pwrite(b"more", 900_000)
+    for offset, data in ((0, 600_000), (599_999, 600_000), (600_002, 600_002)):
+        assert offset <= file.next_data(offset) <= data
+    file.sync()
+    assert file.next_data(0) <= 600_000
+    assert 600_004 <= file.next_data(600_004) <= 900_000
+    for offset in (900_004, (1 << 20) - 1, 1 << 20):
+        assert offset <= file.next_data(offset) <= 1 << 20
+    assert file.pread(1 << 20, 0).count(0) == (1 << 20) - 8
+    file.close()
+
+
 def test_names_are_sorted(disk: Disk):
     for name in ("b", "c", "a"):
         disk.allocate(f"journal/{name}", 4096)
@@ -110,6 +129,95 @@ def test_another_opening_of_the_folder_is_refused(tmp_path):
     first.close()
     second.lock()
     second.close()
+
+
+def test_space_that_was_only_allocated_is_known_to_be_blank(tmp_path, monkeypatch):
+    disk = RealDisk(tmp_path)
+    disk.allocate("a", 1 << 20, written=False)
+    file = disk.open("a")
+    real = os.lseek
+
+    def hole(fd, offset, how):
+        raise OSError(errno.ENXIO, "no data")
+
+    def unknown(fd, offset, how):
+        raise OSError(errno.EINVAL, "no such call")
+
+    monkeypatch.setattr(os, "lseek", hole)
+    assert file.next_data(4096) == 1 << 20
+    monkeypatch.setattr(os, "lseek", unknown)
+    assert file.next_data(4096) == 4096
+    monkeypatch.setattr(os, "lseek", real)
+    assert file.next_data(2 << 20) == 1 << 20
+    file.close()
+
+
+# ---------------------------------------------------------------------------------- reading only
+
+
+@pytest.fixture
+def read_only(tmp_path) -> Disk:
+    disk = RealDisk(tmp_path)
+    file = disk.open("journal/a", create=True)
+    file.pwrite(b"0123456789", 0)
+    file.close()
+    return RealDisk(tmp_path, read_only=True)
+
+
+def test_a_disk_for_reading_reads(read_only):
+    assert read_only.names("journal") == ["a"]
+    assert read_only.names("index") == []
+    file = read_only.open("journal/a")
+    assert file.size() == 10
+    assert file.pread(3, 1) == b"123"
+    assert file.try_pread(3, 1) in (b"123", None)
+    file.close()
+    assert 0 < read_only.free_bytes() <= read_only.total_bytes()
+    with pytest.raises(FileMissing):
+        read_only.open("journal/b")
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda disk: disk.open("journal/a").pwrite(b"x", 0),
+        lambda disk: disk.open("journal/a", create=True),
+        lambda disk: disk.open("other/b", create=True),
+        lambda disk: disk.allocate("other/b", 4096),
+        lambda disk: disk.rename("journal/a", "other/a"),
+        lambda disk: disk.remove("journal/a"),
+        lambda disk: disk.lock(),
+    ],
+)
+def test_a_disk_for_reading_refuses_to_write_and_leaves_nothing(read_only, tmp_path, act):
+    with pytest.raises(DiskWriteError, match="for reading only"):
+        act(read_only)
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == [
+        "journal",
+        "journal/a",
+    ]
+    assert (tmp_path / "journal" / "a").read_bytes() == b"0123456789"
+
+
+def test_a_disk_for_reading_asks_the_system_for_no_more(read_only, monkeypatch):
+    flags = []
+    real = os.open
+
+    def spy(path, flag, *rest):
+        flags.append(flag)
+        return real(path, flag, *rest)
+
+    monkeypatch.setattr(os, "open", spy)
+    read_only.open("journal/a").close()
+    assert flags == [os.O_RDONLY]
+
+
+def test_a_folder_to_read_must_be_there(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    for name in ("typo", "typo/deeper", "file"):
+        with pytest.raises(FileMissing, match=name):
+            RealDisk(tmp_path / name, read_only=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 # ------------------------------------------------------------------------------------------- memory

@@ -106,8 +106,10 @@ def test_a_dropped_sync_is_never_believed(number):
     appended, acked = work(disk)
     found = open_views(inner, segment_size=SIZE)[2].bodies()
     assert found[: len(acked)] == acked
-    assert disk.counts["sync"] == number  # nothing was synced after it
     assert appended[: len(found)] == found
+    if disk.counts["sync"] != number:
+        # It went on, so it was zeros in a spare that could not be synced: nothing was lost.
+        assert found == acked == appended
 
 
 def test_a_read_error_stops_the_start_and_changes_nothing():

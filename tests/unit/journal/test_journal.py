@@ -284,6 +284,11 @@ def test_one_allocation_at_a_time(journal):
     job.run()
     journal.append(Kind.COUNTS, bytes(journal.max_body), 1)  # rolls over meanwhile
     journal.spare_ready(job)
+    zeros = journal.wants_spare()
+    assert zeros is not None
+    assert (zeros.base, zeros.made) == (2 * SEGMENT, True)
+    zeros.run()
+    journal.spare_ready(zeros)
     job = journal.wants_spare()
     assert job is not None
     assert job.base == 3 * SEGMENT

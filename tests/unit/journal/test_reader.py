@@ -120,6 +120,35 @@ def test_there_must_be_a_journal():
         JournalReader(MemoryDisk())
 
 
+def test_a_wrong_path_is_named_and_nothing_is_left_behind(tmp_path):
+    (tmp_path / "data").mkdir()
+    for name in ("typo", "data"):
+        with pytest.raises(FileMissing, match=name):
+            JournalReader(str(tmp_path / name))
+    assert [path.name for path in tmp_path.rglob("*")] == ["data"]
+
+
+def test_a_journal_is_followed_while_its_owner_writes(tmp_path):
+    disk = RealDisk(tmp_path)
+    disk.lock()
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=0)
+    reader = JournalReader(str(tmp_path))
+    assert isinstance(reader.disk, RealDisk)
+    assert [record.kind for record in reader.records()] == [Kind.SEGMENT, Kind.EPOCH]
+    for number in range(200):
+        position = journal.append(Kind.COUNTS, b"%08d" % number, number)
+        journal.flush()
+        journal.prepare_spare()
+        kinds = {record.position: record.kind for record in reader.records()}
+        assert kinds.pop(position) == Kind.COUNTS
+        assert set(kinds.values()) <= {Kind.PAD, Kind.SEGMENT}
+        assert reader.fault == ""
+    assert journal.end > SEGMENT
+    reader.close()
+    journal.close()
+    disk.close()
+
+
 def test_reading_changes_nothing_and_needs_no_lock(tmp_path):
     disk = RealDisk(tmp_path)
     disk.lock()

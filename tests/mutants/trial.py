@@ -1,0 +1,146 @@
+"""One mutant, one run of the simulator in a copy of the tree."""
+
+from __future__ import annotations
+
+import enum
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.mutants.patch import Patch, PatchError, patched, reader
+
+CONTROL: Final = "(control: no patch)"
+COPIED: Final = ("src", "tests")
+GRACE_S: Final = 30.0
+"""How much longer than it was told a simulator may run before it counts as hung."""
+VIOLATION: Final = "VIOLATION "
+"""How the line begins with which the simulator says what it found."""
+FOUND_CODE: Final = 1
+"""Its exit code then; 0 is clean, anything else means that the run says nothing."""
+
+
+class Verdict(enum.Enum):
+    """What became of a mutant."""
+
+    CAUGHT = "caught"
+    SURVIVED = "SURVIVED"
+    HUNG = "HUNG"
+    BROKEN = "BROKEN"
+    """The run ended in a way that says nothing: another exit code, no violation named."""
+    INAPPLICABLE = "INAPPLICABLE"
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """A mutant's trial.
+
+    Attributes:
+        name: Of the mutant.
+        verdict: What became of it.
+        seconds: Wall time from the start of the simulator to its end.
+        told: What the simulator said it found, or the patch's error.
+        output: The end of what it printed, where that is needed.
+    """
+
+    name: str
+    verdict: Verdict
+    seconds: float
+    told: str
+    output: str = ""
+
+
+def copy_tree(root: Path, to: Path) -> None:
+    """Copy what the simulator needs of a checkout."""
+    for folder in COPIED:
+        shutil.copytree(
+            root / folder,
+            to / folder,
+            ignore=shutil.ignore_patterns("__pycache__", "*.pyc", "results.json"),
+        )
+
+
+def plant(patch: Patch, to: Path) -> None:
+    """Apply a patch to a copy.
+
+    Raises:
+        PatchError: It does not fit.
+    """
+    for path, text in patched(patch, reader(to)).items():
+        (to / path).write_text(text, encoding="utf-8")
+
+
+def simulator(seconds: float, seed: int) -> list[str]:
+    """Return the command that runs the simulator in the current folder."""
+    return [
+        sys.executable, "-m", "tests.sim", "run", "--seconds", f"{seconds:g}", "--seed", str(seed),
+    ]  # fmt: skip
+
+
+def attempt(root: Path, patch: Patch | None, command: Sequence[str], seconds: float) -> Result:
+    """Run the simulator against a mutant, or against the tree as it is (None).
+
+    Args:
+        root: Of the checkout.
+        patch: The mutant.
+        command: Runs the simulator; its current folder is the copy.
+        seconds: How long it was told to run.
+    """
+    name = CONTROL if patch is None else patch.name
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder)
+        copy_tree(root, copy)
+        if patch is not None:
+            try:
+                plant(patch, copy)
+            except PatchError as error:
+                return Result(name, Verdict.INAPPLICABLE, 0.0, str(error))
+        # The copy's src goes before an installed ternmq; nothing is written beside the sources.
+        environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        begin = time.perf_counter()
+        process = subprocess.Popen(
+            list(command),
+            cwd=copy,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that whatever it starts ends with it
+        )
+        try:
+            output, _ = process.communicate(timeout=seconds + GRACE_S)
+            hung = False
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            hung = True
+        took = time.perf_counter() - begin
+    return judge(name, process.returncode, output, took, hung=hung)
+
+
+def judge(name: str, code: int, output: str, seconds: float, *, hung: bool) -> Result:
+    """Say what a run of the simulator means."""
+    told = next(
+        (
+            line[len(VIOLATION) :].strip()
+            for line in output.splitlines()
+            if line.startswith(VIOLATION)
+        ),
+        "",
+    )
+    tail = "\n".join(output.splitlines()[-20:])
+    if hung:
+        return Result(name, Verdict.HUNG, seconds, told or "still running", tail)
+    if code == 0:
+        return Result(name, Verdict.SURVIVED, seconds, "", tail)
+    if code == FOUND_CODE and told:
+        return Result(name, Verdict.CAUGHT, seconds, told)
+    return Result(name, Verdict.BROKEN, seconds, told or f"exit code {code}", tail)

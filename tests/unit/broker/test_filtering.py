@@ -1,0 +1,180 @@
+"""Groups with a tag filter: no false positive, progress over what does not match, changed filters."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ternmq.broker.filter import mask_of
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import Limits
+from ternmq.record.batch import Row
+from ternmq.record.facts import Outcome
+from tests.unit.broker.kit import SECOND, World, attempts, explore, offsets
+
+
+def start(world: World, tags: str, **settings: object) -> int:
+    world.topic("t")
+    world.group("t", "g", tags=tags, **settings)
+    return world.join()
+
+
+def tagged(world: World, tags: str, commit: bool = True) -> None:
+    """Send one batch, a row for each letter; a space is a row without tag."""
+    rows = [
+        Row(body=b"%d %d" % (len(world.sent), at), tag=tag.strip()) for at, tag in enumerate(tags)
+    ]
+    world.send("t", rows, commit=commit)
+
+
+def collision(tag: str) -> str:
+    number = 0
+    while mask_of([f"x{number}"]) != mask_of([tag]):
+        number += 1
+    return f"x{number}"
+
+
+def test_only_what_matches_is_delivered_and_progress_goes_on() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a || c")
+        for batch in ("ab", "b", "cab", " ", "bbb", "aaa", "c"):
+            tagged(world, batch)
+        pulled = world.pull(session, "t", "g", 4)
+        assert pulled is not None
+        assert offsets(pulled) == [0, 3, 4, 10]
+        rest = world.pull(session, "t", "g", 32)
+        assert rest is not None
+        assert offsets(rest) == [11, 12, 13]
+        world.settle(session, "t", "g", pulled)
+        world.settle(session, "t", "g", rest)
+        held = world.held("t", "g")
+        assert (held.cursor, held.floor(), held.intervals()) == (14, 14, 1)
+
+    explore(scenario)
+
+
+def test_tags_that_share_a_bit_are_never_delivered_by_accident() -> None:
+    other = collision("paid")
+
+    def scenario(world: World) -> None:
+        session = start(world, "paid")
+        world.send("t", [Row(body=b"%d" % at, tag=other) for at in range(5)])
+        world.send("t", [Row(body=b"x", tag=other), Row(body=b"y", tag="paid")])
+        world.send("t", [Row(body=b"z", tag=other)])
+        assert world.drain(session, "t", "g") == [6]
+
+    explore(scenario)
+
+
+def test_progress_over_rows_that_do_not_match_is_recorded_now_and_then() -> None:
+    limits = Limits(filter_scan_rows=10)
+
+    def scenario(world: World) -> None:
+        session = start(world, "a")
+        tagged(world, "bbb")
+        assert world.pull(session, "t", "g") is None
+        held = world.held("t", "g")
+        end = world.broker.journal.end
+        assert world.pull(session, "t", "g") is None
+        assert (held.cursor, held.scan) == (0, 3)
+        if world.state_from is None:
+            assert world.broker.journal.end == end
+        world.pass_time(SECOND)
+        assert world.pull(session, "t", "g") is None
+        assert held.cursor == 3
+        for _ in range(5):
+            tagged(world, "bbb")
+        for _ in range(3):
+            world.pull(session, "t", "g")
+        assert held.cursor >= 13
+        tagged(world, "a")
+        assert offsets(world.pull(session, "t", "g")) == [18]
+
+    explore(scenario, limits)
+
+
+def test_a_filter_that_changes_judges_everything_that_was_not_handed_out() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a")
+        tagged(world, "bcb")
+        assert world.pull(session, "t", "g") is None
+        world.change("t", "g", tags="b")
+        assert offsets(world.pull(session, "t", "g", 1)) == [0]
+        world.change("t", "g", tags="")
+        assert offsets(world.pull(session, "t", "g")) == [2]  # of row 1 that pull has disposed
+
+    explore(scenario)
+
+
+def test_failures_come_again_whatever_the_filter_says_by_then() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a")
+        tagged(world, "aba")
+        pulled = world.pull(session, "t", "g")
+        assert pulled is not None
+        world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
+        world.change("t", "g", tags="b")
+        tagged(world, "ab")
+        world.pass_time(SECOND)
+        again = world.pull(session, "t", "g")
+        assert again is not None
+        assert attempts(again) == {0: (2, 2), 2: (2, 2), 4: (1, 1)}
+
+    explore(scenario)
+
+
+def test_parts_of_batches_under_limits_of_rows_and_bytes() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a", window=3)
+        tagged(world, "abaabaaa")
+        tagged(world, "baaa")
+        got: list[int] = []
+        for rows in (1, 2, 3, 1, 2, 3, 3, 3):
+            pulled = world.pull(session, "t", "g", rows)
+            if pulled is not None:
+                got += offsets(pulled)
+                world.settle(session, "t", "g", pulled)
+        assert got == [0, 2, 3, 5, 6, 7, 9, 10, 11]
+        for _ in range(3):
+            world.send("t", [Row(body=bytes(1000), tag="a"), Row(body=bytes(500), tag="b")])
+        first = world.pull(session, "t", "g", 3, max_bytes=10)
+        second = world.pull(session, "t", "g", 3, max_bytes=2000)
+        assert (offsets(first), offsets(second)) == ([12], [14])
+
+    explore(scenario)
+
+
+def test_filters_against_a_plain_list() -> None:
+    def scenario(world: World) -> None:
+        chance = random.Random(3)
+        session = start(world, "a || d", lease_us=SECOND)
+        tags: list[str] = []
+        got: list[int] = []
+        for _ in range(60):
+            if chance.random() < 0.5:
+                some = "".join(chance.choice("abcd ") for _ in range(chance.randint(1, 6)))
+                tags += some
+                tagged(world, some, commit=chance.random() < 0.7)
+            else:
+                pulled = world.pull(session, "t", "g", chance.randint(1, 5))
+                if pulled is not None:
+                    got += offsets(pulled)
+                    world.settle(session, "t", "g", pulled)
+        world.commit()
+        for _ in range(80):  # a scan goes on from pull to pull
+            got += world.drain(session, "t", "g", 3)
+        assert got == [at for at, tag in enumerate(tags) if tag in "ad"]
+
+    explore(scenario, Limits(filter_scan_rows=4), paces=((1, 1), (2, 3)), step=7)
+
+
+@pytest.mark.parametrize("tags", ["a b", "||", "a ||"])
+def test_filters_that_make_no_sense_are_refused(tags: str) -> None:
+    world = World()
+    world.topic("t")
+    with pytest.raises(InvalidRequest):
+        world.group("t", "g", tags=tags)
+    world.group("t", "g")
+    with pytest.raises(InvalidRequest):
+        world.change("t", "g", tags=tags)

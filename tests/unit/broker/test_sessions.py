@@ -1,0 +1,220 @@
+"""Sessions: grace, disconnect, leave, restart; what a session held reaches others, and counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ternmq.broker.replies import PullReply
+from ternmq.model.errors import Busy, LeaseExpired, UnknownSession
+from ternmq.model.specs import Limits, RetryPolicy
+from ternmq.record.facts import Outcome
+from tests.unit.broker.kit import SECOND, World, attempts, check, explore, offsets
+
+GRACE = 10 * SECOND
+
+
+def start(world: World, **settings: object) -> int:
+    world.topic("t")
+    world.group("t", "g", **settings)
+    return world.join()
+
+
+def pull(world: World, session: int, rows: int = 32) -> PullReply:
+    pulled = world.pull(session, "t", "g", rows)
+    assert pulled is not None
+    return pulled
+
+
+def test_what_a_lost_session_held_comes_again_after_its_grace_and_counts() -> None:
+    def scenario(world: World) -> None:
+        one = start(world)
+        other = world.join()
+        world.send("t", 6)
+        lost = pull(world, one, 3)
+        kept = pull(world, other, 1)
+        world.broker.disconnected(world.now, one)
+        world.pass_time(GRACE - 1)
+        assert offsets(world.pull(other, "t", "g")) == [4, 5]
+        assert world.held("t", "g").leased_rows == 6
+        world.pass_time(1)
+        again = pull(world, other)
+        assert attempts(again) == dict.fromkeys((0, 1, 2), (2, 2))
+        with pytest.raises(LeaseExpired):
+            world.settle(one, "t", "g", lost)
+        with pytest.raises(UnknownSession):
+            world.pull(one, "t", "g")
+        world.settle(other, "t", "g", kept)
+        assert world.broker.views.sessions.by_number.keys() == {other}
+
+    explore(scenario)
+
+
+def test_a_session_that_comes_back_within_its_grace_keeps_what_it_has() -> None:
+    def scenario(world: World) -> None:
+        one = start(world)
+        other = world.join()
+        world.send("t", 3)
+        pulled = pull(world, one)
+        world.broker.disconnected(world.now, one)
+        world.pass_time(GRACE - 1)
+        world.broker.reconnected(one)
+        world.pass_time(2)
+        assert world.pull(other, "t", "g") is None
+        world.broker.disconnected(world.now, one)  # a second time: a grace of its own
+        world.pass_time(GRACE - 1)
+        world.broker.reconnected(one)
+        assert world.settle(one, "t", "g", pulled).settled == [(0, 3, 1, 1)]
+
+    explore(scenario)
+
+
+def test_leaving_hands_everything_back_uncounted_at_once() -> None:
+    def scenario(world: World) -> None:
+        one = start(world)
+        other = world.join()
+        world.send("t", 6)
+        pulled = pull(world, one, 4)
+        world.settle(one, "t", "g", pulled, spans=[(1, 2)])
+        reply = world.leave(one)
+        assert reply.position == world.end
+        again = pull(world, other, 3)
+        assert attempts(again) == {0: (1, 2), 2: (1, 2), 4: (1, 1)}
+        with pytest.raises(UnknownSession):
+            world.leave(one)
+        with pytest.raises(UnknownSession):
+            world.broker.reconnected(one)
+        world.broker.disconnected(world.now, one)  # late news of its connection
+        world.pass_time(2 * GRACE)
+        assert world.broker.views.sessions.by_number.keys() == {other}
+
+    explore(scenario)
+
+
+def test_the_last_attempt_of_a_lost_session_is_the_last() -> None:
+    def scenario(world: World) -> None:
+        one = start(world, retry=RetryPolicy(attempts=1))
+        world.send("t", 3)
+        pull(world, one)
+        world.broker.disconnected(world.now, one)
+        world.pass_time(GRACE)
+        held = world.held("t", "g")
+        assert (held.dead_rows, held.leased_rows) == (3, 0)
+        assert len(world.broker.views.sessions.by_number) == 0
+
+    explore(scenario)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_session_with_many_rows_ends_in_pieces_and_whole(ordered: bool) -> None:
+    def scenario(world: World) -> None:
+        world.topic("t", ordered=ordered)
+        for group in ("g", "h"):
+            world.group("t", group)
+        one, other = world.join(), world.join()
+        world.send("t", "".join(chr(97 + at % 26) for at in range(900)) if ordered else 900)
+        for group in ("g", "h"):
+            assert len(offsets(world.pull(one, "t", group, 700))) == 700
+            assert world.pull(other, "t", group, 10) is None or not ordered
+        world.broker.disconnected(world.now, one)
+        world.now += GRACE
+        turns = 0
+        while world.broker.tick(world.now):
+            turns += 1
+            assert one in world.broker.views.sessions.by_number
+            world.between()
+        assert turns >= 2
+        assert one not in world.broker.views.sessions.by_number
+        for group in ("g", "h"):
+            got = []
+            while (pulled := world.pull(other, "t", group, 400)) is not None:
+                got += offsets(pulled)
+                world.settle(other, "t", group, pulled)
+            missing = set(range(900)) - set(got)
+            assert not missing or not ordered
+            assert len(missing) <= 10
+
+    explore(scenario, paces=((1, 1),), step=5)
+
+
+def test_a_session_that_comes_back_while_it_is_being_ended_lives_on() -> None:
+    world = World()
+    one = start(world)
+    world.send("t", 900)
+    pulled = pull(world, one, 900)
+    world.broker.disconnected(world.now, one)
+    world.now += GRACE
+    assert world.broker.tick(world.now)
+    world.broker.reconnected(one)
+    while world.broker.tick(world.now):
+        pass
+    assert world.held("t", "g").leased_rows == 900 - 512
+    assert world.settle(one, "t", "g", pulled).settled == [(512, 900, 1, 1)]
+    assert world.drain(one, "t", "g", 900) == list(range(512))
+    check(world.broker)
+
+
+def test_a_restart_gives_every_session_its_grace_anew() -> None:
+    world = World()
+    one = start(world)
+    other = world.join()
+    world.send("t", 4)
+    mine = pull(world, one, 2)
+    pull(world, other, 2)
+    world.restart()
+    world.pass_time(GRACE - 1)
+    assert world.held("t", "g").leased_rows == 4
+    world.broker.reconnected(one)
+    world.pass_time(1)
+    assert world.held("t", "g").leased_rows == 2
+    assert other not in world.broker.views.sessions.by_number
+    # The lease of the reign before is as good as ever.
+    assert world.settle(one, "t", "g", mine).settled == [(0, 2, 1, 1)]
+    assert attempts(pull(world, one)) == dict.fromkeys((2, 3), (2, 2))
+    assert world.join() == 3  # numbers are not given again
+    check(world.broker)
+
+
+def test_leases_end_by_time_after_a_restart_too() -> None:
+    world = World()
+    one = start(world)
+    world.send("t", 2)
+    pulled = pull(world, one)
+    world.restart()
+    world.broker.reconnected(one)
+    world.pass_time(pulled.until_us - world.now - 1)
+    assert world.held("t", "g").leased_rows == 2
+    world.pass_time(1)
+    assert attempts(pull(world, one)) == dict.fromkeys((0, 1), (2, 2))
+
+
+def test_there_is_a_limit_of_sessions() -> None:
+    world = World(Limits(sessions=2))
+    one = world.join()
+    world.join()
+    with pytest.raises(Busy):
+        world.join()
+    world.leave(one)
+    world.join()
+
+
+def test_sessions_that_came_and_went_leave_nothing_behind() -> None:
+    def scenario(world: World) -> None:
+        last = 0
+        for _ in range(150):
+            last = world.join()
+            world.leave(last)
+        keeper = world.join()
+        assert keeper == last + 1
+
+    world = explore(scenario, paces=((3, 1),), step=60)
+    assert len(list(world.broker.views.sessions.by_number)) == 1
+
+
+def test_settles_need_no_living_session_only_the_lease() -> None:
+    """The lease is the evidence: another connection of the same client may settle what it holds."""
+    world = World()
+    one = start(world)
+    other = world.join()
+    world.send("t", 2)
+    pulled = pull(world, one)
+    assert world.settle(other, "t", "g", pulled, Outcome.DONE).settled == [(0, 2, 1, 1)]

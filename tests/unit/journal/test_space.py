@@ -1,0 +1,164 @@
+"""Spares: the next one is filled with zeros, never while records go into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ternmq.journal.faulty_disk import Fault, FaultyDisk
+from ternmq.journal.journal import Journal
+from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
+from ternmq.journal.recovery import open_journal
+from ternmq.journal.segment import segment_name
+from ternmq.journal.space import AllocateJob
+from ternmq.model.errors import DiskError, JournalFull
+from ternmq.model.types import Position
+from ternmq.record.header import HEADER_BYTES, Kind
+from tests.unit.journal.kit import SEGMENT, make_spares
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def commit_only(journal: Journal) -> None:
+    """Flush and sync, and make no spares."""
+    journal.flush()
+    journal.sync_now()
+
+
+def wanted(journal: Journal) -> AllocateJob:
+    job = journal.wants_spare()
+    assert job is not None
+    return job
+
+
+class Told(MemoryDisk):
+    """Notes how segments were allocated, and what was written into files by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allocated: list[tuple[int, bool]] = []
+
+    def allocate(self, name: str, size: int, *, written: bool = True) -> None:
+        super().allocate(name, size, written=written)
+        self.allocated.append((int(name[-24:-4]) // SEGMENT, written))
+
+
+def test_only_the_next_segment_has_written_zeros():
+    disk = Told()
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=3 * SEGMENT)
+    make_spares(journal)
+    assert disk.allocated == [(0, True), (1, True), (2, False), (3, False)]
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
+    zeros = wanted(journal)
+    assert (zeros.base, zeros.made) == (2 * SEGMENT, True)
+    zeros.run()
+    journal.spare_ready(zeros)
+    make_spares(journal)
+    assert disk.allocated[4:] == [(4, False)]
+    assert journal.wants_spare() is None
+
+
+def test_a_spare_is_not_used_while_zeros_are_written_into_it(disk):
+    """Else they would be written over records."""
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=3 * SEGMENT)
+    make_spares(journal)
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
+    commit_only(journal)
+    zeros = wanted(journal)
+    end = journal.end
+    with pytest.raises(JournalFull):
+        journal.append(Kind.COUNTS, bytes(journal.max_body), 2)
+    assert (journal.end, zeros.stop) == (end, True)
+    zeros.run()  # it ends at once
+    journal.spare_ready(zeros)
+    position = journal.append(Kind.COUNTS, b"x" * journal.max_body, 2)
+    assert position > 2 * SEGMENT
+    commit_only(journal)
+    assert wanted(journal).base == 3 * SEGMENT
+    with pytest.raises(JournalFull):
+        journal.append(Kind.COUNTS, bytes(journal.max_body), 2)
+    journal.close()
+    journal, report = open_journal(disk, wall_us=3, reserve_bytes=0)
+    assert report.valid_end == position + HEADER_BYTES + journal.max_body
+    journal.close()
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "open"])
+def test_zeros_that_cannot_be_written_do_no_harm(call):
+    disk = FaultyDisk(MemoryDisk())
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=3 * SEGMENT)
+    make_spares(journal)
+    room = journal.room()
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
+    commit_only(journal)
+    zeros = wanted(journal)
+    disk.plan([Fault(call, disk.counts[call] + 1)])
+    with pytest.raises(DiskError) as caught:
+        zeros.run()
+    journal.spare_failed(zeros, caught.value)
+    assert 0 < journal.room() < room
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 1)  # goes into that segment
+    commit_only(journal)
+    assert journal.end > 2 * SEGMENT
+    assert journal.failure is None
+    assert wanted(journal).base == 3 * SEGMENT
+
+
+def test_near_the_end_of_a_segment_the_next_one_gets_no_more_zeros(disk):
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=3 * SEGMENT)
+    make_spares(journal)
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 1)
+    journal.append(Kind.COUNTS, bytes(SEGMENT // 2), 1)
+    zeros = wanted(journal)
+    commit_only(journal)
+    early = zeros.stop
+    journal.append(Kind.COUNTS, bytes(SEGMENT // 2 - 1000), 1)
+    commit_only(journal)
+    assert (early, zeros.stop) == (False, True)
+    zeros.run()
+    journal.spare_ready(zeros)
+    journal.append(Kind.COUNTS, bytes(journal.max_body), 2)
+    assert journal.end > 2 * SEGMENT
+
+
+class Watched(MemoryDisk):
+    """Tells of every write."""
+
+    def __init__(self, told: Callable[[int, int], None]) -> None:
+        super().__init__()
+        self.told = told
+
+    def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        file = super().open(name, create=create)
+        return WatchedFile(self, name, file._data)
+
+
+class WatchedFile(MemoryFile):
+    def pwrite(self, data: bytes, offset: int) -> None:
+        super().pwrite(data, offset)
+        assert isinstance(self._disk, Watched)
+        self._disk.told(offset, len(data))
+
+
+def test_zeros_cover_the_file_in_steps_that_can_be_stopped():
+    steps: list[tuple[int, int]] = []
+
+    def told(offset: int, size: int) -> None:
+        steps.append((offset, size))
+        job.stop = len(steps) == 3 and stopped
+
+    mib = 1 << 20
+    size = 4 * mib + 4096
+    disk = Watched(told)
+    disk.allocate(segment_name(0), size)
+    for stopped in (False, True):
+        steps.clear()
+        job = AllocateJob(disk, Position(0), size, made=True)
+        job.run()
+        whole = [(at * mib, mib) for at in range(4)] + [(4 * mib, 4096)]
+        assert steps == whole[: 3 if stopped else None]
+    assert disk.image()[segment_name(0)] == bytes(size)
