@@ -2,9 +2,9 @@
 
 A turn is what a shell does between two looks at its sockets: some commands, the tick, the upkeep
 within its millisecond, the flush, what a finished sync lets go. Some retries come due now and then;
-after two thirds of the turns two hours pass at once, so that all the others do. What blocks (syncs, jobs) runs
-between the turns, outside of the clock. The clock is the thread's CPU time with the collector on:
-its pauses belong to the turn in which they happen.
+after two thirds of the turns two hours pass at once, so that all the others do. What blocks (syncs,
+jobs) runs between the turns, outside of the clock. The clock is the thread's CPU time with the
+collector on: its pauses belong to the turn in which they happen.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ NO_LOG_FLUSH: Final = struct.pack("I", 2)
 FORMATS: Final = {
     "ext4": (64 << 20, ["mkfs.ext4", "-qF", "-J", "size=4"]),
     "xfs": (320 << 20, ["mkfs.xfs", "-qf"]),
-    # Every block of it is there or never will be: no later write of metadata needs a new one.
+    # Every block of the image is there: only those that are punched out can be missing later.
     "ext4-whole": (
         64 << 20,
         ["mkfs.ext4", "-qF", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
@@ -128,6 +128,7 @@ class Volume(Mounted):
         self.image = folder / "image"
         self._usual, self._format = FORMATS[kind]
         self._size = size or self._usual
+        self._whole = kind.endswith("-whole")
         self._frozen = False
 
     def __enter__(self) -> Volume:
@@ -135,6 +136,8 @@ class Volume(Mounted):
         with self.image.open("wb") as file:
             file.truncate(self._size)
         call(*self._format, self.image)
+        if self._whole:
+            call("fallocate", "-l", str(self._size), self.image)
         self.mount()
         return self
 

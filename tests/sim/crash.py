@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ternmq.record.header import Kind
 from tests.sim.checks import Judged, Known, judge, start
 from tests.sim.disk import WRITE, Op
 from tests.sim.history import History
@@ -17,6 +19,8 @@ EXHAUSTIVE: Final = 64
 """Crash points with at most so many outcomes are swept whole when a sweep is exhaustive."""
 
 
+GRACE_S: Final = 1.0
+_STATE_END: Final = 4
 _NO_SEGMENT: Final = "journal/99999999999999999999.seg"
 
 
@@ -75,6 +79,7 @@ class Sweep:
         count: Count,
         deep: Callable[[Judged, dict[str, bytes]], None] | None = None,
         note: Callable[[str], None] | None = None,
+        until: float | None = None,
     ) -> None:
         self.reign = reign
         self.plan = plan
@@ -86,6 +91,7 @@ class Sweep:
             reign.tape, reign.portraits, reign.suspects, reign.options, reign.wall_us
         )
         self.where = ""
+        self._until = until
 
     def run(self) -> None:
         """Sweep the whole log.
@@ -103,6 +109,8 @@ class Sweep:
                 op = reign.disk.log[at - 1]
                 medium.feed(op)
                 limit = max(limit, written_to(medium, op))
+            if self._until is not None and time.monotonic() > self._until + GRACE_S:
+                return  # the run is over; this case was one of its last
             if self.plan.points < 1.0 and chance.random() >= self.plan.points:
                 continue
             demand = self._demand(begin + at)
@@ -144,7 +152,7 @@ class Sweep:
         files = medium.image(draw)
         judged = judge(self.known, files, whole, limit, demand, self.chance)
         self.count.images += 1
-        self._paths(judged)
+        self._paths(judged, files)
         if self.deep is not None and self.chance.random() < self.plan.deep:
             self.count.deep += 1
             self.deep(judged, files)
@@ -155,7 +163,7 @@ class Sweep:
                 self.note("kill, then power cut in recovery")
             self._again(below, limit, demand, 2)
 
-    def _paths(self, judged: Judged) -> None:
+    def _paths(self, judged: Judged, files: dict[str, bytes]) -> None:
         report = judged.started.report
         if report.cut is not None:
             self.note("tail cut")
@@ -167,8 +175,20 @@ class Sweep:
             self.note("fresh start")
         if report.loaded_set is not None:
             self.note("loaded a STATE set")
+        if self._incomplete(judged):
+            self.note("incomplete STATE set at the end")
+        if any(name.startswith("index/") and name not in judged.disk.cells for name in files):
+            self.note("index file not believed")
         if report.fault:
             self.note(f"fault: {report.fault.split(' ')[0]}")
+
+    def _incomplete(self, judged: Judged) -> bool:
+        """Return whether the records end within a STATE set."""
+        tape = self.known.tape
+        for record in reversed(tape.records[: tape.count_below(judged.end)]):
+            if record.kind == Kind.STATE:
+                return record.body[8] != _STATE_END
+        return False
 
     def _again(self, medium: Medium, limit: int, demand: int, depth: int) -> None:
         """Crash during the recovery of an image."""
@@ -207,6 +227,7 @@ class Sweep:
                 judge(inner, image, whole, limit, demand, self.chance)
                 if depth == 2:
                     self.count.double += 1
+                    self.note("crash in recovery")
                     if self.chance.random() < self.plan.triple:
                         saved, self.known = self.known, inner
                         try:
@@ -215,6 +236,7 @@ class Sweep:
                             self.known = saved
                 else:
                     self.count.triple += 1
+                    self.note("second crash in recovery")
         self.where = outer
 
 

@@ -17,6 +17,7 @@ The log's operations (a tuple each, the first item says which)::
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -64,26 +65,67 @@ class Inode:
 
 
 class Faults:
-    """What is to go wrong; consulted by ``SimDisk``. This one lets nothing go wrong."""
+    """What is to go wrong; consulted by ``SimDisk``. Nothing is, until it is planned."""
 
-    lying = False
-    """Syncs report success and do nothing: a self-test of the harness."""
+    def __init__(self) -> None:
+        self.lying = False
+        """Syncs report success and do nothing: a self-test of the harness."""
+        self.fired: dict[str, int] = {}
+        self._chance = random.Random(0)
+        self._slow = 0.0
+        self._sync_in = self._write_in = self._full_from = self._full_for = -1
+
+    def plan(self, chance: random.Random, *, on: bool) -> None:
+        """Draw what goes wrong from now on; reads that would wait always may come."""
+        self._chance = chance
+        self._slow = 0.02
+        self._sync_in = self._write_in = self._full_from = self._full_for = -1
+        if on:
+            what = chance.randrange(3)
+            if what == 0:
+                self._sync_in = chance.randint(3, 60)
+            elif what == 1:
+                self._write_in = chance.randint(3, 120)
+            else:
+                self._full_from = chance.randint(0, 4)
+                self._full_for = chance.randint(1, 40)
+
+    def _fire(self, what: str) -> None:
+        self.fired[what] = self.fired.get(what, 0) + 1
 
     def write(self, name: str, size: int) -> int | None:
         """Return how many bytes get through before an error, None for no error."""
-        return None
+        if self._write_in < 0 or not name.startswith("journal/"):
+            return None
+        self._write_in -= 1
+        if self._write_in >= 0:
+            return None
+        self._fire("write failed")
+        return self._chance.choice((0, size // _HALF, size))
 
     def sync(self, name: str) -> bool:
         """Return whether this sync fails."""
-        return False
+        if self._sync_in < 0:
+            return False
+        self._sync_in -= 1
+        return self._sync_in < 0
 
     def allocate(self, name: str) -> bool:
         """Return whether there is no room for this file."""
-        return False
+        if self._full_from < 0:
+            return False
+        if self._full_from > 0:
+            self._full_from -= 1
+            return False
+        self._full_for -= 1
+        if self._full_for < 0:
+            return False
+        self._fire("no room for a segment")
+        return True
 
     def slow_read(self) -> bool:
         """Return whether a read that must not wait would wait."""
-        return False
+        return self._slow > 0 and self._chance.random() < self._slow
 
 
 class SimFile:

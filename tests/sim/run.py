@@ -14,7 +14,8 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "rolls", "shared", "ordered", "rolls", "filtered", "fast", "rolls", "given_ids", "settings",
+    "tiny", "rolls", "shared", "ordered", "faulty", "rolls", "filtered", "fast", "rolls", "given_ids",
+    "settings",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -22,8 +23,10 @@ ROTATION: Final = (
 class Case:
     """A case; its name says everything: ``kind/seed``."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, until: float | None = None) -> None:
         self.name = name
+        self.until = until
+        self.from_large = 0
         self.kind = name.split("/")[0]
         self.chance = random.Random(f"case {name}")
         self.count = Count()
@@ -35,6 +38,22 @@ class Case:
     def reached(self, path: str) -> None:
         """Note that a path was reached."""
         self.paths[path] = self.paths.get(path, 0) + 1
+
+    def totals(self) -> dict[str, int]:
+        """Return how many images of which sort were run."""
+        count = self.count
+        return {
+            "images": count.images,
+            "double": count.double,
+            "triple": count.triple,
+            "deep": count.deep,
+            "from_large": self.from_large,
+            "reigns": self.reigns,
+        }
+
+    def digest(self) -> str:
+        """Return the hash of the event log."""
+        return self.world.digest.hexdigest()
 
     def run(self, *, sweep: bool = True) -> None:
         """Run the case.
@@ -64,12 +83,14 @@ class Case:
         operations = chance.randint(20, 120) if self.kind == "tiny" else chance.randint(100, 500)
         if self.kind == "rolls":
             operations = chance.randint(300, 700)
+        world.faults.plan(chance, on=self.kind == "faulty")
         try:
             world.run(operations)
             if chance.random() < 0.25 and not world.dead:
                 world.close()
         except Stopped:
             pass
+        world.faults.plan(chance, on=False)
 
     def _plan(self) -> Plan:
         if self.kind == "tiny":
@@ -78,7 +99,8 @@ class Case:
 
     def _sweep(self, number: int, chance: random.Random) -> None:
         reign = self.world.reign
-        sweep = Sweep(reign, self._plan(), chance, self.count, note=self.reached)
+        sweep = Sweep(reign, self._plan(), chance, self.count, note=self.reached, until=self.until)
+        before = self._images()
 
         def use(judged: Judged, files: dict[str, bytes]) -> None:
             sweep.where += "; used"
@@ -92,6 +114,24 @@ class Case:
             sweep.run()
         finally:
             self.where = f"reign {number} {sweep.where}"
+            if self._large():
+                self.from_large += self._images() - before
+
+    def _images(self) -> int:
+        return self.count.images + self.count.double + self.count.triple
+
+    def _large(self) -> bool:
+        """Return whether the workload so far had two rolls, two STATE sets, MOVED, a dead letter."""
+        world = self.world
+        found = (
+            world.paths.get("record SEGMENT", 0) >= 3
+            and world.paths.get("STATE set complete", 0) >= 2
+            and world.paths.get("record MOVED", 0) >= 1
+            and world.dead_letters >= 1
+        )
+        if found:
+            self.reached("two rolls, two STATE sets, a MOVED and a dead letter")
+        return found
 
     def _restart(self, chance: random.Random) -> bool:
         """Let the broker die here and come back; return whether there was anything to come back to."""
@@ -99,7 +139,7 @@ class Case:
         medium = reign.medium.clone()
         for op in reign.disk.log:
             medium.feed(op)
-        if chance.random() < 0.4:
+        if chance.random() < (0.8 if world.faults.fired else 0.4):
             files = medium.image(medium.everything())
             self.reached("restart after a kill")
         else:
@@ -124,7 +164,7 @@ class Case:
         world = self.world
         for path, count in world.paths.items():
             self.paths[path] = self.paths.get(path, 0) + count
-        for path, count in world.reference.counts.items():
+        for path, count in (*world.counts.items(), *world.faults.fired.items()):
             self.paths[path] = self.paths.get(path, 0) + count
         if world.history.marked:
             self.paths["marked duplicate"] = world.history.marked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ternmq.broker.start import Options
 from ternmq.journal.retention import RetentionSpec
 from ternmq.model.specs import (
@@ -31,8 +33,8 @@ SMALL_LIMITS = Limits(
 
 def options(segment: int, state: int, **more: object) -> Options:
     """Return options with small everything."""
+    more.setdefault("limits", SMALL_LIMITS)
     return Options(
-        limits=SMALL_LIMITS,
         segment_bytes=segment,
         reserve_bytes=segment,
         state_bytes=state,
@@ -87,21 +89,46 @@ def shared(seed: str) -> World:
 
 def rolls(seed: str) -> World:
     """Small segments: rolls, STATE sets, retention with MOVED rows, dead letters."""
+    limits = msgspec.structs.replace(
+        SMALL_LIMITS, dedup_window_us=1_500_000, producer_idle_us=3_000_000, send_timeout_us=200_000
+    )
     world = World(
-        seed, options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192))
+        seed,
+        options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits),
     )
     world.patience = 0.7
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t", retention_us=60_000))
-    broker.create_topic(now, TopicSpec(name="u", retention_us=40_000, keep_until_consumed=False))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(3), lease_us=30_000, window=20))
-    broker.subscribe(now, "u", "h", SubscriptionSpec(retry=retry(2), lease_us=30_000, window=20))
-    _client(world, Producer(world, "t", 11, rows=4, body=150))
-    _client(world, Producer(world, "u", 12, every_us=9000))
+    slow = RetryPolicy(first_us=150_000, cap_us=2_000_000, attempts=3, factor=3.0)
+    broker.create_topic(now, TopicSpec(name="t", retention_us=800_000))
+    broker.create_topic(now, TopicSpec(name="u", retention_us=500_000, keep_until_consumed=False))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=slow, lease_us=1_500_000, window=20))
+    broker.subscribe(now, "u", "h", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20))
+    every = 40_000
+    _client(world, Producer(world, "t", 11, rows=4, body=150, every_us=every, resend_us=300_000))
+    _client(world, Producer(world, "u", 12, every_us=3 * every, resend_us=300_000))
     for at in range(2):
-        _client(world, Consumer(world, "t", "g", f"c{at}", every_us=2000, most=12, fail=0.25))
-    _client(world, Consumer(world, "u", "h", "d", every_us=6000, fail=0.3))
+        _client(
+            world, Consumer(world, "t", "g", f"c{at}", every_us=every // 2, most=12, fail=0.3)
+        )
+    _client(world, Consumer(world, "u", "h", "d", every_us=2 * every, fail=0.3))
+    return world
+
+
+def faulty(seed: str) -> World:
+    """Syncs and writes that fail, a disk that is full for a while."""
+    world = World(seed, options(8192, 5000))
+    world.patience = 0.5
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t"))
+    broker.create_topic(now, TopicSpec(name="f", durability=Durability.FAST))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000, window=12))
+    broker.subscribe(now, "f", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000, window=12))
+    _client(world, Producer(world, "t", 11, every_us=2000, body=120))
+    _client(world, Producer(world, "f", 12))
+    _client(world, Consumer(world, "t", "g", "c1", fail=0.3))
+    _client(world, Consumer(world, "f", "g", "c2", fail=0.3))
     return world
 
 
@@ -206,6 +233,7 @@ KINDS = {
     "shared": shared,
     "rolls": rolls,
     "ordered": ordered,
+    "faulty": faulty,
     "fast": fast,
     "filtered": filtered,
     "given_ids": given_ids,

@@ -35,6 +35,7 @@ from tests.sim.reference import Reference
 from tests.sim.tape import Tape, Violation
 
 T = TypeVar("T")
+_STATE_END = 4
 START_US = 1_700_000_000_000_000
 _FACTS = frozenset(
     int(kind)
@@ -103,6 +104,7 @@ class World:
         self.event_count = 0
         self.digest = hashlib.sha256()
         self.paths: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.reigns = 0
         self.restart_hooks: list[Callable[[], None]] = []
         self.wake_hooks: list[Callable[[], None]] = []
@@ -127,6 +129,11 @@ class World:
     def reached(self, path: str, count: int = 1) -> None:
         """Note that a path was reached."""
         self.paths[path] = self.paths.get(path, 0) + count
+
+    @property
+    def dead_letters(self) -> int:
+        """How many rows died so far."""
+        return self.counts.get("dead letter", 0)
 
     def tell(self, *what: object) -> None:
         """Write a line of the event log (only its hash is kept)."""
@@ -209,10 +216,17 @@ class World:
         kind = Kind(record.kind)
         self.tell(kind.name, record.position, record.crc)
         self.reached(f"record {kind.name}")
+        if kind is Kind.STATE and record.body[8] == _STATE_END:
+            self.reached("STATE set complete")
         reign = self.reign
         if record.kind in _FACTS:
             self.shadow.apply(record)
+            before = self.reference.counts
+            self.reference.counts = {}
             self.reference.apply(record)
+            for path, count in self.reference.counts.items():
+                self.counts[path] = self.counts.get(path, 0) + count
+            self.reference.counts = before
             for key in self.reference.touched:
                 self.reference.compare(key, self.shadow.held.get(key))
             if record.kind in (Kind.CONFIG, Kind.EPOCH):

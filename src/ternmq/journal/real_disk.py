@@ -45,12 +45,13 @@ _SEEK_DATA: Final = os.SEEK_DATA if sys.platform == "linux" else None
 class RealFile:
     """An open descriptor."""
 
-    __slots__ = ("_fd", "_nowait", "name")
+    __slots__ = ("_asked", "_fd", "_nowait", "name")
 
     def __init__(self, name: str, fd: int) -> None:
         self.name = name
         self._fd = fd
         self._nowait = bool(_RWF_NOWAIT)
+        self._asked = False
 
     def pwrite(self, data: bytes, offset: int) -> None:
         """Write into the page cache."""
@@ -98,6 +99,11 @@ class RealFile:
         if _SEEK_DATA is None or offset >= size:
             return min(offset, size)
         try:
+            if not self._asked:
+                # What the page cache holds counts as data, be it zeros that were read by accident.
+                # Dirty pages stay, and stay data.
+                self._asked = True
+                os.posix_fadvise(self._fd, offset, 0, os.POSIX_FADV_DONTNEED)
             return os.lseek(self._fd, offset, _SEEK_DATA)
         except OSError as error:
             # ENXIO: nothing but a hole up to the end. Anything else: the file system cannot tell.

@@ -32,7 +32,7 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.journal import Journal
 from ternmq.journal.scan import RawRecord, record_at
 from ternmq.model.errors import CorruptJournal, JournalFull
-from ternmq.model.types import Position
+from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.header import HEADER_BYTES, Kind
 
 HEAD: Final = struct.Struct("<QBBHI")
@@ -181,7 +181,7 @@ class StateWriter:
         self._naming = {}
         self._named = []
         self._directories = []
-        self._oldest = self._begin
+        self._oldest = int(NO_POSITION)
         self._keys = self._source.state_keys(self._begin)
 
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
@@ -266,10 +266,11 @@ class StateWriter:
     def _end(self, now_us: int) -> None:
         journal = self._journal
         self._put_directory(now_us)
+        oldest = min(self._oldest, self._begin) if not self._naming else self._oldest
         body = (
             HEAD.pack(self._begin, END, 0, 0, len(self._directories))
             + struct.pack(f"<{len(self._directories)}Q", *self._directories)
-            + _POSITION.pack(self._oldest)
+            + _POSITION.pack(oldest)
         )
         end = journal.append(Kind.STATE, body, now_us)
         journal.set_newest_state(self._begin, end)
@@ -277,7 +278,7 @@ class StateWriter:
         self._naming = {}
         self._keys = None
         self.sets_written += 1
-        self.complete.append(CompleteSet(self._begin, end, Position(self._oldest)))
+        self.complete.append(CompleteSet(self._begin, end, Position(oldest)))
         del self.complete[:-3]
 
     def removable_below(self) -> int:

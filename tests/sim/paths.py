@@ -1,0 +1,35 @@
+"""What a full run must have reached; one that did not is inconclusive, which fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+REQUIRED: Final = (
+    "record SEGMENT", "record PAD", "record STATE", "record MOVED", "record MESSAGES",
+    "record PULLED", "record EXTENDED", "record ENDED", "record SETTLED", "record CURSOR",
+    "record CONFIG", "record JOINED", "record LEFT", "record EPOCH", "record MARK",
+    "two rolls, two STATE sets, a MOVED and a dead letter",
+    "segment removed", "moved row", "moved failure", "delivered from a MOVED record",
+    "dead letter", "held", "retried", "released and again", "extended",
+    "lease ended by time", "lease ended by session", "lease ended by drain",
+    "released behind a failed row of its key",
+    "cursor reset", "cursor skip", "filter skip",
+    "dedup hit", "dedup hit of an unanswered batch", "given id left out", "given id conflict",
+    "marked duplicate", "settle of an earlier reign's lease", "settle refused LeaseExpired",
+    "fast send", "parked pull woken", "would block", "session not resumed",
+    "operator retry_now", "operator delete_failures", "operator pause",
+    "operator unsubscribe", "operator delete topic", "operator grow topic",
+    "tail cut", "end beyond the durable mark", "clean start", "fresh start",
+    "loaded a STATE set", "fault: CRC", "fault: magic",
+    "incomplete STATE set at the end", "index file not believed",
+    "restart after a kill", "restart after a power cut", "kill, then power cut in recovery",
+    "wall clock jumped", "sync failed", "write failed", "no room for a segment",
+    "crash in recovery", "second crash in recovery",
+    "deep resend", "deep drain round", "clean stop",
+)  # fmt: skip
+
+
+def missing(paths: Mapping[str, int]) -> list[str]:
+    """Return the required paths that were not reached."""
+    return [path for path in REQUIRED if not paths.get(path)]
