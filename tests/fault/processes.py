@@ -101,6 +101,12 @@ class Worker:
         return self.code
 
     @property
+    def ended(self) -> bool:
+        """Whether it is over; takes in what it says meanwhile, so that it need not wait."""
+        self._read(time.monotonic())
+        return self.process.poll() is not None
+
+    @property
     def code(self) -> int:
         """How it ended: its exit code, the negative of a signal that ended it."""
         code = self.process.returncode

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tests.fault.history import History, Line
-from tests.fault.messages import ORDERS
+from tests.fault.messages import GROUPS, ORDERS
 from tests.fault.shell import Shell, Work
 from tests.fault.traffic import Plan, Traffic
 
@@ -76,8 +76,63 @@ def tail(
     return Tail(_traffic(shell, history, past, given), shell, given.place, given.tail)
 
 
+class Fill:
+    """Sends until the disk is full, consumes while it is, sends again when there is room.
+
+    The history gets a ``phase`` line at the beginning of each part.
+    """
+
+    REFUSALS = 30
+    AFTERWARDS = 200
+
+    def __init__(self, traffic: Traffic, history: History) -> None:
+        self.done = False
+        self._traffic = traffic
+        self._history = history
+        self._phase = ""
+        self._turn = 0
+        self._accepted = 0
+        self._begin("fill")
+
+    def _begin(self, phase: str) -> None:
+        self._phase = phase
+        self._history.write("phase", name=phase)
+
+    def act(self) -> bool:
+        """Do the next thing of this phase."""
+        traffic = self._traffic
+        self._turn += 1
+        if self._phase == "fill":
+            if traffic.waiting < 64:
+                traffic.send_new(ORDERS, 4)
+            if traffic.refused >= self.REFUSALS:
+                self._begin("full")
+            return traffic.waiting < 64
+        if self._phase == "full":
+            for group in GROUPS[ORDERS]:
+                if traffic.consume(ORDERS, group):
+                    if self._turn % 10 == 0:
+                        traffic.send_new(ORDERS, 1)
+                    return True
+            self._begin("again")
+        if self._turn % 4 == 0 and traffic.waiting < 64:
+            traffic.send_new(ORDERS, 1)
+            self._accepted += not traffic.refused
+            self.done = self._accepted >= self.AFTERWARDS
+            return not traffic.refused
+        return any([traffic.consume(ORDERS, group) for group in GROUPS[ORDERS]])
+
+
+def fill(
+    shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
+) -> Work:
+    """Fills the disk."""
+    return Fill(_traffic(shell, history, past, given), history)
+
+
 SCENARIOS: Final[dict[str, Callable[[Shell, History, Sequence[Line], argparse.Namespace], Work]]] = {
     "traffic": _traffic,
+    "fill": fill,
     "flood": flood,
     "tail": tail,
 }

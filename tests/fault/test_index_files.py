@@ -22,7 +22,7 @@ from tests.fault.verify import Drainer
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-FLIPS = 24
+FLIPS = 18
 Answers = dict[str, object]
 
 

@@ -76,6 +76,8 @@ class Traffic:
     ) -> None:
         self.done = False
         self.answered = 0
+        self.refused = 0
+        """Sends refused since the last one that was not."""
         self._shell = shell
         self._broker = shell.broker
         self._history = history
@@ -148,6 +150,8 @@ class Traffic:
             self.done = True
             return False
         roll = self._chance.random()
+        if self.refused and self._chance.random() < 0.9:
+            roll = 0.4 + 0.6 * roll  # who is refused does not try again at once
         if roll < 0.35:
             return self._send_new()
         if roll < 0.40:
@@ -211,7 +215,9 @@ class Traffic:
             )
         except RefusedError as error:
             self._history.write("refused", a=attempt, code=error.code, t=shell.now_us)
+            self.refused += 1
             return
+        self.refused = 0
         self._waiting += 1
         shell.answer(reply.position, reply.rests, lambda: self._sent_is(attempt, reply))
 
@@ -232,27 +238,40 @@ class Traffic:
         if len(self._known) > REMEMBERED:
             del self._known[0]
 
+    # -- in order, for scenarios ------------------------------------------------------------------
+
+    def consume(self, topic: str, group: str) -> bool:
+        """Acknowledge what was handed out, or ask for more; return whether there was anything."""
+        if self._held:
+            held = self._held.pop(0)
+            self.settle(held, Outcome.DONE, held.offsets)
+            return True
+        return self._pull_from(topic, group, 64)
+
     # -- pulls ------------------------------------------------------------------------------------
 
     def _pull(self) -> bool:
         chance = self._chance
         topic = chance.choice((ORDERS, ORDERS, LEDGER, QUICK))
         group = chance.choice(list(GROUPS[topic]))
-        session = chance.choice(self._sessions)
         most = chance.choice((1, 8, 32, 64))
-        shell = self._shell
-        reply = shell.ask(
-            lambda: self._broker.pull(shell.now_us, session, topic, group, most)
-        )
-        if reply is not None:
-            self._handed(topic, group, session, reply)
+        if self._pull_from(topic, group, most):
             return True
+        session = chance.choice(self._sessions)
         if len(self._parked) < 3:
             token = self._broker.park(
-                session, topic, group, most, 1 << 20, shell.now_us + PARKED_US
+                session, topic, group, most, 1 << 20, self._shell.now_us + PARKED_US
             )
             self._parked[token] = (topic, group, session)
         return False
+
+    def _pull_from(self, topic: str, group: str, most: int) -> bool:
+        shell = self._shell
+        session = self._chance.choice(self._sessions)
+        reply = shell.ask(lambda: self._broker.pull(shell.now_us, session, topic, group, most))
+        if reply is not None:
+            self._handed(topic, group, session, reply)
+        return reply is not None
 
     def _woken(self, token: int, reply: PullReply | None) -> None:
         topic, group, session = self._parked.pop(token)

@@ -7,6 +7,7 @@ after a failure in the middle: thaws, unmounts, frees the loop device.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import struct
@@ -26,23 +27,13 @@ NO_LOG_FLUSH: Final = struct.pack("I", 2)
 FORMATS: Final = {
     "ext4": (64 << 20, ["mkfs.ext4", "-qF", "-J", "size=4"]),
     "xfs": (320 << 20, ["mkfs.xfs", "-qf"]),
-    # Every block of the image is there: only those that are punched out can be missing later.
-    "ext4-whole": (
-        64 << 20,
-        ["mkfs.ext4", "-qF", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
-         "-J", "size=4"],
-    ),
-}  # fmt: skip
-
-
-def call(*words: str | Path) -> str:
-    """Run a program; return what it prints."""
-    done = subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, check=False, timeout=DEADLINE
-    )
-    if done.returncode:
-        raise AssertionError(f"{' '.join(map(str, words))}: {done.stderr or done.stdout}")
-    return done.stdout
+}
+# Blocks of a page, so that a write to a missing page fails as a whole: the loop driver calls a write
+# that came back short a success.
+_PAGES: Final = ["-b", "4096", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]
+FORMATS["ext4-sparse"] = (64 << 20, [*FORMATS["ext4"][1], *_PAGES])
+# Every block of the image is there: only those that are punched out can be missing later.
+FORMATS["ext4-whole"] = FORMATS["ext4-sparse"]
 
 
 class Mounted:
@@ -56,6 +47,25 @@ class Mounted:
         """Whether something is mounted there; the folder itself may not answer any more."""
         words = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         return str(self.point) in words
+
+    def fill(self) -> Path:
+        """Take all of the space that is left; return the file that has it."""
+        ballast = self.point / "ballast"
+        stat = os.statvfs(self.point)
+        piece, size = stat.f_bavail * stat.f_frsize, 0
+        fd = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+        try:
+            while piece >= stat.f_frsize:
+                try:
+                    os.posix_fallocate(fd, size, piece)
+                    size += piece
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    piece //= 2
+        finally:
+            os.close(fd)
+        return ballast
 
     def unmount(self) -> None:
         """Unmount once nobody uses it any more (a killed process lets go a moment later)."""
@@ -105,14 +115,6 @@ class Memory(Mounted):
         self.point.mkdir(parents=True)
         call("mount", "-t", "tmpfs", "-o", f"size={self._size}", "tmpfs", self.point)
         return self
-
-    def fill(self) -> Path:
-        """Take all of the space that is left; return the file that has it."""
-        ballast = self.point / "ballast"
-        free = os.statvfs(self.point)
-        call("fallocate", "-l", str(free.f_bavail * free.f_frsize), ballast)
-        return ballast
-
 
 class Volume(Mounted):
     """A file system on a loop image.

@@ -22,9 +22,12 @@ COPIED: Final = ("src", "tests")
 GRACE_S: Final = 30.0
 """How much longer than it was told a simulator may run before it counts as hung."""
 VIOLATION: Final = "VIOLATION "
-"""How the line begins with which the simulator says what it found."""
+"""How the line begins with which the simulator says how to repeat what it found; what that is
+stands in the next line."""
 FOUND_CODE: Final = 1
-"""Its exit code then; 0 is clean, anything else means that the run says nothing."""
+"""Its exit code then."""
+NOTHING_CODES: Final = (0, 3)
+"""Its exit codes when it found nothing; 3 says that it has not come everywhere in that time."""
 
 
 class Verdict(enum.Enum):
@@ -80,7 +83,8 @@ def plant(patch: Patch, to: Path) -> None:
 def simulator(seconds: float, seed: int) -> list[str]:
     """Return the command that runs the simulator in the current folder."""
     return [
-        sys.executable, "-m", "tests.sim", "run", "--seconds", f"{seconds:g}", "--seed", str(seed),
+        sys.executable, "-m", "tests.sim", "run",
+        "--jobs", "1", "--seconds", f"{seconds:g}", "--seed", str(seed),
     ]  # fmt: skip
 
 
@@ -128,18 +132,16 @@ def attempt(root: Path, patch: Patch | None, command: Sequence[str], seconds: fl
 
 def judge(name: str, code: int, output: str, seconds: float, *, hung: bool) -> Result:
     """Say what a run of the simulator means."""
-    told = next(
-        (
-            line[len(VIOLATION) :].strip()
-            for line in output.splitlines()
-            if line.startswith(VIOLATION)
-        ),
-        "",
-    )
-    tail = "\n".join(output.splitlines()[-20:])
+    lines = output.splitlines()
+    found = next((at for at, line in enumerate(lines) if line.startswith(VIOLATION)), None)
+    told = ""
+    if found is not None:
+        case = lines[found].split()[-1]
+        told = " | ".join([*(line.strip() for line in lines[found + 1 : found + 2]), case])
+    tail = "\n".join(lines[-20:])
     if hung:
         return Result(name, Verdict.HUNG, seconds, told or "still running", tail)
-    if code == 0:
+    if code in NOTHING_CODES:
         return Result(name, Verdict.SURVIVED, seconds, "", tail)
     if code == FOUND_CODE and told:
         return Result(name, Verdict.CAUGHT, seconds, told)

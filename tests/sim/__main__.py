@@ -29,10 +29,11 @@ _COUNTS = ("images", "double", "triple", "deep", "from_large", "reigns")
 
 
 def work(
-    worker: int, jobs: int, seed: int, until: float, first: int, kinds: str, out: Any
+    worker: int, options: argparse.Namespace, seed: int, until: float, out: Any
 ) -> None:
-    """Run every ``jobs``-th case until the time is over."""
-    rotation = tuple(kinds.split(",")) if kinds else ROTATION
+    """Run every ``jobs``-th case until the time is over, or (unless told otherwise) one fails."""
+    jobs, first = options.jobs, options.first
+    rotation = tuple(options.kinds.split(",")) if options.kinds else ROTATION
     number = first + worker
     while time.monotonic() < until:
         kind = rotation[number % len(rotation)]
@@ -44,7 +45,7 @@ def work(
             text = "".join(traceback.format_exception(error)[-6:])
             failure = f"{type(error).__name__}: {error}\nat {case.where[-900:]}\n{text}"
         out.put((case.name, case.totals(), case.paths, failure))
-        if failure:
+        if failure and not options.keep_going:
             break
         number += jobs
     out.put(None)
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     workers = [
         context.Process(
             target=work,
-            args=(worker, options.jobs, seed, until, options.first, options.kinds, out),
+            args=(worker, options, seed, until, out),
             daemon=True,
         )
         for worker in range(options.jobs)

@@ -13,7 +13,7 @@ from ternmq.model.errors import TernMQError
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from ternmq.journal.segment import FLAG_CLEAN
 from tests.sim.disk import ImageDisk
-from tests.sim.portrait import Portrait, difference, portrait
+from tests.sim.portrait import Portrait, aged, difference, portrait
 from tests.sim.tape import Tape, Violation
 
 _EPOCH: Final = 3
@@ -146,7 +146,9 @@ def check_views(known: Known, started: Started, count: int) -> None:
     """The state is equal to replay from nothing."""
     if started.report.fresh:
         count = 0
-    different = difference(portrait(started.broker.views), known.at(count))
+    views = started.broker.views
+    expected = aged(known.at(count), views.last_time_us, views.limits.producer_idle_us)
+    different = difference(portrait(views), expected)
     if different is not None:
         raise Violation(f"state after {count} records: {different}")
 

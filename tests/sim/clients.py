@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.replies import DoneReply, PullReply, Reply, SendReply, SettleReply
@@ -20,6 +21,7 @@ from ternmq.model.errors import (
     UnknownSession,
     UnknownTopic,
 )
+from ternmq.model.specs import Mode
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Row, encode, topic_seed
 from ternmq.record.facts import Outcome
@@ -88,8 +90,11 @@ class Producer:
             self.left -= 1
             count = 1 if chance.random() < 0.1 else chance.randint(1, 3)
             for _ in range(count):
-                if self.recent and chance.random() < 0.06:
+                draw = chance.random()
+                if self.recent and draw < 0.06:
                     self._send(chance.choice(self.recent[-8:]))
+                elif self.recent and draw < 0.09:
+                    self._conflict(chance.choice(self.recent[-8:]))
                 else:
                     self._send(self._make())
         self._again()
@@ -130,6 +135,28 @@ class Producer:
         self.sequence += len(rows)
         return tried
 
+    def _conflict(self, tried: Tried) -> None:
+        """Send other content under sequences that are used: it must be refused."""
+        world = self.world
+        if tried.batch not in world.reference.stored:
+            return  # lost with a power cut, or left out: nothing to conflict with
+        if world.monotonic_us - tried.born_us > self.resend_us:
+            return
+        rows = [replace(row, body=b"other " + row.body) for row in tried.rows]
+        batch = encode(
+            rows,
+            topic_seed=self.seed,
+            producer_id=self.number,
+            first_sequence=self._sequence(tried),
+            born_us=world.monotonic_us,
+            keyed=self.keys > 0,
+        )
+        reply = world.command(lambda: world.broker.send(world.now_us(), self.topic, batch))
+        if isinstance(reply, IdConflict):
+            world.reached("id conflict")
+        elif not isinstance(reply, TernMQError):
+            raise Violation("other content under a used sequence was answered with a receipt")
+
     def _send(self, tried: Tried) -> None:
         world = self.world
         sequence = self._sequence(tried)
@@ -148,7 +175,11 @@ class Producer:
             world.reached("dedup hit")
             if tried.time_us and world.reign.kept_records and not again:
                 world.reached("dedup hit of an unanswered batch")
-        elif again and not (reply.rests and tried.reign != world.reigns):
+        elif (
+            again
+            and not (reply.rests and tried.reign != world.reigns)
+            and world.remembers(tried.time_us)
+        ):
             raise Violation("a batch that was answered is stored again")
         tried.reign = world.reigns
         world.hold(reply, lambda told: self._answered(tried, sequence, told))
@@ -210,8 +241,11 @@ class Producer:
                 self.world.reached("given id conflict")
             elif one.offset is not None:
                 rows = self._rows(reply)
-                if rows[one.offset].row().application_id != tried.rows[one.row].application_id:
+                first, again = rows[one.offset].row(), tried.rows[one.row]
+                if first.application_id != again.application_id:
                     raise Violation("a left-out row was given another message's receipt")
+                if first.body != again.body:
+                    raise Violation("another body under a known id was taken for a duplicate")
 
     def _rows(self, reply: SendReply) -> list[Stored]:
         topic = self.world.reference.topics.get(reply.topic)
@@ -420,7 +454,15 @@ class Consumer:
         if number is not None:
             key = (number, reply.topic, reply.queue)
             resets = self.world.history.seen_of(key).resets
+            self._check_rests(reply)
             self.world.hold(reply, lambda told: self._delivered(key, reply, resets))
+
+    def _check_rests(self, reply: PullReply) -> None:
+        """A pull of an ordered group waits for its PULLED, which is not even written yet."""
+        broker = self.world.broker
+        subscription = broker.views.catalog.subscription(self.topic, self.group)
+        if subscription.spec.mode is Mode.ORDERED and reply.position <= broker.journal.written:
+            raise Violation("an ordered pull does not wait for its record")
 
     def _group_number(self) -> int | None:
         topic = self.world.broker.views.catalog.by_name.get(self.topic)
@@ -505,6 +547,9 @@ class Consumer:
             return
         settled = sum(stop - start for start, stop, _, _ in reply.settled)
         refused = sum(stop - start for start, stop in reply.refused)
+        mine = {one for start, stop, _, _ in reply.settled for one in range(start, stop)}
+        if not mine <= set(held.rows):
+            raise Violation(f"a settle of {held.rows} settled {sorted(mine)}")
         if before is not None and settled != before:
             raise Violation(f"{settled} rows were settled, {before} were held")
         if spans is not None and settled + refused != asked:

@@ -9,6 +9,7 @@ from typing import Final
 
 from ternmq.record.header import Kind
 from tests.sim.checks import Judged, Known, judge, start
+from tests.sim.damage import damage, stale
 from tests.sim.disk import WRITE, Op
 from tests.sim.history import History
 from tests.sim.medium import Draw, Medium
@@ -21,6 +22,8 @@ EXHAUSTIVE: Final = 64
 
 GRACE_S: Final = 1.0
 _STATE_END: Final = 4
+DAMAGED: Final = 0.05
+"""Share of the images that are damaged at rest besides."""
 _NO_SEGMENT: Final = "journal/99999999999999999999.seg"
 
 
@@ -153,6 +156,10 @@ class Sweep:
         judged = judge(self.known, files, whole, limit, demand, self.chance)
         self.count.images += 1
         self._paths(judged, files)
+        if self.chance.random() < DAMAGED:
+            self.note(damage(self.known, files, judged.end, self.chance))
+            if self.chance.random() < 0.2:
+                self.note(stale(self.known, files, judged.end, self.chance))
         if self.deep is not None and self.chance.random() < self.plan.deep:
             self.count.deep += 1
             self.deep(judged, files)

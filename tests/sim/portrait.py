@@ -89,6 +89,15 @@ def dedup_portrait(dedup: Dedup, now_us: int, idle_us: int) -> object:
     return producers, [one for one in ids if one[1]], dedup.horizon, len(dedup)
 
 
+def aged(known: Portrait, now_us: int, idle_us: int) -> Portrait:
+    """Return the portrait as of a later time: producers that are idle by then are forgotten."""
+    producers, ids, horizon, total = known["dedup"]  # type: ignore[misc]
+    left = [one for one in producers if one[3] >= now_us - idle_us]  # type: ignore[has-type]
+    if len(left) == len(producers):  # type: ignore[has-type]
+        return known
+    return {**known, "dedup": (left, ids, horizon, total)}  # type: ignore[has-type]
+
+
 def difference(ours: Portrait, theirs: Portrait) -> str | None:
     """Return the first difference, None if there is none."""
     if ours == theirs:

@@ -251,7 +251,7 @@ class Reference:
         for start, stop, attempt, deliveries in fact.leased:
             for offset in range(start, stop):
                 row = self._lease_row(where, record, group, stored, offset, attempt, deliveries)
-                if offset >= group.cursor:
+                if offset >= group.cursor and offset not in group.ahead:
                     fresh.add(offset)
                 self._check_content(where, subscription, stored[offset])
                 row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries

@@ -30,7 +30,8 @@ from ternmq.record.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
 from tests.sim.history import History, Tried
 from tests.sim.medium import Medium
-from tests.sim.portrait import Portrait, portrait
+from tests.sim.oracles import Oracles
+from tests.sim.portrait import Portrait, difference, portrait
 from tests.sim.reference import Reference
 from tests.sim.tape import Tape, Violation
 
@@ -100,6 +101,9 @@ class World:
         self.history = History()
         self.monotonic_us = 0
         self.wall_offset_us = START_US
+        self.wall_jump_us = 0
+        """How far the wall clock is off for a while; it is right again at the next start."""
+        self.oracles = Oracles()
         self.events: list[tuple[int, int, Callable[[], None]]] = []
         self.event_count = 0
         self.digest = hashlib.sha256()
@@ -126,6 +130,15 @@ class World:
 
     # -- bookkeeping --------------------------------------------------------------------------------
 
+    def remembers(self, time_us: int) -> bool:
+        """Return whether a batch stored at that broker time must still be known.
+
+        Broker time may leap forward at a start, with the wall clock; the window leaps with it.
+        """
+        limits = self.options.limits
+        window = min(limits.dedup_window_us, limits.producer_idle_us)
+        return self.now_us() - time_us < window - 1_100_000
+
     def reached(self, path: str, count: int = 1) -> None:
         """Note that a path was reached."""
         self.paths[path] = self.paths.get(path, 0) + count
@@ -141,7 +154,9 @@ class World:
 
     def now_us(self) -> int:
         """Return broker time."""
-        return self.clock.read(self.monotonic_us, self.monotonic_us + self.wall_offset_us)
+        return self.clock.read(
+            self.monotonic_us, self.monotonic_us + self.wall_offset_us + self.wall_jump_us
+        )
 
     def after(self, delay_us: int, what: Callable[[], None]) -> None:
         """Let something happen later in this reign."""
@@ -165,6 +180,8 @@ class World:
         reign.demands = self.history.demands
         reign.tried = self.history.tried
         self._replay(reign, tape, old)
+        self.oracles.restart(tape)
+        self.wall_jump_us = 0
         tape.on_record = self._on_record
         reign.tape = tape
         self.disk = reign.disk = medium.disk(self.faults, tape.write)
@@ -182,12 +199,25 @@ class World:
         self.clock = BrokerClock(
             max(self.started.report.time_us, self.broker.views.last_time_us), self.monotonic_us
         )
-        self._seen_first = self.broker.journal.first
+        self.oracles.serving(self.now_us(), self.monotonic_us)
+        self._jump_later()
+        self._seen_first = self.reference.first = self.broker.journal.first
         self.tell("began", self.started.report.valid_end, self.started.report.epoch)
         self._end_turn()
         for hook in self.restart_hooks:
             hook()
         return reign
+
+    def _jump_later(self) -> None:
+        self.after(self.chance.randrange(400_000), self._jump)
+
+    def _jump(self) -> None:
+        """The wall clock is set: nothing may end sooner or later for it."""
+        self._jump_later()
+        self.wall_jump_us = self.chance.choice(
+            (0, 0, 100_000, -100_000, 3_000_000, -4_000_000, 3_600_000_000, -3_600_000_000)
+        )
+        self.reached("wall clock jumped while running")
 
     def _replay(self, reign: Reign, tape: Tape, old: Reign | None) -> None:
         """Bring shadow and reference to where the surviving records lead."""
@@ -198,6 +228,7 @@ class World:
         self.reference.dedup_window_us = limits.dedup_window_us
         self.reference.dead_letter_us = limits.dead_letter_us
         self.shadow.loaded(0)
+        self.reference.first = 1 << 62  # what retention had taken when, is not looked at again
         if old is not None:
             reign.portraits = old.portraits[: len(tape.records) + 1]
             reign.suspects = old.suspects[: len(tape.records) + 1]
@@ -216,6 +247,7 @@ class World:
         kind = Kind(record.kind)
         self.tell(kind.name, record.position, record.crc)
         self.reached(f"record {kind.name}")
+        self.oracles.record(record, self.monotonic_us)
         if kind is Kind.STATE and record.body[8] == _STATE_END:
             self.reached("STATE set complete")
         reign = self.reign
@@ -269,13 +301,18 @@ class World:
 
     def command(self, ask: Callable[[], T]) -> T | TernMQError:
         """Run a command of a client's: the answer, or the refusal."""
+        end = self.broker.journal.end
         try:
-            return self.ask(ask)
+            reply = self.ask(ask)
         except JournalFailed as error:
             self.stop()
             raise Stopped from error
         except (RefusedError, JournalError) as error:
+            if isinstance(error, RefusedError):
+                self.oracles.refused(self.broker, error)
             return error
+        self.oracles.replied(self.broker, end, reply)
+        return reply
 
     def ask(self, ask: Callable[[], T]) -> T:
         """Run a command; one that would block changes nothing and is repeated after its job."""
@@ -320,6 +357,7 @@ class World:
         if journal.first != self._seen_first:
             self._seen_first = journal.first
             self.reached("segment removed")
+            self.oracles.removed(broker)
             self.reference.removed(journal.first)
         self._release()
         if self.chance.random() < self.patience:
@@ -386,11 +424,45 @@ class World:
         except DiskError as error:
             journal.failed(error)
             self.reached("sync failed")
+            self._probe_failed()
             self.stop()
             raise Stopped from error
         journal.synced(job)
         self.broker.committed()
         self._wake()
+
+    def _probe_failed(self) -> None:
+        """After a failed sync nothing is recorded, synced or answered any more."""
+        journal = self.broker.journal
+        for name, ask in (
+            ("a sync is given out", journal.next_sync),
+            ("a write goes out", journal.flush),
+            ("a record is taken", lambda: journal.append(Kind.MARK, bytes(8), self.now_us())),
+        ):
+            try:
+                ask()
+            except JournalFailed:
+                continue
+            raise Violation(f"after a failed sync {name}")
+        if self.gate.release(journal.durable, journal.written):
+            self.reached("answers of topics that wait for no sync")
+
+    def check_live(self) -> None:
+        """What the broker knows is what its records say, and nothing else.
+
+        Raises:
+            Violation: something was applied and not recorded, or the other way round.
+        """
+        if self.dead:
+            return
+        try:
+            self.broker.journal.flush()
+        except JournalFailed:
+            return
+        now = self.now_us()
+        different = difference(portrait(self.shadow, now), portrait(self.broker.views, now))
+        if different is not None:
+            raise Violation(f"the live views differ from replay: {different}")
 
     def _issue_job(self) -> None:
         job = self.started.upkeep.next_job()

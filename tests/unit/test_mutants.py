@@ -164,8 +164,9 @@ SEES = """
 import pathlib, sys
 if "seven" in pathlib.Path("src/some.py").read_text():
     print("first")
-    print("VIOLATION seven | tiny/1")
-    print("VIOLATION again")
+    print("VIOLATION  python -m tests.sim replay tiny/1.2")
+    print("Violation: seven")
+    print("VIOLATION  python -m tests.sim replay tiny/1.3")
     sys.exit(1)
 """
 
@@ -178,7 +179,7 @@ def trial(folder: Path, simulator: str, mutant: str | None = MUTANT) -> Result:
 
 def test_caught_with_what_was_found_and_the_tree_is_left_alone(tmp_path):
     result = trial(tmp_path, SEES)
-    assert (result.verdict, result.told) == (Verdict.CAUGHT, "seven | tiny/1")
+    assert (result.verdict, result.told) == (Verdict.CAUGHT, "Violation: seven | tiny/1.2")
     assert (tmp_path / "src/some.py").read_text() == TEXT
 
 

@@ -554,7 +554,13 @@ class Journal:
                 self.flush()
                 self.sync_now()
                 try:
-                    self.append(Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN)
+                    position = self.append(
+                        Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN
+                    )
+                    if position != self.durable:  # it opened a segment: PAD and SEGMENT are not yet
+                        self.flush()
+                        self.sync_now()
+                        self.append(Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN)
                 except JournalFull:
                     return  # all is durable; the next start only cannot tell that it was clean
                 self.flush()

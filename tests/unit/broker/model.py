@@ -84,7 +84,6 @@ class Reference:
         """Return every row that may come now, with its counts."""
         offered: dict[int, tuple[int, int]] = {}
         busy = {self.key[at] for at in self.in_state("leased")} if self.ordered else set()
-        lines: dict[str, list[int]] = {}
         pending = self.in_state("ready", "waiting") + [at for at in self.unread if at < visible]
         for at in sorted(pending):
             counts = self.available(at, now) if at in self.rows else (1, 1)
@@ -92,13 +91,11 @@ class Reference:
                 if counts is not None and (at in self.rows or self.matches(at)):
                     offered[at] = counts
                 continue
-            line = lines.setdefault(self.key[at], [])
             if self.key[at] in busy:
                 continue
             if counts is None:
-                busy.add(self.key[at])
+                busy.add(self.key[at])  # what waits keeps the rows behind it waiting
                 continue
-            line.append(at)
             offered[at] = counts
         return offered
 
@@ -116,7 +113,6 @@ class Reference:
         room = min(asked, self.window - self.leased())
         if reply is None:
             assert room <= 0 or not offered, f"nothing came, but {offered} could"
-            self._pass_over(visible)
             return
         got = {
             at: (attempt, deliveries)
@@ -143,9 +139,6 @@ class Reference:
         assert reply.until_us == held.until
         for at, (attempt, deliveries) in got.items():
             self.rows[at] = Row("leased", attempt, deliveries)
-
-    def _pass_over(self, visible: int) -> None:
-        """Rows that do not match need not be judged again; doing so changes nothing."""
 
     def settled(
         self,
@@ -208,12 +201,14 @@ class Reference:
         row.state, row.when = "dead", now
         return True
 
-    def settled_blind(self, rows: Iterable[int], outcome: Outcome, now: int) -> None:
+    def settled_blind(
+        self, rows: Iterable[int], outcome: Outcome, now: int, delay: int | None
+    ) -> None:
         """A consumer whose hand-out was lost with power said what became of rows."""
         for at in rows:
             self.unread.remove(at)
             self.rows[at] = Row("leased", 1, 1)
-            self._judge(at, outcome, now, None)
+            self._judge(at, outcome, now, delay)
 
     def time_passed(self, now: int) -> None:
         for lease, held in list(self.leases.items()):
@@ -255,8 +250,9 @@ class Reference:
         }
         self.unread = [at for at in sorted(self.key) if at >= offset]
 
-    def skipped(self, offset: int) -> None:
-        self.unread = [at for at in self.unread if at >= offset]
+    def skipped(self, offset: int, parked: set[int]) -> None:
+        """Everything unread below an offset is passed over, but what waits behind its key."""
+        self.unread = [at for at in self.unread if at >= offset or at in parked]
 
     def let_go(self, offsets: Iterable[int], now: int) -> None:
         for at in offsets:

@@ -48,7 +48,8 @@ class Known:
         }  # fmt: skip
         self.gone: dict[int, int | None] = {}
         """Session -> when its grace ends; None while it is connected."""
-        self.batches: list[tuple[str, bytes, int]] = []
+        self.batches: list[tuple[int, str, bytes, int]] = []
+        """When, where, what, and the offset that it got."""
         self.paused: set[str] = set()
 
 
@@ -94,14 +95,16 @@ class BrokerMachine(RuleBasedStateMachine):
         for group, place in PLACES.items():
             if place == topic:
                 self.known.groups[group].stored(reply.first_offset, keys)
-        self.known.batches.append((topic, batch, reply.first_offset))
+        self.known.batches.append((self.world.now, topic, batch, reply.first_offset))
         if commit:
             self.commit()
 
-    @precondition(lambda self: self.known.batches)
     @rule(data=st.data())
     def send_again(self, data: st.DataObject) -> None:
-        topic, batch, first = data.draw(st.sampled_from(self.known.batches))
+        young = [one for one in self.known.batches if one[0] > self.world.now - 300 * SECOND]
+        if not young:
+            return
+        _, topic, batch, first = young[data.draw(st.integers(0, len(young) - 1))]
         reply = self.world.send_batch(topic, batch)
         assert reply.duplicate
         assert reply.first_offset == first
@@ -140,29 +143,9 @@ class BrokerMachine(RuleBasedStateMachine):
             self.pulls.append((group, session, reply))
 
     def visible(self, topic: str) -> int:
-        broker = self.world.broker
-        number = broker.views.catalog.topic(topic).number
-        durable = broker.journal.durable
-        visible = 0
-        for (one, _, offset), _ in self.world.sent.items():
-            if one == number:
-                places = broker.index.locate.__wrapped__(  # type: ignore[attr-defined]
-                    number, 0, offset, offset + 1, 1
-                ) if hasattr(broker.index.locate, "__wrapped__") else None
-                if places is None:
-                    break
-                if places.positions and places.positions[0] < durable:
-                    visible = max(visible, offset + 1)
-        queue = broker.views.catalog.topic(topic).queues[0]
-        if queue.end <= durable:
-            return queue.next
-        return self.saved_next[topic]
-
-    @property
-    def saved_next(self) -> dict[str, int]:
-        return {
-            topic: len(self.saved.groups[group].key) for group, topic in PLACES.items()
-        }
+        """Return how many rows were there at the last sync."""
+        group = next(group for group, place in PLACES.items() if place == topic)
+        return len(self.saved.groups[group].key)
 
     @precondition(lambda self: self.pulls)
     @rule(data=st.data(), outcome=outcomes, how=st.sampled_from(["all", "some", "some", "wrong"]))
@@ -224,8 +207,6 @@ class BrokerMachine(RuleBasedStateMachine):
                 unread = start in reference.unread and start >= known.cursor
                 if unread and not reference.reset_done:
                     counts.append(start)
-        if reference.tags or (outcome is Outcome.RETRY and delay is not None):
-            counts = counts if not counts else counts  # judged alike
         if not counts:
             with pytest.raises(LeaseExpired):
                 say()
@@ -234,12 +215,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert [(start, stop) for start, stop, _, _ in answer.settled] == [
             (at, at + 1) for at in counts
         ]
-        for at in counts:
-            reference.unread.remove(at)
-            from tests.unit.broker.model import Row as OwedRow
-
-            reference.rows[at] = OwedRow("leased", 1, 1)
-            reference._judge(at, outcome, self.world.now, delay)
+        reference.settled_blind(counts, outcome, self.world.now, delay)
 
     @precondition(lambda self: self.pulls)
     @rule(data=st.data(), us=st.sampled_from([1, SECOND, LEASE, 2 * LEASE]))
@@ -315,7 +291,9 @@ class BrokerMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(cursor, max(cursor, queue.next)))
         if offset <= queue.next:
             self.world.run(lambda: self.world.broker.skip(self.world.now, topic, group, 0, offset))
-            self.known.groups[group].skipped(offset)
+            ready = self.world.held(topic, group).ready
+            parked = {at for start, stop, _, _ in ready.runs for at in range(start, stop)}
+            self.known.groups[group].skipped(offset, parked)
 
     @rule(group=groups, data=st.data(), give_up=st.booleans())
     def operate(self, group: str, data: st.DataObject, give_up: bool) -> None:
@@ -426,7 +404,8 @@ class BrokerMachine(RuleBasedStateMachine):
             assert parked <= unread, f"{group}: parked {parked - unread}"
             assert {at: row for at, row in owed.items() if at not in parked} == expected, group
             for at in unread - parked:
-                assert at >= held.cursor, f"{group}: {at} was passed over"
+                if reference.matches(at):
+                    assert at >= held.cursor, f"{group}: {at} was passed over"
                 assert not held.ahead.overlaps(at, at + 1)
 
     def teardown(self) -> None:
@@ -472,5 +451,6 @@ TestBroker.settings = settings(
     max_examples=60,
     stateful_step_count=50,
     deadline=None,
+    report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
