@@ -49,7 +49,7 @@ class Attempt(NamedTuple):
     topic: str
     producer: int
     first: int
-    count: int
+    rows: int
     born_us: int
     packed: bool
     """Bodies compressed."""
@@ -60,7 +60,7 @@ class Attempt(NamedTuple):
         """Return the identity of every row."""
         if self.again is not None:
             return [self.again]
-        return [(self.producer, self.first + row) for row in range(self.count)]
+        return [(self.producer, self.first + row) for row in range(self.rows)]
 
 
 def body(identity: Identity) -> bytes:
@@ -68,8 +68,8 @@ def body(identity: Identity) -> bytes:
     producer, sequence = identity
     head = b"%d:%d:" % (producer, sequence)
     noise = hashlib.blake2b(head).digest()
-    size = 16 + noise[0] + (noise[1] << 2 if noise[2] < 64 else 0) + (noise[1] << 3) * (
-        noise[3] < 24
+    size = (
+        16 + noise[0] + (noise[1] << 2 if noise[2] < 64 else 0) + (noise[1] << 3) * (noise[3] < 24)
     )
     return (head + noise * (size // 64 + 1))[: max(size, len(head))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import pytest
 
@@ -24,7 +25,7 @@ DEADLINE = 60.0
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a child: no byte code is written, so that only the broker renames."""
+    """Return the environment of a child: no byte code is written, only the broker renames."""
     return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -38,7 +39,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLI
         pause.wait(0.002)
 
 
-def options(**given: object) -> list[str]:
+def options(**given: Any) -> list[str]:
     """Return ``messages=5`` as ``--messages 5``."""
     return [text for name, value in given.items() for text in (f"--{name}", str(value))]
 
@@ -54,7 +55,7 @@ class Worker:
     """
 
     def __init__(
-        self, folder: Path, history: Path, *, before: Sequence[str] = (), **given: object
+        self, folder: Path, history: Path, *, before: Sequence[str] = (), **given: Any
     ) -> None:
         command = [*before, sys.executable, "-m", "tests.fault.worker", str(folder), str(history)]
         self.process = subprocess.Popen(
@@ -69,7 +70,7 @@ class Worker:
         self.opened = False
         self.log = ""
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -83,10 +84,8 @@ class Worker:
     def kill(self) -> None:
         """SIGKILL it and whatever runs under it; reap it."""
         if self.process.returncode is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self._end()
 
     def wait(self, seconds: float = DEADLINE) -> int:
@@ -96,7 +95,9 @@ class Worker:
             pass
         if time.monotonic() > until:
             self.kill()
-            pytest.fail(f"the worker did not end in {seconds} s; {self.answers} answers: {self.log}")
+            pytest.fail(
+                f"the worker did not end in {seconds} s; {self.answers} answers: {self.log}"
+            )
         self._end()
         return self.code
 
@@ -170,7 +171,7 @@ class Worker:
         return int(children[0]) if children else process
 
 
-def run(folder: Path, history: Path, *, before: Sequence[str] = (), **given: object) -> Worker:
+def run(folder: Path, history: Path, *, before: Sequence[str] = (), **given: Any) -> Worker:
     """Run a worker to its end, whatever that is."""
     with Worker(folder, history, before=before, **given) as worker:
         worker.wait()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
+from ternmq.model.specs import Start, SubscriptionSpec
+from ternmq.record.facts import Outcome
 from tests.fault.history import History, Line
-from tests.fault.messages import GROUPS, ORDERS
+from tests.fault.messages import GROUPS, LEASE_US, ORDERS
 from tests.fault.shell import Shell, Work
 from tests.fault.traffic import Plan, Traffic
 
@@ -18,16 +22,14 @@ def _traffic(
     shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
 ) -> Traffic:
     """Workload W."""
-    plan = Plan(
-        messages=given.messages, window=given.window, resend_ids=given.remember >= 60
-    )
+    plan = Plan(messages=given.messages, window=given.window, resend_ids=given.remember >= 60)
     work = Traffic(shell, history, past, given.seed, plan)
     work.set_up()
     return work
 
 
 class Flood:
-    """As many producers as the window is wide; each sends its next message when it has an answer."""
+    """As many producers as the window is wide; each sends its next message when it is answered."""
 
     def __init__(self, traffic: Traffic, shell: Shell, window: int) -> None:
         self.done = False
@@ -43,9 +45,7 @@ class Flood:
         return True
 
 
-def flood(
-    shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
-) -> Work:
+def flood(shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace) -> Work:
     """Sends only; until killed."""
     return Flood(_traffic(shell, history, past, given), shell, given.window)
 
@@ -69,9 +69,7 @@ class Tail:
         return self._traffic.act()
 
 
-def tail(
-    shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
-) -> Work:
+def tail(shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace) -> Work:
     """Ends with a journal whose durable position lies well before its end."""
     return Tail(_traffic(shell, history, past, given), shell, given.place, given.tail)
 
@@ -120,18 +118,92 @@ class Fill:
             self._accepted += not traffic.refused
             self.done = self._accepted >= self.AFTERWARDS
             return not traffic.refused
-        return any([traffic.consume(ORDERS, group) for group in GROUPS[ORDERS]])
+        first, second = GROUPS[ORDERS]
+        return traffic.consume(ORDERS, first) or traffic.consume(ORDERS, second)
 
 
-def fill(
-    shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace
-) -> Work:
+def fill(shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace) -> Work:
     """Fills the disk."""
     return Fill(_traffic(shell, history, past, given), history)
 
 
-SCENARIOS: Final[dict[str, Callable[[Shell, History, Sequence[Line], argparse.Namespace], Work]]] = {
+SOLO: Final = "solo"
+"""A group that begins where the journal ends."""
+
+
+class Acks:
+    """Takes eight messages, acknowledges some of them out of order, and waits to be killed.
+
+    ``index`` lines in the history say what the index files were before and after.
+    """
+
+    ACKED = (3, 5, 7)
+
+    def __init__(self, traffic: Traffic, history: History, folder: Path) -> None:
+        self.done = False
+        self._traffic = traffic
+        self._history = history
+        self._folder = folder
+        self._steps = iter((self._clear, self._send, self._take, self._acknowledge, self._end))
+        self._step: Callable[[], bool] = next(self._steps)
+        self._answered = 0
+        self._expected = 0
+
+    def act(self) -> bool:
+        """Do the next step when the one before is over."""
+        if self._step():
+            self._step = next(self._steps, lambda: False)
+        return False
+
+    def _clear(self) -> bool:
+        while self._traffic.held:  # of an earlier reign
+            self._traffic.consume(ORDERS, SOLO)
+        return True
+
+    def _send(self) -> bool:
+        self._answered = self._traffic.answered
+        self._traffic.send_new(ORDERS, 8)
+        return True
+
+    def _take(self) -> bool:
+        traffic = self._traffic
+        return traffic.answered > self._answered and traffic.consume(ORDERS, SOLO)
+
+    def _acknowledge(self) -> bool:
+        if not self._traffic.held:
+            return False
+        self._expected = self._traffic.acknowledged + len(self.ACKED)
+        self._note()
+        held = self._traffic.held[0]
+        for number in self.ACKED:
+            self._traffic.settle(held, Outcome.DONE, [held.offsets[number]])
+        return True
+
+    def _end(self) -> bool:
+        if self._traffic.acknowledged < self._expected:
+            return False
+        self._note()
+        return True
+
+    def _note(self) -> None:
+        files = {
+            path.name: zlib.crc32(path.read_bytes()) for path in (self._folder / "index").iterdir()
+        }
+        self._history.write("index", files=files)
+
+
+def acks(shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace) -> Work:
+    """Acknowledges out of order."""
+    spec = SubscriptionSpec(start=Start.LATEST, lease_us=LEASE_US)
+    shell.broker.subscribe(shell.now_us, ORDERS, SOLO, spec)
+    return Acks(_traffic(shell, history, past, given), history, Path(given.folder))
+
+
+SCENARIOS: Final[
+    dict[str, Callable[[Shell, History, Sequence[Line], argparse.Namespace], Work]]
+] = {
     "traffic": _traffic,
+    "acks": acks,
     "fill": fill,
     "flood": flood,
     "tail": tail,

@@ -11,7 +11,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from ternmq.broker.replies import Gate, PullReply, Rests
 from ternmq.broker.start import Options, open_broker
@@ -24,6 +24,7 @@ from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Row
 from ternmq.record.header import HEADER_BYTES, Kind
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 STEP_SECONDS = 0.001
@@ -93,11 +94,11 @@ class Shell:
         """Broker time."""
         return self._start_us + (time.monotonic_ns() - self._start_ns) * self._speed // 1000
 
-    def ask(self, command: Callable[[], T]) -> T:
+    def ask(self, command: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
         """Run a command, reading from the disk where it must."""
         while True:
             try:
-                return command()
+                return command(*args, **given)
             except WouldBlock as blocked:
                 blocked.job.run()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.fault import history
@@ -12,8 +14,9 @@ from tests.fault.volumes import Memory, Volume
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 DISK_FULL = 141
-RESEND_TOO_OLD = 131
-GIVEN = {"segment": 1 << 20, "state": 256 << 10, "remember": 2, "speed": 60}
+RESUME_SECONDS = 20.0
+"""Five on a machine that does nothing else."""
+GIVEN: dict[str, Any] = {"segment": 512 << 10, "state": 256 << 10, "remember": 2, "speed": 60}
 
 
 def phases(lines: list[history.Line]) -> dict[str, list[history.Line]]:
@@ -37,14 +40,14 @@ def test_filled_by_sends(memory_folder, verdicts: Verdicts):
     """Nothing else takes space: the backlog reaches the watermark, is consumed, and goes."""
     need_root()
     record = memory_folder / "history"
-    with Memory(memory_folder / "volume", 24 << 20) as volume:
+    with Memory(memory_folder / "volume", 12 << 20) as volume:
         data = volume.point / "data"
         worker = run(data, record, scenario="fill", messages=10**9, **GIVEN)
         assert worker.code == 0, worker.log
         lines = history.read(record)
         parts = phases(lines)
         assert {line["code"] for line in lines if line["op"] == "refused"} == {DISK_FULL}
-        assert count(parts["fill"], "sent") > 1000
+        assert count(parts["fill"], "sent") > 500
         assert count(parts["full"], "settled") > 50
         assert count(parts["again"], "sent") >= 200
         assert lines[-1]["op"] == "closed"
@@ -55,33 +58,26 @@ def test_filled_by_sends(memory_folder, verdicts: Verdicts):
 @pytest.mark.row("C14")
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_filled_by_others(kind, memory_folder, verdicts: Verdicts):
-    """Somebody else takes the last block: what is preallocated serves consumers until it is back."""
+    """Somebody else takes the last block: what is preallocated serves consumers meanwhile."""
     need_root(f"mkfs.{kind}", "fallocate")
     record = memory_folder / "history"
 
     def lines() -> list[history.Line]:
         return history.read(record)
 
-    def since(mark: int, op: str) -> int:
-        return count(lines()[mark:], op)
-
     with Volume(memory_folder / "volume", kind) as volume:
         data = volume.point / "data"
-        with Worker(data, record, messages=10**9, **GIVEN) as worker:
+        with Worker(data, record, scenario="fill", messages=10**9, **GIVEN) as worker:
             worker.answered(200)
             ballast = volume.fill()
-            wait_until(lambda: since(0, "refused") >= 50 or worker.ended, "fifty refusals")
-            assert not worker.ended, worker.log
-            mark = len(lines())
-            wait_until(lambda: since(mark, "settled") >= 20 or worker.ended, "settles go on")
+            wait_until(lambda: "again" in phases(lines()) or worker.ended, "all consumed")
             assert not worker.ended, worker.log
             ballast.unlink()
-            mark = len(lines())
-            wait_until(lambda: since(mark, "sent") >= 200 or worker.ended, "sends come back", 5)
-            assert not worker.ended, worker.log
-            worker.kill()
-        codes = {line["code"] for line in lines() if line["op"] == "refused"}
-        assert DISK_FULL in codes
-        assert codes <= {DISK_FULL, RESEND_TOO_OLD}
+            assert worker.wait(RESUME_SECONDS) == 0, worker.log
+        parts = phases(lines())
+        assert {line["code"] for line in lines() if line["op"] == "refused"} == {DISK_FULL}
+        assert count(parts["fill"], "sent") >= 200
+        assert count(parts["full"], "settled") >= 5
+        assert count(parts["again"], "sent") >= 200
         verdict = verdicts.sound(data, record)
         assert verdict["failed"] == 0

@@ -83,24 +83,22 @@ def answers_of(drainer: Drainer) -> Answers:
         identity = identity_of(row.body)
         assert identity is not None
         topic = numbers[name]
-        found = shell.ask(lambda: lookup.by_message_id(index, store, *identity))
+        found = shell.ask(lookup.by_message_id, index, store, *identity)
         answers[f"id {identity}"] = found
         answers[f"offset {name} {queue} {offset}"] = shell.ask(
-            lambda: lookup.by_offset(index, store, topic, queue, offset)
+            lookup.by_offset, index, store, topic, queue, offset
         )
         if has_application_id(name, identity):
             answers[f"application id {identity}"] = shell.ask(
-                lambda: lookup.by_application_id(
-                    index, store, topic, f"{identity[0]}-{identity[1]}"
-                )
+                lookup.by_application_id, index, store, topic, f"{identity[0]}-{identity[1]}"
             )
         if found is not None:
             answers[f"time {name} {found.time_us}"] = shell.ask(
-                lambda: lookup.offset_at_time(index, store, topic, queue, found.time_us)
+                lookup.offset_at_time, index, store, topic, queue, found.time_us
             )
     for number in range(0, 50, 5):
         answers[f"key {number}"] = shell.ask(
-            lambda: lookup.by_key(index, store, numbers[ORDERS], f"1-{number}")
+            lookup.by_key, index, store, numbers[ORDERS], f"1-{number}"
         )
     for place, position in moved_rows(drainer):
         answers[f"moved {place}"] = position
@@ -114,9 +112,7 @@ def moved_rows(drainer: Drainer) -> Iterator[tuple[tuple[str, int, int], object]
         topic = broker.views.catalog.topic(name)
         for queue in topic.queues:
             for offset in range(queue.first):
-                found = drainer.shell.ask(
-                    lambda: broker.index.moved(topic.number, queue.number, offset)
-                )
+                found = drainer.shell.ask(broker.index.moved, topic.number, queue.number, offset)
                 if found is not None:
                     yield (name, queue.number, offset), found
 

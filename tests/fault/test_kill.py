@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.fault.tools import POINTS, TRACED, counted, need_strace, spread, stra
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 KILLED = -9
-SMALL = {
+SMALL: dict[str, Any] = {
     "segment": 64 << 10,
     "state": 24 << 10,
     "reserve": 64 << 10,
@@ -28,7 +29,7 @@ SMALL = {
 }
 """Rolls, STATE sets, index files, MOVED rows and removed segments, in a third of a second."""
 
-Kill = Callable[[int], dict[str, object]]
+Kill = Callable[[int], dict[str, Any]]
 
 
 def killed(folder: Path, number: int, kill: Kill, verdicts: Verdicts) -> bool:
@@ -70,7 +71,7 @@ def calls(tmp_path_factory):
 def test_killed_at_a_system_call(call, calls, memory_folder, verdicts):
     assert calls[call] > 3, f"inconclusive: {calls[call]} calls of {call}"
 
-    def kill(number: int) -> dict[str, object]:
+    def kill(number: int) -> dict[str, Any]:
         return {"before": strace(trace=[call], inject=f"signal=KILL:when={number}")}
 
     # The first calls make the folder; the last ones may come late or not at all in another run.
@@ -95,7 +96,7 @@ def test_killed_at_a_disk_operation(call, last, memory_folder, verdicts):
     """The same from inside: works without strace, and leaves half of a write."""
     name, _, kind = call.partition(":")
 
-    def kill(number: int) -> dict[str, object]:
+    def kill(number: int) -> dict[str, Any]:
         return {"kill": f"{name}:{number}" + (f":{kind}" if kind else "")}
 
     sweep(memory_folder, spread(last, max(3, POINTS // 3)), kill, verdicts)

@@ -1,4 +1,4 @@
-"""Producers and consumers of the workload W: seeded, many requests in flight, all they do on record.
+"""Producers and consumers of workload W: seeded, many requests in flight, everything on record.
 
 A client that lost its answers to a kill does what a real one does: it sends the same batch again,
 comes back to its session, and settles what it was handed before.
@@ -76,6 +76,8 @@ class Traffic:
     ) -> None:
         self.done = False
         self.answered = 0
+        self.acknowledged = 0
+        """Settles answered in this reign."""
         self.refused = 0
         """Sends refused since the last one that was not."""
         self._shell = shell
@@ -94,7 +96,9 @@ class Traffic:
         self._next = 0
         self._again = _unanswered(past)
         shell.woken = self._woken
-        old = next((line["sessions"] for line in reversed(past) if line["op"] == "begin"), [])
+        old: list[int] = next(
+            (line["sessions"] for line in reversed(past) if line["op"] == "begin"), []
+        )
         self._sessions = self._join(old)
         history.write(
             "begin",
@@ -138,6 +142,11 @@ class Traffic:
     def waiting(self) -> int:
         """How many sends have no answer yet."""
         return self._waiting
+
+    @property
+    def held(self) -> list[Held]:
+        """What consumers have in hand."""
+        return self._held
 
     # -- one command ------------------------------------------------------------------------------
 
@@ -189,7 +198,7 @@ class Traffic:
         if not self._known or self._waiting >= self._plan.window:
             return False
         attempt = self._chance.choice(self._known)
-        single = attempt.count == 1 and attempt.again is None
+        single = attempt.rows == 1 and attempt.again is None
         if single and has_application_id(attempt.topic, attempt.identities()[0]):
             if not self._plan.resend_ids:
                 return False
@@ -349,7 +358,12 @@ class Traffic:
         self._settles += 1
         number = self._settles
         shell = self._shell
-        fields = {"T": held.topic, "g": held.group, "q": held.queue, "o": outcome.name}
+        fields: dict[str, object] = {
+            "T": held.topic,
+            "g": held.group,
+            "q": held.queue,
+            "o": outcome.name,
+        }
         self._history.write(
             "settle",
             n=number,
@@ -376,12 +390,18 @@ class Traffic:
         except LeaseExpired:
             self._history.write("expired", n=number)
             return
-        taken = [run for run in reply.settled]
+        taken = list(reply.settled)
         shell.answer(
             reply.position,
             Rests.DURABLE,
-            lambda: self._history.write("settled", n=number, runs=taken, t=shell.now_us, **fields),
+            lambda: self._settled_is(number, taken, fields),
         )
+
+    def _settled_is(
+        self, number: int, taken: Sequence[tuple[int, int, int, int]], fields: dict[str, object]
+    ) -> None:
+        self.acknowledged += 1
+        self._history.write("settled", n=number, runs=taken, t=self._shell.now_us, **fields)
 
 
 def _spans(offsets: Sequence[int]) -> list[tuple[int, int]]:
@@ -412,8 +432,16 @@ def _unanswered(past: Sequence[Line]) -> list[Attempt]:
 
 def attempt_of(line: Line) -> Attempt:
     """Return the attempt that a line is about."""
-    *start, again = line["a"]
-    return Attempt(*start, again=None if again is None else (again[0], again[1]))
+    topic, producer, first, rows, born_us, packed, again = line["a"]
+    return Attempt(
+        topic,
+        producer,
+        first,
+        rows,
+        born_us,
+        packed,
+        None if again is None else (again[0], again[1]),
+    )
 
 
 def _unsettled(past: Sequence[Line], sessions: Sequence[int]) -> list[Held]:

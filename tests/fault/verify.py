@@ -54,6 +54,7 @@ Owner = tuple[str, str, int, int]
 """Group, topic, queue, offset."""
 STEPS: Final = 200
 MOST_PROBLEMS: Final = 20
+MOST_LISTED: Final = 1000
 
 
 @dataclass(slots=True)
@@ -378,9 +379,8 @@ class Drainer:
             for queue in topic.queues:
                 offset, number = queue.first, topic.number
                 while offset < queue.next:
-                    first = offset
                     places = self.shell.ask(
-                        lambda: index.locate(number, queue.number, first, queue.next, 1 << 20)
+                        index.locate, number, queue.number, offset, queue.next, 1 << 20
                     )
                     if places.stop <= offset:
                         break
@@ -436,9 +436,7 @@ class Drainer:
                 self.commit()
         raise AssertionError("no segment becomes ready")
 
-    def _take(
-        self, session: int, topic: str, group: str, reply: PullReply
-    ) -> Iterator[HandOut]:
+    def _take(self, session: int, topic: str, group: str, reply: PullReply) -> Iterator[HandOut]:
         for row in self.shell.rows(reply):
             yield HandOut(
                 (group, topic, reply.queue, row.offset),
@@ -491,7 +489,7 @@ class Drainer:
         index = broker.index
         place = self.shell.ask(lambda: index.moved(held.topic, held.queue, offset))
         if place is not None:
-            found = place.position
+            found: int = place.position
         else:
             places = self.shell.ask(
                 lambda: index.locate(held.topic, held.queue, offset, offset + 1, 0)
@@ -545,6 +543,7 @@ def verify(disk: Disk, lines: list[Line], *, power: bool) -> dict[str, object]:
         "repeats": verifier.repeats,
         "left": len(left.stored),
         "drained": len(left.out),
+        "came": [one.owner for one in left.out[:MOST_LISTED]],
         "dead": len(left.dead),
         "removed": sum(left.first.values()),
         "cut": report.cut,

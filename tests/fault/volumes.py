@@ -14,7 +14,7 @@ import struct
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 import pytest
 
@@ -28,12 +28,22 @@ FORMATS: Final = {
     "ext4": (64 << 20, ["mkfs.ext4", "-qF", "-J", "size=4"]),
     "xfs": (320 << 20, ["mkfs.xfs", "-qf"]),
 }
-# Blocks of a page, so that a write to a missing page fails as a whole: the loop driver calls a write
-# that came back short a success.
+# Blocks of a page, so that a write to a missing page fails as a whole: the loop driver calls a
+# write that came back short a success.
 _PAGES: Final = ["-b", "4096", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"]
 FORMATS["ext4-sparse"] = (64 << 20, [*FORMATS["ext4"][1], *_PAGES])
 # Every block of the image is there: only those that are punched out can be missing later.
 FORMATS["ext4-whole"] = FORMATS["ext4-sparse"]
+
+
+def call(*words: str | Path) -> str:
+    """Run a program; return what it prints."""
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, check=False, timeout=DEADLINE
+    )
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, words))}: {done.stderr or done.stdout}")
+    return done.stdout
 
 
 class Mounted:
@@ -111,10 +121,11 @@ class Memory(Mounted):
         super().__init__(point)
         self._size = size
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Self:
         self.point.mkdir(parents=True)
         call("mount", "-t", "tmpfs", "-o", f"size={self._size}", "tmpfs", self.point)
         return self
+
 
 class Volume(Mounted):
     """A file system on a loop image.
@@ -133,7 +144,7 @@ class Volume(Mounted):
         self._whole = kind.endswith("-whole")
         self._frozen = False
 
-    def __enter__(self) -> Volume:
+    def __enter__(self) -> Self:
         self.point.mkdir(parents=True)
         with self.image.open("wb") as file:
             file.truncate(self._size)

@@ -1,7 +1,7 @@
 """The simulator: the real core on a simulated disk, under one clock and one seeded random.
 
-A *workload* runs forward once; its disk keeps a log of every operation. Every prefix of the log is a
-crash point, every draw of what had reached the medium there is a *crash image*, and each image is
+A *workload* runs forward once; its disk keeps a log of every operation. Every prefix of the log is
+a crash point, every draw of what had reached the medium there is a *crash image*, and each image is
 opened with ``open_broker`` and judged. Reading order: ``disk``, ``medium`` (what a crash leaves),
 ``tape`` and ``reference`` (what the journal must mean), ``world`` and ``clients`` (who acts),
 ``checks``, ``crash`` (which images), ``workloads``, ``__main__``.

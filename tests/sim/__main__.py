@@ -28,9 +28,7 @@ _INCONCLUSIVE = 3
 _COUNTS = ("images", "double", "triple", "deep", "from_large", "reigns")
 
 
-def work(
-    worker: int, options: argparse.Namespace, seed: int, until: float, out: Any
-) -> None:
+def work(worker: int, options: argparse.Namespace, seed: int, until: float, out: Any) -> None:
     """Run every ``jobs``-th case until the time is over, or (unless told otherwise) one fails."""
     jobs, first = options.jobs, options.first
     rotation = tuple(options.kinds.split(",")) if options.kinds else ROTATION

@@ -7,17 +7,28 @@ import traceback
 from collections.abc import Mapping
 from typing import Final
 
+from ternmq.broker.broker import Broker
 from ternmq.broker.start import Options, Started, open_broker
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import Disk
+from ternmq.journal.index import Index
+from ternmq.journal.index_feed import add_record
+from ternmq.journal.scan import scan
+from ternmq.journal.tail import Place
+from ternmq.journal.segment import FLAG_CLEAN
 from ternmq.model.errors import TernMQError
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
-from ternmq.journal.segment import FLAG_CLEAN
 from tests.sim.disk import ImageDisk
 from tests.sim.portrait import Portrait, aged, difference, portrait
+from tests.sim.reference import rows_of
 from tests.sim.tape import Tape, Violation
 
 _EPOCH: Final = 3
 _PAD: Final = 2
+
+
+INDEX_CHECKED: Final = 0.1
+"""Share of the images with index files whose index is compared with a rebuild."""
 
 
 class Known:
@@ -107,6 +118,9 @@ def judge(
     check_report(known, started, count, end)
     check_views(known, started, count)
     check_journal(known, started, disk, end)
+    check_owed(started)
+    if any(name.startswith("index/") for name in files) and chance.random() < INDEX_CHECKED:
+        check_index(started, disk)
     return Judged(started, disk, end)
 
 
@@ -116,7 +130,7 @@ def start(disk: Disk, known: Known, chance: random.Random) -> Started:
         return open_broker(disk, wall_us=known.wall_us, chance=chance, options=known.options)
     except TernMQError as error:
         raise Violation(f"it does not start: {type(error).__name__}: {error}") from error
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+    except Exception as error:
         where = "".join(traceback.format_exception(error)[-3:])
         raise Violation(f"starting raises {error!r}\n{where}") from error
 
@@ -174,10 +188,43 @@ def check_journal(known: Known, started: Started, disk: ImageDisk, end: int) -> 
         position += size
     for base in range(position, position + 8 * size, size):
         cell = disk.cells.get(f"journal/{base:020d}.seg")
+        if cell is not None and len(cell.data) != size:
+            raise Violation(f"the spare at {base} is not whole")
         if cell is not None and cell.data.count(0) != len(cell.data):
             raise Violation(f"the spare at {base} is not blank")
     at = started.report.epoch_position
     base = at - at % size
-    header = bytes(disk.cells[f"journal/{base:020d}.seg"].data[at - base : at - base + HEADER_BYTES])
+    header = bytes(
+        disk.cells[f"journal/{base:020d}.seg"].data[at - base : at - base + HEADER_BYTES]
+    )
     if HEADER.unpack(header)[4] != _EPOCH or journal.durable != journal.end:
         raise Violation("it started without a durable EPOCH")
+
+
+def check_owed(started: Started) -> None:
+    """What is owed and no longer kept in order was copied forward."""
+    broker = started.broker
+    for (group, topic, queue), held in broker.views.held.items():
+        first = broker.views.catalog.topics[topic].queues[queue].first
+        for offset in rows_of(held):
+            if offset < first and _moved(broker, topic, queue, offset) is None:
+                raise Violation(f"group {group}: {offset} of {topic}/{queue} is owed, kept nowhere")
+
+
+def _moved(broker: Broker, topic: int, queue: int, offset: int) -> Place | None:
+    while True:
+        try:
+            return broker.index.moved(topic, queue, offset)
+        except WouldBlock as blocked:
+            blocked.job.run()
+
+
+def check_index(started: Started, disk: Disk) -> None:
+    """The index says what one rebuilt from the journal says."""
+    journal = started.broker.journal
+    built = Index(disk, segment_size=journal.segment_size, start=journal.first)
+    for record in scan(disk, journal.first, segment_size=journal.segment_size):
+        add_record(built, record)
+    different = started.broker.index.equal(built)
+    if different is not None:
+        raise Violation(f"the index is not equal to a rebuild: {different}")

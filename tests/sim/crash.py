@@ -1,4 +1,4 @@
-"""Which crash images there are: every prefix of a log, several draws each; again during recovery."""
+"""Which crash images there are: every prefix of a log, some draws each; again in recovery."""
 
 from __future__ import annotations
 
@@ -267,7 +267,9 @@ def written_to(medium: Medium, op: Op) -> int:
     what, inode, offset, data = op
     if what != WRITE:
         return 0
-    assert isinstance(inode, int) and isinstance(offset, int) and isinstance(data, bytes)
+    assert isinstance(inode, int)
+    assert isinstance(offset, int)
+    assert isinstance(data, bytes)
     name = medium.name_of[inode]
     if not name.startswith("journal/") or not any(data):
         return 0

@@ -54,7 +54,7 @@ def damage(known: Known, files: Mapping[str, bytes], end: int, chance: random.Ra
             raise Violation(f"damage at {hurt.position} moved the end to {report.valid_end}")
         check_views(known, started, known.tape.count_below(end))
         return "damage: before what is read"
-    if hurt.position < durable or report.fresh:
+    if hurt.position < durable or (report.fresh and durable > 0):
         raise Violation(
             f"the {Kind(hurt.kind).name} at {hurt.position} was damaged, {durable} was durable; "
             f"it starts and ends at {report.valid_end}"
@@ -65,9 +65,7 @@ def damage(known: Known, files: Mapping[str, bytes], end: int, chance: random.Ra
     return "damage: cut"
 
 
-def _hurt(
-    files: dict[str, bytes], size: int, record: RawRecord, chance: random.Random
-) -> None:
+def _hurt(files: dict[str, bytes], size: int, record: RawRecord, chance: random.Random) -> None:
     base = record.position - record.position % size
     name = f"journal/{base:020d}.seg"
     at = record.position - base

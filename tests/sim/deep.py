@@ -1,8 +1,8 @@
 """The expensive checks, for a sample of the images: use the broker that came up until all is done.
 
 Index equal to a rebuild; every kept row readable with the content that was sent; batches that are
-stored are recognised; every group drained to the end, each owed row coming exactly once (the reference
-refuses anything else); a clean stop, and a start from it with the same state.
+stored are recognised; every group drained to the end, each owed row coming exactly once (the
+reference refuses anything else); a clean stop, and a start from it with the same state.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ternmq.journal.index_feed import add_record
 from ternmq.journal.scan import scan
 from ternmq.journal.segment import FLAG_CLEAN
 from ternmq.model.errors import JournalFull, TernMQError
+from ternmq.record import messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Outcome
 from ternmq.record.header import HEADER_BYTES, Kind
-from ternmq.record import messages, moved
 from tests.sim.checks import Known, check_report, start
 from tests.sim.clients import check_content
 from tests.sim.disk import ImageDisk
@@ -158,7 +158,6 @@ def check_resends(world: World, chance: random.Random) -> None:
 
 def drain(world: World, chance: random.Random) -> None:
     """Consume everything that any group is owed."""
-    broker = world.broker
     session = _join(world)
     _open_groups(world)
     for _ in range(ROUNDS):
@@ -166,42 +165,10 @@ def drain(world: World, chance: random.Random) -> None:
         for number, topic in list(world.reference.topics.items()):
             for group in list(topic.subscriptions):
                 name = topic.subscriptions[group].name
-                reply = world.command(
-                    lambda: broker.pull(  # noqa: B023
-                        world.now_us(), session, topic.spec.name, name, chance.randint(1, 40)  # noqa: B023
-                    )
-                )
-                if isinstance(reply, JournalFull):
-                    world.reached("journal full for a moment")
-                    progress = True
-                    world.run(5)
-                    continue
-                if isinstance(reply, TernMQError):
-                    raise Violation(f"a pull was refused: {reply!r}")
-                if reply is None:
-                    continue
-                progress = True
-                world._end_turn()
-                offsets = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
-                rows = world.reference.topics[number].queues[reply.queue]
-                check_content(world, reply, [rows[offset] for offset in offsets])
-                for _ in range(20):
-                    settled = world.command(
-                        lambda: broker.settle(  # noqa: B023
-                            world.now_us(), session, topic.spec.name, name, reply.queue,  # noqa: B023
-                            reply.epoch, reply.lease, Outcome.DONE,  # noqa: B023
-                        )  # fmt: skip
-                    )
-                    if not isinstance(settled, JournalFull):
-                        break
-                    world.run(5)
-                if isinstance(settled, TernMQError):
-                    raise Violation(f"a settle was refused: {settled!r}")
-                world._end_turn()
+                most = chance.randint(1, 40)
+                progress |= _consume(world, session, number, topic.spec.name, name, most)
         world.reached("deep drain round")
-        if world.events and not progress:
-            world.run(1)
-        elif world.events and chance.random() < 0.5:
+        if world.events and (not progress or chance.random() < 0.5):
             world.run(1)
         if not progress:
             if not _owed(world):
@@ -210,8 +177,43 @@ def drain(world: World, chance: random.Random) -> None:
     raise Violation(f"not drained: {_owed(world)}")
 
 
+def _consume(world: World, session: int, number: int, topic: str, group: str, most: int) -> bool:
+    """Pull once and ack what comes; return whether there may be more."""
+    broker = world.broker
+    reply = world.command(lambda: broker.pull(world.now_us(), session, topic, group, most))
+    if isinstance(reply, JournalFull):
+        world.reached("journal full for a moment")
+        world.run(5)
+        return True
+    if isinstance(reply, TernMQError):
+        raise Violation(f"a pull was refused: {reply!r}")
+    if reply is None:
+        return False
+    world.end_turn()
+    offsets = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
+    rows = world.reference.topics[number].queues[reply.queue]
+    check_content(world, reply, [rows[offset] for offset in offsets])
+    queue, epoch, lease = reply.queue, reply.epoch, reply.lease
+    for _ in range(20):
+        settled = world.command(
+            lambda: broker.settle(
+                world.now_us(), session, topic, group, queue, epoch, lease, Outcome.DONE
+            )
+        )
+        if not isinstance(settled, JournalFull):
+            break
+        world.run(5)
+    else:
+        raise Violation("a settle finds the journal full for ever")
+    if isinstance(settled, TernMQError):
+        raise Violation(f"a settle was refused: {settled!r}")
+    world.end_turn()
+    return True
+
+
 def check_sessions(world: World) -> None:
     """Sessions that nobody resumed go when their grace is over."""
+    names: set[str] = set()
     for _ in range(300):
         names = {joined.client for joined in world.reference.sessions.values()}
         if names <= {"drain"}:
@@ -241,7 +243,7 @@ def _open_groups(world: World) -> None:
             topic = world.reference.topics[key[1]]
             name = topic.subscriptions[key[0]].name
             broker.retry_now(world.now_us(), topic.spec.name, name, key[2], held)
-    world._end_turn()
+    world.end_turn()
 
 
 def _owed(world: World) -> list[tuple[object, ...]]:

@@ -1,8 +1,8 @@
 """Simulated disks: one that writes down every operation, one that only serves an image.
 
 ``SimDisk`` shows its users what an operating system shows them, the page cache; what is on the
-medium follows from its log (``medium``). ``ImageDisk`` is a disk after a crash, made in microseconds
-and thrown away after one start.
+medium follows from its log (``medium``). ``ImageDisk`` is a disk after a crash, made in
+microseconds and thrown away after one start.
 
 The log's operations (a tuple each, the first item says which)::
 
@@ -83,7 +83,7 @@ class Faults:
         if on:
             what = chance.randrange(3)
             if what == 0:
-                self._sync_in = chance.randint(3, 60)
+                self._sync_in = chance.randint(3, 30)
             elif what == 1:
                 self._write_in = chance.randint(3, 120)
             else:
@@ -210,6 +210,7 @@ class SimDisk:
         self._next_inode = 0
         self._on_write = on_write
         self._names: dict[int, str] = {}
+        self._dirty: set[int] = set()
 
     @property
     def at(self) -> int:
@@ -243,6 +244,7 @@ class SimDisk:
             held.extend(zeros(offset - len(held)))
         held[offset : offset + len(data)] = data
         self.log.append((WRITE, inode.number, offset, data))
+        self._dirty.add(inode.number)
         if self._on_write is not None:
             self._on_write(self._names[inode.number], offset, data)
 
@@ -293,6 +295,16 @@ class SimDisk:
         """Make name changes durable."""
         if not self.faults.lying:
             self.log.append((FOLDER, folder, self.at, 0))
+
+    def write_back(self, folder: str) -> None:
+        """The kernel writes back what nobody synced, some time later."""
+        start = folder + "/"
+        for name in sorted(self.files):
+            inode = self.files[name]
+            if name.startswith(start) and inode.number in self._dirty:
+                self._dirty.discard(inode.number)
+                self.log.append((SYNC, inode.number, self.at, 0))
+        self.log.append((FOLDER, folder, self.at, 0))
 
     def free_bytes(self) -> int:
         """Return what is left."""

@@ -1,7 +1,7 @@
 """What clients did and were told: the outside view, kept across restarts of the broker.
 
-Results are ``ok``, ``fail`` (definitely not stored) or unknown (no answer came). What was told obliges
-the broker: see ``demand``.
+Results are ``ok``, ``fail`` (definitely not stored) or unknown (no answer came). What was told
+obliges the broker: see ``demand``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What is on the medium: the durable bytes, and what a crash at this moment may leave of the rest.
 
 A ``Medium`` is fed the log of a ``SimDisk``, operation by operation. Writes that no completed sync
-covers are *pending*. At a crash each pending **slot** (a sector of 512 bytes, or a page of 4 KiB where
-a file has many) shows the bytes as they were after any number of the writes to it, independently of
-all others: so writes are lost, reordered and torn. Pending changes of names are kept or lost one by
-one, independently of data; a rename may be there before the data of the file.
+covers are *pending*. At a crash each pending **slot** (a sector of 512 bytes, or a page of 4 KiB
+where a file has many) shows the bytes as they were after any number of the writes to it,
+independently of all others: so writes are lost, reordered and torn. Pending changes of names are
+kept or lost one by one, independently of data; a rename may be there before the data of the file.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MANY_SECTORS: Final = 24
 
 
 class Pending(NamedTuple):
-    """A write that is not known to be durable."""
+    """A write that is not known to be durable; ``at`` is its number in the log."""
 
-    index: int
+    at: int
     offset: int
     data: bytes
     lost: bool
@@ -97,21 +97,27 @@ class Medium:
         what, a, b, c = op
         self._slots = None
         if what == WRITE:
-            assert isinstance(a, int) and isinstance(b, int) and isinstance(c, bytes)
+            assert isinstance(a, int)
+            assert isinstance(b, int)
+            assert isinstance(c, bytes)
             self._file(a).pending.append(Pending(self.at, b, c, False))
         elif what in (SYNC, LOST):
-            assert isinstance(a, int) and isinstance(b, int)
+            assert isinstance(a, int)
+            assert isinstance(b, int)
             self._sync(self._file(a), b, lost=what == LOST)
         elif what == FOLDER:
-            assert isinstance(a, str) and isinstance(b, int)
+            assert isinstance(a, str)
+            assert isinstance(b, int)
             self._sync_names(a, b)
         else:
             if what == LINK:
-                assert isinstance(a, str) and isinstance(b, int)
+                assert isinstance(a, str)
+                assert isinstance(b, int)
                 self.name_of[b] = a
                 self._file(b)
             elif what == RENAME:
-                assert isinstance(b, str) and isinstance(c, int)
+                assert isinstance(b, str)
+                assert isinstance(c, int)
                 self.name_of[c] = b
             self.name_ops.append((self.at, op))
         self.at += 1
@@ -127,7 +133,7 @@ class Medium:
         left: list[Pending] = []
         done: list[Pending] = []
         for one in stored.pending:
-            if one.index < upto and not one.lost:
+            if one.at < upto and not one.lost:
                 if lost:
                     left.append(one._replace(lost=True))
                 else:
@@ -172,7 +178,7 @@ class Medium:
             disk.add(name, names[name], data)
         return disk
 
-    # -- what a crash may leave ---------------------------------------------------------------------
+    # -- what a crash may leave --------------------------------------------------------------------
 
     def slots(self) -> list[Slot]:
         """Return what is pending, in a fixed order."""
@@ -279,7 +285,7 @@ class Medium:
                 data = changed[slot.inode] = bytearray(stored.durable)
             wanted = slot.writes[:cut]
             for one in stored.pending:
-                if one.index in wanted:
+                if one.at in wanted:
                     low = max(slot.start, one.offset)
                     high = min(slot.stop, one.offset + len(one.data))
                     _put(data, low, one.data[low - one.offset : high - one.offset])
@@ -308,10 +314,8 @@ def _slots_of(number: int, pending: list[Pending]) -> list[Slot]:
     unit = SECTOR if count <= MANY_SECTORS else PAGE
     for one in pending:
         for at in range(one.offset // unit, (one.offset + len(one.data) - 1) // unit + 1):
-            touched.setdefault(at, []).append(one.index)
-    return [
-        Slot(number, at * unit, (at + 1) * unit, tuple(touched[at])) for at in sorted(touched)
-    ]
+            touched.setdefault(at, []).append(one.at)
+    return [Slot(number, at * unit, (at + 1) * unit, tuple(touched[at])) for at in sorted(touched)]
 
 
 def _put(data: bytearray, offset: int, new: bytes) -> None:
@@ -329,6 +333,7 @@ def _rename(names: dict[str, int], op: Op) -> None:
     elif what == UNLINK:
         names.pop(a, None)
     else:
-        assert isinstance(b, str) and isinstance(c, int)
+        assert isinstance(b, str)
+        assert isinstance(c, int)
         names.pop(a, None)
         names[b] = c

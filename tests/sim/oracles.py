@@ -2,8 +2,8 @@
 
 These look at what the broker says beside what it wrote, and take nothing of its own reckoning for
 granted: a reply must wait for the records that its command wrote, a refusal for the fact that it
-follows from, time must go as the monotonic clock goes, and a segment may only go when two STATE sets
-that are whole and durable stand behind it.
+follows from, time must go as the monotonic clock goes, and a segment may only go when two STATE
+sets that are whole and durable stand behind it.
 """
 
 from __future__ import annotations

@@ -55,7 +55,11 @@ def held_portrait(held: GroupQueue) -> object:
             ]
         ),
         merge(held.ready.runs),
-        [(key, held.waiting[key].encode()) for key in sorted(held.waiting) if len(held.waiting[key])],
+        [
+            (key, held.waiting[key].encode())
+            for key in sorted(held.waiting)
+            if len(held.waiting[key])
+        ],
         [(key, held.dead[key].encode()) for key in sorted(held.dead) if len(held.dead[key])],
         dict(held.history),
         None if held.lines is None else dict(held.lines.hash_of),

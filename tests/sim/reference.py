@@ -1,17 +1,20 @@
 """A second opinion: what the journal's facts mean, row by row, and which of them are lawful.
 
-The broker keeps runs, shards and cursors; this keeps one small object per owed row and nothing else.
-Every record that is written goes through ``apply``, which raises ``Violation`` when a fact may not
-follow what was there: a leased row handed out again, a late settle that counted, attempts that do not
-fit the policy, two consumers on one key, a stored batch that nobody sent or that was refused.
+The broker keeps runs, shards and cursors; this keeps one small object per owed row and nothing
+else. Every record that is written goes through ``apply``, which raises ``Violation`` when a fact
+may not follow what was there: a leased row handed out again, a late settle that counted, attempts
+that do not fit the policy, two consumers on one key, a stored batch that nobody sent or that was
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ternmq.broker.groupqueue import LEASE_BITS, GroupQueue
+from ternmq.broker.failures import HELD_US
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.lease import LEASE_BITS
 from ternmq.journal.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
 from ternmq.record import control, facts, messages, moved
@@ -130,6 +133,7 @@ class Reference:
         """Where the journal begins; retention moves it."""
         self.touched: list[tuple[int, int, int]] = []
         self.dedup_window_us = 0
+        self.producer_idle_us = 0
         self.dead_letter_us = 0
         self.counts: dict[str, int] = {}
 
@@ -146,34 +150,45 @@ class Reference:
         self.touched.clear()
         if kind == Kind.MESSAGES:
             self._messages(record)
-        elif kind == Kind.PULLED:
+        elif kind == Kind.CONFIG:
+            self._config(record, control.unpack_config(record.body))
+        elif kind == Kind.MOVED:
+            self._moved(record, moved.unpack(record.body))
+        elif kind in (Kind.JOINED, Kind.LEFT):
+            self._session(record)
+        else:
+            self._delivery(record)
+
+    def _delivery(self, record: RawRecord) -> None:
+        kind = record.kind
+        if kind == Kind.PULLED:
             for pulled in facts.unpack_pulled(record.body):
                 self._pulled(record, pulled)
         elif kind in (Kind.SETTLED, Kind.ENDED):
             for settled in facts.unpack_settled(record.body):
                 self._settled(record, settled)
+            for key in self.touched:
+                self._check_lines(record, key)
         elif kind == Kind.EXTENDED:
             for extended in facts.unpack_extended(record.body):
                 self._extended(record, extended)
         elif kind == Kind.CURSOR:
             self._cursor(record, facts.unpack_cursor(record.body))
-        elif kind == Kind.CONFIG:
-            self._config(record, control.unpack_config(record.body))
-        elif kind == Kind.JOINED:
+
+    def _session(self, record: RawRecord) -> None:
+        if record.kind == Kind.JOINED:
             joined = control.unpack_joined(record.body)
             if joined.session in self.sessions:
                 raise Violation(f"session {joined.session} joined twice")
             self.sessions[joined.session] = joined
-        elif kind == Kind.LEFT:
-            left = control.unpack_left(record.body)
-            if self.sessions.pop(left.session, None) is None:
-                raise Violation(f"session {left.session} left without being there")
-            for group in self.groups.values():
-                for lease in group.leases.values():
-                    if lease.session == left.session:
-                        raise Violation(f"session {left.session} left and still holds rows")
-        elif kind == Kind.MOVED:
-            self._moved(record, moved.unpack(record.body))
+            return
+        left = control.unpack_left(record.body)
+        if self.sessions.pop(left.session, None) is None:
+            raise Violation(f"session {left.session} left without being there")
+        for group in self.groups.values():
+            for lease in group.leases.values():
+                if lease.session == left.session:
+                    raise Violation(f"session {left.session} left and still holds rows")
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -193,7 +208,7 @@ class Reference:
                 f"offsets from {stored.first_offset} at {record.position}, {len(rows)} are next"
             )
         before = self.stored.get(stored.batch)
-        if before is not None:
+        if before is not None and record.time_us - tried.time_us < self.producer_idle_us:
             raise Violation(f"stored twice: at {before} and at {record.position}")
         self.stored[stored.batch] = record.position
         tried.topic_number, tried.time_us = stored.topic, record.time_us
@@ -257,27 +272,33 @@ class Reference:
                 row.state, row.attempt, row.deliveries = LEASED, attempt, deliveries
                 row.lease = lease_id
                 if ordered:
-                    row.key = next(hashes)
-                    if row.key != stored[offset].ordering_hash():
-                        raise Violation(f"{where}: a wrong ordering hash for {offset}")
+                    row.key = _checked_hash(where, next(hashes), stored, offset)
                 lease.rows.add(offset)
         if lease.rows:
             group.leases[lease_id] = lease
+        self._park(where, group, fact, stored, hashes)
+        fresh.update(one for start, stop in fact.parked for one in range(start, stop))
+        self._pass_cursor(where, group, subscription, stored, fact.cursor, fresh)
+        if sum(row.state == LEASED for row in group.rows.values()) > subscription.spec.window:
+            raise Violation(f"{where}: more rows than the window")
+        if ordered:
+            self._check_order(where, group, lease)
+
+    @staticmethod
+    def _park(
+        where: str,
+        group: RefGroup,
+        fact: Pulled,
+        stored: Sequence[Stored],
+        hashes: Iterator[int],
+    ) -> None:
         for start, stop in fact.parked:
             for offset in range(start, stop):
                 if offset in group.rows or not group.cursor <= offset < len(stored):
                     raise Violation(f"{where}: {offset} cannot be parked")
                 row = group.rows[offset] = Row()
                 row.state, row.attempt, row.deliveries = READY, 1, 0
-                row.key = next(hashes)
-                if row.key != stored[offset].ordering_hash():
-                    raise Violation(f"{where}: a wrong ordering hash for {offset}")
-                fresh.add(offset)
-        self._pass_cursor(where, group, subscription, stored, fact.cursor, fresh)
-        if sum(row.state == LEASED for row in group.rows.values()) > subscription.spec.window:
-            raise Violation(f"{where}: more rows than the window")
-        if ordered:
-            self._check_order(where, group, lease)
+                row.key = _checked_hash(where, next(hashes), stored, offset)
 
     def _lease_row(
         self,
@@ -313,9 +334,7 @@ class Reference:
             raise Violation(f"{where}: {offset} has {(attempt, deliveries)}, not {wanted}")
         return row
 
-    def _check_content(
-        self, where: str, subscription: RefSubscription, stored: Stored
-    ) -> None:
+    def _check_content(self, where: str, subscription: RefSubscription, stored: Stored) -> None:
         wanted = subscription.wanted
         if wanted is not None and stored.row().tag not in wanted:
             raise Violation(f"{where}: tag {stored.row().tag!r} does not match the filter")
@@ -391,6 +410,8 @@ class Reference:
                     or row is not None
                 ):
                     raise Violation(f"{where}: a late settle of {offset} counted")
+                elif group.round:
+                    raise Violation(f"{where}: {offset} is settled by a word of an earlier round")
                 else:
                     self._count("settle of a lost hand-out")
                 if row is None:
@@ -404,6 +425,22 @@ class Reference:
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
+
+    def _check_lines(self, record: RawRecord, key: tuple[int, int, int]) -> None:
+        """Of a key's rows nobody holds one that stands behind a row that is to come again."""
+        group = self.groups[key]
+        if self.topics[key[1]].subscriptions[key[0]].spec.mode is not Mode.ORDERED:
+            return
+        waits: dict[int, int] = {}
+        for offset in sorted(group.rows):
+            row = group.rows[offset]
+            if row.state == LEASED and row.key in waits:
+                raise Violation(
+                    f"{Kind(record.kind).name} at {record.position}: {offset} is still leased, "
+                    f"{waits[row.key]} of its key comes again"
+                )
+            if row.state not in (LEASED, DEAD):
+                waits.setdefault(row.key, offset)
 
     def _check_cause(
         self, where: str, record: RawRecord, fact: Settled, lease: RefLease | None
@@ -639,10 +676,14 @@ class Reference:
             raise Violation(f"group {key}: leased_rows is {held.leased_rows}")
 
 
+def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) -> int:
+    if told != stored[offset].ordering_hash():
+        raise Violation(f"{where}: a wrong ordering hash for {offset}")
+    return told
+
+
 def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
     """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
-    from ternmq.broker.failures import HELD_US
-
     found: dict[int, tuple[object, ...]] = {}
     for lease in held.leases.values():
         for start, stop, attempt, deliveries in lease.runs:

@@ -31,7 +31,7 @@ class Case:
         self.name = name
         self.until = until
         self.from_large = 0
-        self.kind = name.split("/")[0]
+        self.kind = name.split("/", maxsplit=1)[0]
         self.chance = random.Random(f"case {name}")
         number = name.rpartition(".")[2]
         self.early = number.isdecimal() and int(number) < EARLY
@@ -106,8 +106,8 @@ class Case:
                 deep=0.02,
             )  # fmt: skip
         if self.kind == "tiny":
-            return Plan(exhaustive=True, double=0.06, triple=0.02, deep=0.02)
-        return Plan(points=0.5, draws=2, double=0.008, triple=0.01, deep=0.01)
+            return Plan(exhaustive=True, double=0.06, triple=0.02, deep=0.004)
+        return Plan(points=0.5, draws=2, double=0.008, triple=0.01, deep=0.003)
 
     def _sweep(self, number: int, chance: random.Random) -> None:
         reign = self.world.reign

@@ -59,9 +59,7 @@ def tiny(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     broker.create_topic(now, TopicSpec(name="t"))
-    broker.subscribe(
-        now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=15_000, window=8)
-    )
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=15_000, window=8))
     _client(world, Producer(world, "t", 11, rows=2, body=30))
     _client(world, Consumer(world, "t", "g", "c1", fail=0.4, vanish=0.1))
     return world
@@ -108,10 +106,19 @@ def rolls(seed: str) -> World:
     _client(world, Producer(world, "t", 11, rows=4, body=150, every_us=every, resend_us=300_000))
     _client(world, Producer(world, "u", 12, every_us=3 * every, resend_us=300_000))
     for at in range(2):
-        _client(
-            world, Consumer(world, "t", "g", f"c{at}", every_us=every // 2, most=12, fail=0.3)
-        )
+        _client(world, Consumer(world, "t", "g", f"c{at}", every_us=every // 2, most=12, fail=0.3))
     _client(world, Consumer(world, "u", "h", "d", every_us=2 * every, fail=0.3))
+    # One that is always late, so that rows are pulled out of a segment that is about to go; a group
+    # that stands still at times, and holds the segments; a queue that is empty most of the time;
+    # spares that come too late.
+    broker.subscribe(now, "u", "late", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20))
+    _client(world, Consumer(world, "u", "late", "e", every_us=8 * every, most=3, fail=0.3))
+    _client(world, Operator(world, "t", "g", every_us=10 * every, acts=("pause",)))
+    broker.create_topic(now, TopicSpec(name="w", retention_us=1_000, keep_until_consumed=False))
+    _client(
+        world, Producer(world, "w", 13, rows=1, body=20, every_us=25 * every, resend_us=300_000)
+    )
+    world.job_us = (50, 500, 3000, 3000, 8 * every)
     return world
 
 

@@ -1,9 +1,9 @@
 """One broker, its disk, its clients and its clock on one heap of events.
 
-The world is the shell: it runs commands, lets upkeep work, flushes, releases what the gate held back,
-issues syncs and jobs and completes them at other events. All of it is decided by one seeded random.
-Every record that reaches the disk goes through the tape, a shadow broker (replay from nothing) and the
-reference before any answer goes out.
+The world is the shell: it runs commands, lets upkeep work, flushes, releases what the gate held
+back, issues syncs and jobs and completes them at other events. All of it is decided by one seeded
+random. Every record that reaches the disk goes through the tape, a shadow broker (replay from
+nothing) and the reference before any answer goes out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from ternmq.journal.cold import Job, WouldBlock
 from ternmq.journal.index import Index
 from ternmq.journal.journal import SyncJob
 from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.run_jobs import RunJob
 from ternmq.journal.scan import RawRecord
 from ternmq.journal.segment import EPOCH_BODY, FLAG_CLEAN
 from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedError, TernMQError
+from ternmq.model.types import Position
 from ternmq.record.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
 from tests.sim.history import History, Tried
@@ -39,10 +41,12 @@ T = TypeVar("T")
 _STATE_END = 4
 START_US = 1_700_000_000_000_000
 _FACTS = frozenset(
-    int(kind)
-    for kind in Kind
-    if kind not in (Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE)
+    int(kind) for kind in Kind if kind not in (Kind.SEGMENT, Kind.PAD, Kind.MARK, Kind.STATE)
 )
+
+
+OVERDUE_US = 400_000
+"""A lease that ended so long ago must have been ended: ticks come late, a journal is full at times."""
 
 
 class Stopped(Exception):
@@ -101,6 +105,8 @@ class World:
         self.history = History()
         self.monotonic_us = 0
         self.wall_offset_us = START_US
+        self.job_us = (50, 500, 3000)
+        """How long background jobs take, one of these."""
         self.wall_jump_us = 0
         """How far the wall clock is off for a while; it is right again at the next start."""
         self.oracles = Oracles()
@@ -123,12 +129,14 @@ class World:
         self.gate: Gate[Told]
         self.clock: BrokerClock
         self.dead = False
+        self._at_once: list[Told] = []
+        self._writes_back = self.chance.random() < 0.8
         self._syncing: SyncJob | None = None
         self._armed_us = 0
         self._step_budget = 0
         self._seen_first = 0
 
-    # -- bookkeeping --------------------------------------------------------------------------------
+    # -- bookkeeping -------------------------------------------------------------------------------
 
     def remembers(self, time_us: int) -> bool:
         """Return whether a batch stored at that broker time must still be known.
@@ -163,7 +171,7 @@ class World:
         self.event_count += 1
         heappush(self.events, (self.monotonic_us + delay_us, self.event_count, what))
 
-    # -- a reign ------------------------------------------------------------------------------------
+    # -- a reign -----------------------------------------------------------------------------------
 
     def begin(self, medium: Medium, tape: Tape, old: Reign | None = None) -> Reign:
         """Start the broker on what a crash left. ``tape`` holds the records believed to be there."""
@@ -173,6 +181,7 @@ class World:
         self.reigns += 1
         self.events = []
         self.gate = Gate()
+        self._at_once = []
         self._syncing = None
         self._armed_us = 0
         self.dead = False
@@ -203,7 +212,7 @@ class World:
         self._jump_later()
         self._seen_first = self.reference.first = self.broker.journal.first
         self.tell("began", self.started.report.valid_end, self.started.report.epoch)
-        self._end_turn()
+        self.end_turn()
         for hook in self.restart_hooks:
             hook()
         return reign
@@ -226,8 +235,9 @@ class World:
         self.reference = Reference(self.history.tried)
         limits = self.options.limits
         self.reference.dedup_window_us = limits.dedup_window_us
+        self.reference.producer_idle_us = limits.producer_idle_us
         self.reference.dead_letter_us = limits.dead_letter_us
-        self.shadow.loaded(0)
+        self.shadow.loaded(Position(0))
         self.reference.first = 1 << 62  # what retention had taken when, is not looked at again
         if old is not None:
             reign.portraits = old.portraits[: len(tape.records) + 1]
@@ -239,7 +249,7 @@ class World:
             if record.kind in _FACTS:
                 self.shadow.apply(record)
                 self.reference.apply(record)
-        self.shadow.finish(0)
+        self.shadow.finish(Position(0))
         for key in self.reference.groups:
             self.reference.compare(key, self.shadow.held.get(key))
 
@@ -278,7 +288,7 @@ class World:
             last.kind == Kind.MARK and last.flags & FLAG_CLEAN and last.durable == last.position
         )
 
-    # -- the shell ----------------------------------------------------------------------------------
+    # -- the shell ---------------------------------------------------------------------------------
 
     def run(self, operations: int, until: Callable[[], bool] | None = None) -> None:
         """Let events happen until the disk's log has grown by so many operations.
@@ -295,7 +305,7 @@ class World:
             self.monotonic_us = max(self.monotonic_us, when_us)
             try:
                 what()
-                self._end_turn()
+                self.end_turn()
             except Stopped:
                 return
 
@@ -332,7 +342,10 @@ class World:
         raise Violation("a command blocks for ever")
 
     def hold(self, reply: Reply, then: Callable[[Reply], None]) -> None:
-        """Keep an answer back until it may go."""
+        """Keep an answer back until it may go; one that rests on nothing goes with this turn."""
+        if not reply.position and self.chance.random() < 0.7:
+            self._at_once.append(Told(reply, then))
+            return
         self.gate.hold(reply.position, reply.rests, Told(reply, then))
 
     def stop(self) -> None:
@@ -340,7 +353,7 @@ class World:
         self.dead = True
         self.tell("stopped")
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
         """What the shell does after commands: upkeep, flush, answers, syncs, jobs, the deadline."""
         if self.dead:
             return
@@ -380,6 +393,9 @@ class World:
 
     def _release(self) -> None:
         journal = self.broker.journal
+        at_once, self._at_once = self._at_once, []
+        for told in at_once:
+            told.then(told.reply)
         for told in self.gate.release(journal.durable, journal.written):
             if told.reply.rests == 0 and told.reply.position > journal.durable:
                 raise Violation("an answer went out before it was durable")
@@ -463,11 +479,19 @@ class World:
         different = difference(portrait(self.shadow, now), portrait(self.broker.views, now))
         if different is not None:
             raise Violation(f"the live views differ from replay: {different}")
+        if self.disk.full or self.faults.fired:
+            return
+        for key, group in self.reference.groups.items():
+            for lease in group.leases.values():
+                if lease.until_us < now - OVERDUE_US:
+                    raise Violation(
+                        f"group {key}: a lease should have ended {now - lease.until_us} us ago"
+                    )
 
     def _issue_job(self) -> None:
         job = self.started.upkeep.next_job()
         if job is not None:
-            self.after(self.chance.choice((50, 500, 3000)), lambda: self._complete_job(job))
+            self.after(self.chance.choice(self.job_us), lambda: self._complete_job(job))
 
     def _complete_job(self, job: Job) -> None:
         error: Exception | None = None
@@ -477,6 +501,8 @@ class World:
             error = caught
             self.reached("job failed")
         self.reached(type(job).__name__)
+        if isinstance(job, RunJob) and self._writes_back:
+            self.after(20_000, lambda: self.disk.write_back("index"))
         self.started.upkeep.finished(job, error)
 
     def close(self) -> None:

@@ -821,10 +821,13 @@ class Broker:
         return writer.step(now_us, may_go_on)
 
     def close(self, now_us: int) -> None:
-        """Stop cleanly: a whole STATE set, then a MARK; blocks on the disk."""
-        if not self.writer.active:
-            self.writer.begin(now_us)
-        self.writer.step(now_us, lambda: True)
+        """Stop cleanly: a whole STATE set if there is room, then a MARK; blocks on the disk."""
+        try:
+            if not self.writer.active:
+                self.writer.begin(now_us)
+            self.writer.step(now_us, lambda: True)
+        except JournalFull:
+            pass  # the disk is full: the next start replays from an older set
         self.journal.close(now_us)
 
 

@@ -126,22 +126,23 @@ class Moving:
             self._moved_end = 0
         if not self._move_some(now_us) or self._moved_end > self._broker.journal.durable:
             return None
-        self._active = False
-        self._next_look_us = now_us
         if self._broker.rewinds != self._rewinds:
+            self._active = False
+            self._next_look_us = now_us
             return None  # a group may want to read what it had finished: judge again
         if self._is_owed_after_all():
-            self._active = True
             return None
+        self._active = False
+        self._next_look_us = now_us
         return self._remove()
 
     def _is_owed_after_all(self) -> bool:
         """Look again at groups that had unread rows in the segment: they may have pulled some."""
-        late, self._late = self._late, []
-        self._keys = deque(late)
-        for key in late:
+        for key in self._late:
             held = self._broker.views.held.get(key)
             if held is not None and any(self._owed(held, shard) for shard in held.shards()):
+                self._keys = deque(self._late)
+                self._late = []
                 return True
         return False
 
@@ -156,7 +157,9 @@ class Moving:
                     self._rows.clear()
                 return False
             if held is not None and self._shards:
-                self._rows = self._owed(held, self._shards.popleft())
+                # A look that blocks is made again: the shard stays first until it was looked at.
+                self._rows = self._owed(held, self._shards[0])
+                self._shards.popleft()
                 continue
             if not self._keys:
                 self._held = None

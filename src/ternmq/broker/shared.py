@@ -43,17 +43,32 @@ class SharedPlanner:
             WouldBlock: nothing was changed.
         """
         fresh = held.cursor < visible
+        again = 0
         if held.ready.runs or held.waiting_rows:
             # Half of a pull at most comes again while there is new; single pulls take turns.
             again = room if not fresh else (room + 1) // 2
-            if fresh and room == 1 and held.turn_to_fresh:
-                again = 0
-            room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
-        if not fresh or room <= 0 or max_bytes <= 0 or self.failures_full(held):
-            return
-        if subscription.filter is not None:
-            self._plan_filtered(subscription, queue, held, visible, room, max_bytes, plan)
-            return
+            if not (fresh and room == 1 and held.turn_to_fresh):
+                room, max_bytes = self._plan_again(now_us, held, again, room, max_bytes, plan)
+        if fresh and room > 0 and max_bytes > 0 and not self.failures_full(held):
+            if subscription.filter is None:
+                self._plan_fresh(queue, held, visible, room, max_bytes, plan)
+            else:
+                self._plan_filtered(subscription, queue, held, visible, room, max_bytes, plan)
+        if again and fresh and not plan.runs:
+            # It was the turn of new rows, but none of them is for this group.
+            self._plan_again(now_us, held, again, room, max_bytes, plan)
+            if plan.runs and not plan.skipped and plan.cursor > held.cursor:
+                plan.skip_between(held.cursor, plan.cursor)
+
+    def _plan_fresh(
+        self,
+        queue: Queue,
+        held: GroupQueue,
+        visible: int,
+        room: int,
+        max_bytes: int,
+        plan: Plan,
+    ) -> None:
         index = self._context.index
         topic, number = queue.topic.number, queue.number
         cursor = held.cursor

@@ -44,6 +44,8 @@ class AllocateJob:
         written: With written zeros: it is the next segment.
         made: The file is there; only the zeros are to be written.
         stop: Set by the caller's thread: write no more zeros.
+        started: Set by the job before it looks at ``stop``: whoever has set ``stop`` and then finds
+            this unset knows that the job will write nothing.
     """
 
     disk: Disk
@@ -52,6 +54,7 @@ class AllocateJob:
     written: bool = True
     made: bool = False
     stop: bool = False
+    started: bool = False
 
     def run(self) -> None:
         """Allocate the file, or fill it.
@@ -66,6 +69,7 @@ class AllocateJob:
             self.disk.allocate(segment_name(self.base), self.size, written=self.written)
 
     def _fill(self) -> None:
+        self.started = True
         file = self.disk.open(segment_name(self.base))
         try:
             for offset in range(0, self.size, len(_ZEROS)):
@@ -157,9 +161,10 @@ class Space:
     def ready(self) -> bool:
         """Tell whether the next segment may be used now: not while zeros are written into it."""
         job = self._allocating
-        if job is not None and job.made:
+        if job is not None and job.base == self._segment_end:
             job.stop = True
-            return False
+            if job.started:
+                return False
         return self.spares > 0
 
     def take(self) -> None:
@@ -192,7 +197,8 @@ class Space:
             return
         self._allocating = None
         if job.made:
-            self._written = True  # or it is not worth another try: syncs there are slower
+            # Also after a failure: it is not worth another try, syncs there are only slower.
+            self._written = job.base == self._segment_end
             return
         if made:
             self.spares += 1

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from ternmq.broker.broker import Broker, Woken
 from ternmq.broker.dedup import Dedup
-from ternmq.broker.failures import HELD_US
+from ternmq.broker.failures import HELD_US, SHARD_BITS
 from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
 from ternmq.broker.runs import merge
 from ternmq.broker.start import Options, open_broker
@@ -462,8 +462,8 @@ def difference(ours: dict[object, object], theirs: dict[object, object]) -> list
     ]
 
 
-def check(broker: Broker) -> None:
-    """What holds of every state between two commands."""
+def check(broker: Broker, now_us: int | None = None) -> None:
+    """What holds of every state between two commands, at a time when ``tick`` has nothing to do."""
     sessions = broker.views.sessions.by_number
     for key, held in broker.views.held.items():
         owed: dict[int, str] = {}
@@ -504,7 +504,7 @@ def check(broker: Broker) -> None:
         for offset in held.history:
             assert owed.get(offset) in ("leased", "ready"), (key, offset, owed.get(offset))
         _check_lines(held, owed)
-        _check_timers(broker, held)
+        _check_timers(broker, held, now_us)
 
 
 def _check_lines(held: Any, owed: dict[int, str]) -> None:
@@ -525,23 +525,31 @@ def _check_lines(held: Any, owed: dict[int, str]) -> None:
             assert (line.offsets[0], hash_) in lines._free, f"{line.offsets[0]} is never offered"
 
 
-def _check_timers(broker: Broker, held: Any) -> None:
+def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
+    """Whatever will come to pass has a timer that is armed for it."""
     armed = {(when, kind.name) for when, _, kind, owner in broker.timers._heap if owner is held}
     if held.leases:
         first = min(lease.until_us for lease in held.leases.values())
         assert held.lease_armed_us <= first
         assert (held.lease_armed_us, "LEASES") in armed, "leases that never end"
-    waits = [
-        row.when_us
-        for rows in held.waiting.values()
-        for row in rows
-        if row.when_us < HELD_US and row.offset not in held._due_known
-    ]
-    if waits and (held.lines is None or min(waits) > broker.views.last_time_us):
-        assert held.due_armed_us <= max(min(waits), 0) or held._due[0][0] <= min(waits)
-        if min(waits) > broker.views.last_time_us:
-            assert held.due_armed_us <= min(waits)
-            assert (held.due_armed_us, "DUE") in armed, "rows that never come due"
+    for rows in held.waiting.values():
+        for row in rows:
+            if row.when_us >= HELD_US or row.offset in held._due_known:
+                continue
+            looked_at = any(
+                when <= row.when_us and key == row.offset >> SHARD_BITS for when, key in held._due
+            )
+            if held.lines is not None and not looked_at:
+                assert now_us is None or row.when_us <= now_us
+                hash_ = held.lines.hash_of[row.offset]
+                line = held.lines.by_hash[hash_]
+                if not line.leased and line.offsets[0] == row.offset:
+                    assert (row.offset, hash_) in held.lines._free, f"{row} is never offered"
+                continue
+            assert looked_at, f"{row} is never looked at"
+            if now_us is not None and row.when_us > now_us:
+                assert held.due_armed_us <= row.when_us
+                assert (held.due_armed_us, "DUE") in armed, f"{row} never comes due"
 
 
 def reopened(world: World, *, options: Options | None = None) -> Broker:
@@ -558,9 +566,9 @@ def reopened(world: World, *, options: Options | None = None) -> Broker:
 
 def same_after_restart(world: World, note: str = "") -> None:
     """Opening the disk gives the same state as living through it."""
-    check(world.broker)
+    check(world.broker, world.now)
     other = reopened(world)
-    check(other)
+    check(other, world.now)
     differs = difference(portrait(world.broker.views), portrait(other.views))
     assert not differs, "\n".join([note, *differs])
 

@@ -7,7 +7,9 @@ After every step the broker's views must say of every row what the reference say
 from __future__ import annotations
 
 import copy
-from typing import Any
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +32,7 @@ from ternmq.record.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, check, same_after_restart
 from tests.unit.broker.model import NEVER, Reference
 
+T = TypeVar("T")
 GRACE = 10 * SECOND
 LEASE = 30 * SECOND
 PLACES = {"g": "t", "f": "t", "o": "k"}
@@ -37,6 +40,24 @@ PLACES = {"g": "t", "f": "t", "o": "k"}
 groups = st.sampled_from(sorted(PLACES))
 outcomes = st.sampled_from([Outcome.DONE, Outcome.DONE, Outcome.RETRY, Outcome.RELEASED, Outcome.DEAD])
 waits = st.sampled_from([1, SECOND // 2, SECOND, 3 * SECOND, GRACE, LEASE, LEASE + 1, 400 * SECOND])
+
+
+Data = Any
+"""What draws: hypothesis, or (in long runs) plain chance."""
+
+
+def one(data: Data, choices: Sequence[T]) -> T:
+    return choices[number(data, 0, len(choices) - 1)]
+
+
+def some(data: Data, choices: Sequence[T], most: int) -> set[T]:
+    return {one(data, choices) for _ in range(number(data, 1, most))}
+
+
+def number(data: Data, low: int, high: int) -> int:
+    if isinstance(data, random.Random):
+        return data.randint(low, high)
+    return int(data.draw(st.integers(low, high)))
 
 
 class Known:
@@ -56,23 +77,40 @@ class Known:
 class BrokerMachine(RuleBasedStateMachine):
     """Two topics, three groups, a few sessions."""
 
-    @initialize(flaky=st.integers(0, 5))
-    def begin(self, flaky: int) -> None:
+    @initialize(flaky=st.integers(0, 5), shift=st.sampled_from([0, 0, 1020]))
+    def begin(self, flaky: int, shift: int) -> None:
         self.world = World(flaky=flaky or None, segment_bytes=1 << 16)
         self.known = Known()
         self.world.topic("t")
         self.world.topic("k", ordered=True)
-        policy = RetryPolicy(first_us=SECOND, factor=2.0, cap_us=100 * SECOND, jitter=0.0, attempts=4)
-        for group, topic in PLACES.items():
-            reference = self.known.groups[group]
-            self.world.group(topic, group, tags=reference.tags, retry=policy, lease_us=LEASE)
-            reference.policy = policy
-            reference.lease = LEASE
+        for group in PLACES:
+            self._subscribe(group)
         self.pulls: list[tuple[str, int, PullReply]] = []
         """Hand-outs that their consumers have not forgotten, lost or not."""
         self.join()
         self.join()
         self.commit()
+        if shift:  # what follows lies on both sides of the edge of a shard
+            for topic in ("t", "k"):
+                self.send(topic, "a" * shift, commit=True)
+            for group, topic in PLACES.items():
+                self.world.run(
+                    lambda group=group, topic=topic: self.world.broker.skip(
+                        self.world.now, topic, group, 0, shift
+                    )
+                )
+                self.known.groups[group].skipped(shift, set())
+            self.commit()
+
+    def _subscribe(self, group: str) -> None:
+        reference = self.known.groups[group]
+        reference.lease = LEASE
+        reference.policy = RetryPolicy(
+            first_us=SECOND, factor=2.0, cap_us=100 * SECOND, jitter=0.0, attempts=4
+        )
+        self.world.group(
+            PLACES[group], group, tags=reference.tags, retry=reference.policy, lease_us=LEASE
+        )
 
     # -- producers --------------------------------------------------------------------------------
 
@@ -100,11 +138,11 @@ class BrokerMachine(RuleBasedStateMachine):
             self.commit()
 
     @rule(data=st.data())
-    def send_again(self, data: st.DataObject) -> None:
+    def send_again(self, data: Data) -> None:
         young = [one for one in self.known.batches if one[0] > self.world.now - 300 * SECOND]
         if not young:
             return
-        _, topic, batch, first = young[data.draw(st.integers(0, len(young) - 1))]
+        _, topic, batch, first = young[number(data, 0, len(young) - 1)]
         reply = self.world.send_batch(topic, batch)
         assert reply.duplicate
         assert reply.first_offset == first
@@ -114,7 +152,8 @@ class BrokerMachine(RuleBasedStateMachine):
         self.world.commit()
         self.image = self.world.disk.image()
         self.saved = copy.deepcopy(self.known)
-        self.saved_now = self.world.now
+        catalog = self.world.broker.views.catalog
+        self.saved_topics = catalog.next_topic
 
     # -- consumers --------------------------------------------------------------------------------
 
@@ -128,8 +167,8 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.connected())
     @rule(group=groups, rows=st.integers(1, 12), data=st.data())
-    def pull(self, group: str, rows: int, data: st.DataObject) -> None:
-        session = data.draw(st.sampled_from(self.connected()))
+    def pull(self, group: str, rows: int, data: Data) -> None:
+        session = one(data, self.connected())
         topic = PLACES[group]
         if group in self.known.paused:
             with pytest.raises(GroupPaused):
@@ -149,8 +188,8 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pulls)
     @rule(data=st.data(), outcome=outcomes, how=st.sampled_from(["all", "some", "some", "wrong"]))
-    def settle(self, data: st.DataObject, outcome: Outcome, how: str) -> None:
-        group, session, reply = data.draw(st.sampled_from(self.pulls))
+    def settle(self, data: Data, outcome: Outcome, how: str) -> None:
+        group, session, reply = one(data, self.pulls)
         reference = self.known.groups[group]
         topic = PLACES[group]
         lease = (reply.epoch, reply.lease)
@@ -158,13 +197,13 @@ class BrokerMachine(RuleBasedStateMachine):
         held = reference.leases.get(lease)
         spans: list[tuple[int, int]] | None = None
         if how != "all":
-            chosen = data.draw(st.sets(st.sampled_from(handed), min_size=1, max_size=4))
+            chosen = some(data, handed, 4)
             if how == "wrong":
                 chosen = {at + 1 for at in chosen} | chosen
             spans = [(at, at + 1) for at in sorted(chosen)]
         delay = None
-        if outcome is Outcome.RETRY and data.draw(st.booleans()):
-            delay = data.draw(st.sampled_from([0, 1, SECOND, 50 * SECOND]))
+        if outcome is Outcome.RETRY:
+            delay = one(data, [None, None, 0, 1, SECOND, 50 * SECOND])
 
         def say() -> Any:
             return self.world.settle(
@@ -219,8 +258,8 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pulls)
     @rule(data=st.data(), us=st.sampled_from([1, SECOND, LEASE, 2 * LEASE]))
-    def extend(self, data: st.DataObject, us: int) -> None:
-        group, session, reply = data.draw(st.sampled_from(self.pulls))
+    def extend(self, data: Data, us: int) -> None:
+        group, session, reply = one(data, self.pulls)
         held = self.known.groups[group].leases.get((reply.epoch, reply.lease))
         world = self.world
 
@@ -240,22 +279,22 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.connected())
     @rule(data=st.data())
-    def disconnect(self, data: st.DataObject) -> None:
-        session = data.draw(st.sampled_from(self.connected()))
+    def disconnect(self, data: Data) -> None:
+        session = one(data, self.connected())
         self.world.broker.disconnected(self.world.now, session)
         self.known.gone[session] = self.world.now + GRACE
 
     @precondition(lambda self: None in self.known.gone.values() or self.known.gone)
     @rule(data=st.data())
-    def reconnect(self, data: st.DataObject) -> None:
-        session = data.draw(st.sampled_from(sorted(self.known.gone)))
+    def reconnect(self, data: Data) -> None:
+        session = one(data, sorted(self.known.gone))
         self.world.broker.reconnected(session)
         self.known.gone[session] = None
 
     @precondition(lambda self: self.connected())
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
-        session = data.draw(st.sampled_from(self.connected()))
+    def leave(self, data: Data) -> None:
+        session = one(data, self.connected())
         self.world.leave(session)
         del self.known.gone[session]
         for reference in self.known.groups.values():
@@ -276,32 +315,41 @@ class BrokerMachine(RuleBasedStateMachine):
             del self.known.gone[session]
 
     @rule(group=groups, data=st.data())
-    def reset(self, group: str, data: st.DataObject) -> None:
+    def reset(self, group: str, data: Data) -> None:
         topic = PLACES[group]
         queue = self.world.broker.views.catalog.topic(topic).queues[0]
-        offset = data.draw(st.integers(0, queue.next))
+        offset = number(data, 0, queue.next)
         self.world.run(lambda: self.world.broker.reset(self.world.now, topic, group, 0, offset))
         self.known.groups[group].reset(offset)
 
     @rule(group=groups, data=st.data())
-    def skip(self, group: str, data: st.DataObject) -> None:
+    def skip(self, group: str, data: Data) -> None:
         topic = PLACES[group]
         queue = self.world.broker.views.catalog.topic(topic).queues[0]
         cursor = self.world.held(topic, group).cursor
-        offset = data.draw(st.integers(cursor, max(cursor, queue.next)))
+        offset = number(data, cursor, max(cursor, queue.next))
         if offset <= queue.next:
             self.world.run(lambda: self.world.broker.skip(self.world.now, topic, group, 0, offset))
             ready = self.world.held(topic, group).ready
             parked = {at for start, stop, _, _ in ready.runs for at in range(start, stop)}
             self.known.groups[group].skipped(offset, parked)
 
-    @rule(group=groups, data=st.data(), give_up=st.booleans())
-    def operate(self, group: str, data: st.DataObject, give_up: bool) -> None:
+    def failed(self) -> list[tuple[str, bool]]:
+        """Groups with rows that an operator may let go, or give up."""
+        return [
+            (group, give_up)
+            for group, reference in self.known.groups.items()
+            for give_up in (False, True)
+            if reference.in_state("waiting", *(["dead"] if give_up else []))
+        ]
+
+    @precondition(lambda self: self.failed())
+    @rule(data=st.data())
+    def operate(self, data: Data) -> None:
+        group, give_up = one(data, self.failed())
         reference = self.known.groups[group]
         able = reference.in_state("waiting", "dead") if give_up else reference.in_state("waiting")
-        if not able:
-            return
-        offsets = data.draw(st.sets(st.sampled_from(able), min_size=1))
+        offsets = some(data, able, len(able))
         now, broker, topic = self.world.now, self.world.broker, PLACES[group]
         if give_up:
             self.world.run(lambda: broker.delete_failures(now, topic, group, 0, sorted(offsets)))
@@ -334,6 +382,38 @@ class BrokerMachine(RuleBasedStateMachine):
         if paused:
             self.known.paused.add(group)
 
+    @rule(group=groups)
+    def subscribe_anew(self, group: str) -> None:
+        """The group goes and comes: it is another one, and begins at the oldest message."""
+        world = self.world
+        world.run(lambda: world.broker.unsubscribe(world.now, PLACES[group], group))
+        old = self.known.groups[group]
+        new = Reference(ordered=old.ordered, tags=old.tags)
+        new.key = old.key
+        new.unread = sorted(old.key)[-30:]
+        self.known.groups[group] = new
+        self.known.paused.discard(group)
+        self._subscribe(group)
+        first = new.unread[0] if new.unread else 0
+        world.run(lambda: world.broker.skip(world.now, PLACES[group], group, 0, first))
+        # Leases of the group before are nobody's.
+        self.pulls = [one for one in self.pulls if one[0] != group]
+
+    @rule(topic=st.sampled_from(["t", "k"]))
+    def make_topic_anew(self, topic: str) -> None:
+        """The topic goes and comes: it is another one, and empty."""
+        world = self.world
+        world.run(lambda: world.broker.delete_topic(world.now, topic))
+        world.topic(topic, ordered=topic == "k")
+        self.known.batches = [one for one in self.known.batches if one[1] != topic]
+        self.pulls = [one for one in self.pulls if PLACES[one[0]] != topic]
+        for group, place in PLACES.items():
+            if place == topic:
+                old = self.known.groups[group]
+                self.known.groups[group] = Reference(ordered=old.ordered, tags=old.tags)
+                self.known.paused.discard(group)
+                self._subscribe(group)
+
     # -- the broker's own ---------------------------------------------------------------------------
 
     @rule(budget=st.sampled_from([1, 1, 2, 5, 100]))
@@ -350,12 +430,22 @@ class BrokerMachine(RuleBasedStateMachine):
         writer.step(self.world.now, may_go_on)
         self.world.spare()
 
+    @precondition(lambda self: self.connected())
+    @rule(group=groups, rows=st.integers(1, 12), data=st.data(), back=st.booleans())
+    def lose_a_pull(self, group: str, rows: int, data: Data, back: bool) -> None:
+        """A consumer is handed rows, and power goes before that is durable."""
+        if group not in self.known.paused:
+            self.commit()
+            self.pull(group, rows, data)
+            self.restart("power cut", back)
+
     @rule(how=st.sampled_from(["killed", "killed", "clean", "power cut"]), back=st.booleans())
     def restart(self, how: str, back: bool) -> None:
         world = self.world
         if how == "power cut":
             world.disk = MemoryDisk(self.image)
             self.known = copy.deepcopy(self.saved)
+            self.pulls = [one for one in self.pulls if one[2].topic < self.saved_topics]
             world.now += SECOND
             world._open(world.now)
         else:
@@ -373,7 +463,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_views_say_what_the_reference_says(self) -> None:
-        check(self.world.broker)
+        check(self.world.broker, self.world.now)
         for group, topic in PLACES.items():
             held = self.world.held(topic, group)
             reference = self.known.groups[group]
@@ -435,15 +525,12 @@ class BrokerMachine(RuleBasedStateMachine):
                 world.settle(session, topic, group, reply)
                 reference.settled(lease, Outcome.DONE, set(reference.leases[lease].rows), world.now)
                 self.the_views_say_what_the_reference_says()
-            left = {row.state for row in reference.rows.values()}
-            assert left <= {"dead", "waiting"}
-            held_keys = {reference.key[at] for at in reference.in_state("waiting")}
-            for at in reference.in_state("waiting"):
-                assert reference.rows[at].when == NEVER
-            if not reference.ordered:
-                assert not [at for at in reference.unread if reference.matches(at)]
-            else:
-                assert {reference.key[at] for at in reference.unread} <= held_keys
+            left = [at for at in reference.unread if reference.matches(at)]
+            left += reference.in_state("ready", "leased", "waiting")
+            held = [at for at in reference.in_state("waiting") if reference.rows[at].when == NEVER]
+            # Only behind rows that an operator holds may anything be left.
+            assert {reference.key[at] for at in left} <= {reference.key[at] for at in held}
+            assert reference.ordered or left == held
 
 
 TestBroker = BrokerMachine.TestCase
@@ -454,3 +541,75 @@ TestBroker.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+# -- long runs --------------------------------------------------------------------------------------
+
+
+def long_run(seed: int, steps: int, flaky: bool = True) -> None:
+    """Many random steps, with weights that lead deep; the seed says which."""
+    chance = random.Random(seed)
+    machine = BrokerMachine()
+    machine.begin(seed % 1000 + 1 if flaky else 0, 1020 if seed % 3 == 1 else 0)
+    kinds = [Outcome.DONE] * 4 + [Outcome.RETRY] * 3 + [Outcome.RELEASED, Outcome.DEAD]
+    names = list(PLACES)
+    moves: list[tuple[int, Callable[[], None]]] = [
+        (12, lambda: machine.send(
+            chance.choice("tk"), "".join(chance.choice("abc") for _ in range(chance.randint(1, 8))),
+            chance.random() < 0.7)),
+        (2, lambda: machine.send_again(chance)),
+        (4, machine.commit),
+        (2, machine.join),
+        (16, lambda: machine.pull(chance.choice(names), chance.randint(1, 12), chance)),
+        (16, lambda: machine.settle(
+            chance, chance.choice(kinds), chance.choice(["all", "some", "some", "wrong"]))),
+        (2, lambda: machine.extend(chance, chance.choice([1, SECOND, LEASE, 2 * LEASE]))),
+        (1, lambda: machine.disconnect(chance)),
+        (2, lambda: machine.reconnect(chance)),
+        (1, lambda: machine.leave(chance)),
+        (8, lambda: machine.wait(chance.choice(
+            [1, SECOND // 2, SECOND, SECOND, 3 * SECOND, GRACE, LEASE, LEASE + 1]))),
+        (1, lambda: machine.reset(chance.choice(names), chance)) ,
+        (1, lambda: machine.skip(chance.choice(names), chance)),
+        (3, lambda: machine.operate(chance)),
+        (2, lambda: machine.change(
+            chance.choice(names), chance.randint(1, 5), chance.random() < 0.5,
+            chance.choice([2, 5, 1000, 1000]), chance.random() < 0.15)),
+        (16, lambda: machine.write_state(chance.choice([1, 1, 2, 5]))),
+        (2, lambda: machine.restart(
+            chance.choice(["killed", "killed", "clean", "power cut"]), chance.random() < 0.8)),
+        (1, lambda: machine.lose_a_pull(
+            chance.choice(names), chance.randint(1, 12), chance, chance.random() < 0.8)),
+        (1, lambda: machine.subscribe_anew(chance.choice(names))),
+        (1, lambda: machine.make_topic_anew(chance.choice("tk"))),
+    ]  # fmt: skip
+    weights = [weight for weight, _ in moves]
+    rare = chance.choice([0.1, 1.0, 1.0, 3.0])
+    weights = [weight * rare if weight == 1 else weight for weight in weights]
+    needs = {4: "connected", 5: "pulls", 6: "pulls", 7: "connected", 9: "connected",
+             8: "gone", 13: "failed", 17: "connected"}  # fmt: skip
+    for step in range(steps):
+        (at,) = chance.choices(range(len(moves)), weights)
+        need = needs.get(at)
+        able = {
+            None: True,
+            "connected": bool(machine.connected()),
+            "pulls": bool(machine.pulls),
+            "gone": bool(machine.known.gone),
+            "failed": bool(machine.failed()),
+        }[need]
+        if not able:
+            continue
+        try:
+            moves[at][1]()
+            machine.the_views_say_what_the_reference_says()
+        except Exception as error:
+            error.add_note(f"seed {seed}, step {step}, move {at}")
+            raise
+        machine.pulls = machine.pulls[-40:]
+    machine.teardown()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_long_runs(seed: int) -> None:
+    long_run(seed, 250)

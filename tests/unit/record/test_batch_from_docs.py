@@ -152,7 +152,7 @@ def test_the_example_of_the_page_is_the_golden_file():
 
 
 def test_the_page_and_the_module_show_the_same_ruler():
-    source = (ROOT / "src/ternmq/record/batch.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/ternmq/record/batch_layout.py").read_text(encoding="utf-8")
     ruler = re.search(
         r"::\n\n(.*?)\n\n``binary``", ast.get_docstring(ast.parse(source)) or "", re.DOTALL
     )

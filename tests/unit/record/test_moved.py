@@ -40,7 +40,8 @@ def test_round_trip_with_padding(one: Moved, padding: int) -> None:
 
 @given(bodies)
 def test_parts_know_what_they_take(one: Moved) -> None:
-    parts = [part.body_bytes for part in (*one.pieces, *one.failures)]
+    parts = [piece.body_bytes for piece in one.pieces]
+    parts += [failure.body_bytes for failure in one.failures]
     assert moved.HEAD.size + sum(parts) == len(moved.pack(one))
 
 

@@ -1,0 +1,61 @@
+"""Cutting rows out of a batch, without looking into them."""
+
+from __future__ import annotations
+
+from ternmq.record.batch_binary import binary_end, slice_binary
+from ternmq.record.batch_columns import Columns
+from ternmq.record.batch_layout import (
+    BODIES,
+    CONSTANT,
+    CONSTANT_MASK,
+    KEYED,
+    SLICE,
+    TAG_DICTIONARY,
+    U32_PAIR,
+    WIDTHS,
+)
+from ternmq.record.batch_reader import Batch
+
+
+def slice_batch(batch: bytes, start: int, stop: int, topic_seed: int) -> bytes:
+    """Return rows ``[start, stop)`` as a batch with the SLICE flag and a CRC of its own.
+
+    Ids and born time stay; constant columns and the tag dictionary are taken over whole. All rows
+    asked for: the batch itself, unchanged.
+
+    Args:
+        batch: A batch that ``verify`` accepted.
+        start: First row.
+        stop: Row after the last.
+        topic_seed: What ``topic_seed`` returned for the topic's name.
+
+    Raises:
+        ValueError: The batch is compressed, or the rows are not a non-empty part of it.
+    """
+    whole = Batch(batch)
+    if whole.compression:
+        raise ValueError("a compressed batch can only be passed on whole")
+    if not 0 <= start < stop <= whole.count:
+        raise ValueError(f"rows {start} to {stop} of {whole.count}")
+    if stop - start == whole.count:
+        return batch
+    part = Columns(stop - start)
+    flags = whole.flags
+    constants = flags >> CONSTANT & CONSTANT_MASK
+    for column in range(BODIES + 1):
+        if not flags >> column & 1:
+            continue
+        place = whole.start(column)
+        width = WIDTHS.get(column)
+        if column == TAG_DICTIONARY:
+            (entries, _) = U32_PAIR.unpack_from(batch, place)
+            part.add(column, batch[place : binary_end(batch, place + 8, entries)])
+        elif constants >> column & 1:
+            end = place + width if width else binary_end(batch, place, 1)
+            part.constant(column, batch[place:end])
+        elif width:
+            part.add(column, batch[place + width * start : place + width * stop])
+        else:
+            part.add(column, slice_binary(batch, place, whole.count, start, stop))
+    part.flags |= flags & KEYED | SLICE
+    return part.batch(topic_seed, whole.producer_id, whole.first_sequence + start, whole.born_us)
