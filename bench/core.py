@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -63,10 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no measurement {', '.join(unknown)}; --list names them", file=sys.stderr)
         return 2
     chosen = [by_name[name] for name in asked.names] or list(MEASUREMENTS)
-    results = _measure(chosen, settings)
     out = asked.out or (None if asked.quick else RESULTS)
-    if out is not None:
-        _write(out, results, settings)
+    results: dict[str, dict[str, object]] = {}
+    for name, result in _measure(chosen, settings):
+        results[name] = result
+        if out is not None:  # at once: what was measured is kept if the rest is stopped
+            _write(out, {name: result}, settings)
     missed = [
         f"{name} {figure}"
         for name, result in results.items()
@@ -98,8 +100,9 @@ def _journal_mib(asked: argparse.Namespace) -> int:
     return 4 if asked.quick else 10 * 1024 if asked.large else 1024
 
 
-def _measure(chosen: Sequence[Measurement], settings: Settings) -> dict[str, dict[str, object]]:
-    results: dict[str, dict[str, object]] = {}
+def _measure(
+    chosen: Sequence[Measurement], settings: Settings
+) -> Iterator[tuple[str, dict[str, object]]]:
     raw: dict[str, float] = {}
     raw_at = -_RAW_AGAIN_S
     for one in chosen:
@@ -112,15 +115,17 @@ def _measure(chosen: Sequence[Measurement], settings: Settings) -> dict[str, dic
                 raw_at = time.monotonic()
             values.append(_round(one, settings))
         figures = _judge(one, values)
-        results[one.name] = {
-            "about": one.about,
-            "settings": one.options,
-            "load_before": load,
-            "raw_disk": raw,
-            "figures": figures,
-        }
         _show(one, figures)
-    return results
+        yield (
+            one.name,
+            {
+                "about": one.about,
+                "settings": one.options,
+                "load_before": load,
+                "raw_disk": raw,
+                "figures": figures,
+            },
+        )
 
 
 def _round(one: Measurement, settings: Settings) -> Figures:

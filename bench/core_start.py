@@ -23,7 +23,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from core_kit import MIB, START_US, Figures, Measurement, Producer, Rig, Settings, Target, folder
+from core_kit import (
+    MIB,
+    START_US,
+    Figures,
+    Measurement,
+    Producer,
+    Rig,
+    Settings,
+    Target,
+    folder,
+    spread,
+)
 from core_machine import drop_caches, resident_bytes
 
 from ternmq.broker.start import Options
@@ -167,7 +178,7 @@ def _put_back(path: Path) -> None:
 
 
 def start(settings: Settings) -> Figures:
-    """Start five times with the journal; return the medians and the extremes."""
+    """Start five times with the journal; return the run in the middle, and the time of each."""
     starts: list[Figures] = []
     with _made(settings) as (path, made):
         _keep(path, int(made["journal_bytes"]))
@@ -177,12 +188,12 @@ def start(settings: Settings) -> Figures:
             command += ["quick"] if settings.quick else []
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             starts.append(json.loads(done.stdout.splitlines()[-1]))
+    each = [one["start_s"] for one in starts]
     starts.sort(key=lambda one: one["start_s"])
-    middle = starts[len(starts) // 2]
     return {
-        **middle,
-        "start_min_s": starts[0]["start_s"],
-        "start_max_s": starts[-1]["start_s"],
+        **starts[len(starts) // 2],
+        **{f"start_{number}_s": taken for number, taken in enumerate(each, 1)},
+        "start_spread": spread(each),
         **made,
     }
 

@@ -59,12 +59,16 @@ class Tail:
         self._shell = shell
         self._place = place
         self._tail = tail
+        self._durable = 0
+        self._stated = 0
 
     def act(self) -> bool:
         """Go on, or die."""
         journal = self._shell.broker.journal
         self._shell.hold_syncs = journal.end >= self._place
-        if self._shell.hold_syncs and journal.written - journal.durable >= self._tail:
+        if journal.durable != self._durable:  # records from here on say so
+            self._durable, self._stated = journal.durable, journal.end
+        if self._shell.hold_syncs and journal.written - self._stated >= self._tail:
             os.kill(os.getpid(), signal.SIGKILL)
         return self._traffic.act()
 
@@ -112,6 +116,8 @@ class Fill:
                     if self._turn % 10 == 0:
                         traffic.send_new(ORDERS, 1)
                     return True
+            if traffic.unsettled:
+                return False
             self._begin("again")
         if self._turn % 4 == 0 and traffic.waiting < 64:
             traffic.send_new(ORDERS, 1)

@@ -46,11 +46,15 @@ def killed(folder: Path, number: int, kill: Kill, verdicts: Verdicts) -> bool:
     return worker.code == KILLED
 
 
-def sweep(folder: Path, numbers: list[int], kill: Kill, verdicts: Verdicts) -> None:
+def sweep(
+    folder: Path, numbers: list[int], kill: Kill, verdicts: Verdicts, enough: float = 0.7
+) -> None:
     """Kill at each of the calls; most must be reached, or the sweep proves nothing."""
     with ThreadPoolExecutor(2) as pool:
         fired = list(pool.map(lambda number: killed(folder, number, kill, verdicts), numbers))
-    assert sum(fired) >= 0.7 * len(numbers), f"inconclusive: {sum(fired)} of {len(numbers)} fired"
+    assert sum(fired) >= enough * len(numbers), (
+        f"inconclusive: {sum(fired)} of {len(numbers)} fired"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +79,8 @@ def test_killed_at_a_system_call(call, calls, memory_folder, verdicts):
         return {"before": strace(trace=[call], inject=f"signal=KILL:when={number}")}
 
     # The first calls make the folder; the last ones may come late or not at all in another run.
-    sweep(memory_folder, spread(int(calls[call] * 0.8), POINTS), kill, verdicts)
+    points = POINTS if call in ("pwrite", "fdatasync") else POINTS // 2
+    sweep(memory_folder, spread(int(calls[call] * 0.8), points), kill, verdicts)
 
 
 @pytest.mark.timeout(600)
@@ -83,9 +88,9 @@ def test_killed_at_a_system_call(call, calls, memory_folder, verdicts):
 @pytest.mark.parametrize(
     ("call", "last"),
     [
-        ("write", 110),
-        ("write:short", 110),
-        ("sync", 60),
+        ("write", 70),
+        ("write:short", 70),
+        ("sync", 40),
         ("allocate", 5),
         ("rename", 8),
         ("remove", 8),
@@ -99,7 +104,9 @@ def test_killed_at_a_disk_operation(call, last, memory_folder, verdicts):
     def kill(number: int) -> dict[str, Any]:
         return {"kill": f"{name}:{number}" + (f":{kind}" if kind else "")}
 
-    sweep(memory_folder, spread(last, max(3, POINTS // 3)), kill, verdicts)
+    # Half of a write to an index file, which is a cache, is survived.
+    enough = 0.3 if kind else 0.7
+    sweep(memory_folder, spread(last, max(3, POINTS // 3)), kill, verdicts, enough)
 
 
 @pytest.mark.row("B1", "C8", "G2")

@@ -78,6 +78,8 @@ class Traffic:
         self.answered = 0
         self.acknowledged = 0
         """Settles answered in this reign."""
+        self.unsettled = 0
+        """Settles that wait for their answer."""
         self.refused = 0
         """Sends refused since the last one that was not."""
         self._shell = shell
@@ -391,6 +393,7 @@ class Traffic:
             self._history.write("expired", n=number)
             return
         taken = list(reply.settled)
+        self.unsettled += 1
         shell.answer(
             reply.position,
             Rests.DURABLE,
@@ -401,6 +404,7 @@ class Traffic:
         self, number: int, taken: Sequence[tuple[int, int, int, int]], fields: dict[str, object]
     ) -> None:
         self.acknowledged += 1
+        self.unsettled -= 1
         self._history.write("settled", n=number, runs=taken, t=self._shell.now_us, **fields)
 
 

@@ -86,6 +86,7 @@ class Past:
 
     tried: dict[Identity, Attempt] = field(default_factory=dict)
     refused: set[Identity] = field(default_factory=set)
+    unsure: set[Identity] = field(default_factory=set)
     answered: dict[Identity, Line] = field(default_factory=dict)
     places: dict[Place, Identity] = field(default_factory=dict)
     maybe_done: set[Owner] = field(default_factory=set)
@@ -160,12 +161,14 @@ class Verifier:
         identities = attempt.identities()
         if op == "try":
             if attempt.again is None:
+                past.unsure.update(past.tried.keys() & set(identities) - past.refused)
                 past.tried.update(dict.fromkeys(identities, attempt))
                 past.refused.difference_update(identities)
             return
         if op == "refused":
+            # Refusing a resend says nothing of the first try, which had no answer.
             if attempt.again is None and not past.answered.keys() & set(identities):
-                past.refused.update(identities)
+                past.refused.update(set(identities) - past.unsure)
             return
         left = {row: (offset, conflict) for row, offset, conflict in line["left"]}
         if any(conflict for _, conflict in left.values()):

@@ -14,8 +14,8 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.index import Index
 from ternmq.journal.index_feed import add_record
 from ternmq.journal.scan import scan
-from ternmq.journal.tail import Place
 from ternmq.journal.segment import FLAG_CLEAN
+from ternmq.journal.tail import Place
 from ternmq.model.errors import TernMQError
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from tests.sim.disk import ImageDisk
@@ -173,7 +173,7 @@ def check_journal(known: Known, started: Started, disk: ImageDisk, end: int) -> 
         return
     tape, journal = known.tape, started.broker.journal
     size = tape.segment_size
-    position = journal.first
+    position = int(journal.first)
     while position < journal.end:
         cell = disk.cells.get(f"journal/{position:020d}.seg")
         if cell is None or len(cell.data) != size:

@@ -23,7 +23,7 @@ from ternmq.record.batch import Batch
 from ternmq.record.facts import Outcome
 from ternmq.record.header import HEADER_BYTES, Kind
 from tests.sim.checks import Known, check_report, start
-from tests.sim.clients import check_content
+from tests.sim.consumers import check_content
 from tests.sim.disk import ImageDisk
 from tests.sim.medium import Medium
 from tests.sim.portrait import difference, portrait

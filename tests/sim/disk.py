@@ -81,9 +81,9 @@ class Faults:
         self._slow = 0.02
         self._sync_in = self._write_in = self._full_from = self._full_for = -1
         if on:
-            what = chance.randrange(3)
+            what = chance.choice((0, 0, 1, 2))
             if what == 0:
-                self._sync_in = chance.randint(3, 30)
+                self._sync_in = chance.choice((1, 3, 6, 12, 30))
             elif what == 1:
                 self._write_in = chance.randint(3, 120)
             else:

@@ -110,12 +110,13 @@ class Oracles:
             Violation: the reply rests on less.
         """
         end = broker.journal.end
-        if end != end_before and isinstance(reply, SendReply | SettleReply | DoneReply):
-            if reply.position < end:
-                raise Violation(
-                    f"{type(reply).__name__} rests on {reply.position}, "
-                    f"its command wrote records up to {end}"
-                )
+        if end == end_before or not isinstance(reply, SendReply | SettleReply | DoneReply):
+            return
+        if reply.position < end:
+            raise Violation(
+                f"{type(reply).__name__} rests on {reply.position}, "
+                f"its command wrote records up to {end}"
+            )
 
     def refused(self, broker: Broker, error: RefusedError) -> None:
         """A command was refused: the fact that this follows from must be waited for.

@@ -669,8 +669,8 @@ class Reference:
         ahead = {one for start, stop in held.ahead for one in range(start, stop)}
         if (group.cursor, group.round, group.ahead) != (held.cursor, held.round, ahead):
             raise Violation(
-                f"group {key}: cursor {held.cursor} round {held.round} ahead {sorted(ahead)}; should "
-                f"be {group.cursor}, {group.round}, {sorted(group.ahead)}"
+                f"group {key}: cursor {held.cursor} round {held.round} ahead {sorted(ahead)}; "
+                f"should be {group.cursor}, {group.round}, {sorted(group.ahead)}"
             )
         if held.leased_rows != sum(row.state == LEASED for row in group.rows.values()):
             raise Violation(f"group {key}: leased_rows is {held.leased_rows}")

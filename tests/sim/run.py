@@ -86,7 +86,7 @@ class Case:
 
     def _forward(self, chance: random.Random) -> None:
         world = self.world
-        operations = chance.randint(20, 120) if self.kind == "tiny" else chance.randint(100, 500)
+        operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
         if self.kind == "rolls":
             operations = chance.randint(300, 700)
         world.faults.plan(chance, on=self.kind == "faulty")
@@ -133,7 +133,7 @@ class Case:
         return self.count.images + self.count.double + self.count.triple
 
     def _large(self) -> bool:
-        """Return whether the workload so far had two rolls, two STATE sets, MOVED, a dead letter."""
+        """Return whether there were two rolls, two STATE sets, a MOVED and a dead letter so far."""
         world = self.world
         found = (
             world.paths.get("record SEGMENT", 0) >= 3
@@ -146,7 +146,7 @@ class Case:
         return found
 
     def _restart(self, chance: random.Random) -> bool:
-        """Let the broker die here and come back; return whether there was anything to come back to."""
+        """Let the broker die here and come back; return whether it did."""
         world, reign = self.world, self.world.reign
         medium = reign.medium.clone()
         for op in reign.disk.log:

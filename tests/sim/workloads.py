@@ -14,8 +14,10 @@ from ternmq.model.specs import (
     SubscriptionSpec,
     TopicSpec,
 )
-from tests.sim.clients import Consumer, Operator, Producer
+from tests.sim.consumers import Consumer
 from tests.sim.medium import Medium
+from tests.sim.operators import Operator
+from tests.sim.producers import Producer
 from tests.sim.tape import Tape
 from tests.sim.world import World
 

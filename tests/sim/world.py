@@ -45,8 +45,8 @@ _FACTS = frozenset(
 )
 
 
-OVERDUE_US = 400_000
-"""A lease that ended so long ago must have been ended: ticks come late, a journal is full at times."""
+OVERDUE_US = 1_500_000
+"""Leases over for so long must have been ended: ticks come late, a journal is full at times."""
 
 
 class Stopped(Exception):
@@ -105,7 +105,7 @@ class World:
         self.history = History()
         self.monotonic_us = 0
         self.wall_offset_us = START_US
-        self.job_us = (50, 500, 3000)
+        self.job_us: tuple[int, ...] = (50, 500, 3000)
         """How long background jobs take, one of these."""
         self.wall_jump_us = 0
         """How far the wall clock is off for a while; it is right again at the next start."""
@@ -174,7 +174,7 @@ class World:
     # -- a reign -----------------------------------------------------------------------------------
 
     def begin(self, medium: Medium, tape: Tape, old: Reign | None = None) -> Reign:
-        """Start the broker on what a crash left. ``tape`` holds the records believed to be there."""
+        """Start the broker on what a crash left; ``tape`` holds the records that are there."""
         reign = self.reign = Reign(medium.clone(), self.options)
         reign.wall_us = self.monotonic_us + self.wall_offset_us
         reign.kept_records = len(tape.records)

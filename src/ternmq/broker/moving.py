@@ -59,8 +59,8 @@ class Moving:
         self._held: GroupQueue | None = None
         self._shards: deque[int] = deque()
         self._rows: list[_Owed] = []
-        self._late: list[HeldKey] = []
-        self._moved_end = 0
+        self._late: dict[HeldKey, int] = {}
+        self._looked_end = 0
         self._next_look_us = 0
         self._judging: deque[list[QueueShare]] = deque()
         self._rewinds = 0
@@ -122,9 +122,17 @@ class Moving:
                 return None
             self._active = True
             self._keys = deque(self._broker.views.held)
-            self._late = []
-            self._moved_end = 0
-        if not self._move_some(now_us) or self._moved_end > self._broker.journal.durable:
+            self._late = {}
+            self._looked_end = 0
+        if not self._move_some(now_us):
+            return None
+        journal = self._broker.journal
+        if not self._looked_end:
+            # Nothing is owed any more, as the records up to here say: they, and the MOVED among
+            # them, must be on the disk before the segment goes, or a power cut brings back what
+            # was owed and not what it is.
+            self._looked_end = journal.end
+        if self._looked_end > journal.durable:
             return None
         if self._broker.rewinds != self._rewinds:
             self._active = False
@@ -137,12 +145,18 @@ class Moving:
         return self._remove()
 
     def _is_owed_after_all(self) -> bool:
-        """Look again at groups that had unread rows in the segment: they may have pulled some."""
-        for key in self._late:
+        """Look again at groups that had unread rows in the segment: they may have pulled some.
+
+        Also where nothing is owed of what they pulled: that may rest on records not durable yet.
+        """
+        for key, cursor in self._late.items():
             held = self._broker.views.held.get(key)
-            if held is not None and any(self._owed(held, shard) for shard in held.shards()):
+            if held is not None and (
+                held.cursor != cursor or any(self._owed(held, shard) for shard in held.shards())
+            ):
                 self._keys = deque(self._late)
-                self._late = []
+                self._late = {}
+                self._looked_end = 0
                 return True
         return False
 
@@ -169,7 +183,7 @@ class Moving:
             if held is not None:
                 self._shards = deque(held.shards())
                 if held.cursor < self._boundary(held):
-                    self._late.append(key)
+                    self._late[key] = held.cursor
         return False
 
     def _verdict(self, now_us: int, free: int, total: int) -> Verdict | None:
@@ -269,7 +283,6 @@ class Moving:
             fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
             position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
             broker.views.apply_moved(position, now_us, fact)
-            self._moved_end = broker.journal.end
         self._rows[:done] = rest
         self.moved_rows += done - len(rest)
 

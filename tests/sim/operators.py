@@ -1,0 +1,163 @@
+"""Operators: resets, skips, failures let go or given up, settings, topics made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ternmq.broker.replies import DoneReply, SettleReply
+from ternmq.model.errors import (
+    TernMQError,
+)
+from ternmq.model.specs import SubscriptionSpec
+from tests.sim.history import GroupKey
+from tests.sim.reference import LEASED, RefGroup
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+_KIND_AT: Final = 13
+LEASE_BITS: Final = 40
+
+
+class Operator:
+    """Now and then does what an operator does to one group."""
+
+    def __init__(
+        self, world: World, topic: str, group: str, *, every_us: int, acts: tuple[str, ...]
+    ) -> None:
+        self.world = world
+        self.topic = topic
+        self.group = group
+        self.every_us = every_us
+        self.acts = acts
+        world.restart_hooks.append(self._again)
+
+    def _again(self) -> None:
+        self.world.after(1 + self.world.chance.randrange(2 * self.every_us), self._act)
+
+    def _act(self) -> None:
+        self._again()
+        act = self.world.chance.choice(self.acts)
+        getattr(self, "_" + act)()
+
+    def _do(self, name: str, command: Callable[[], DoneReply | SettleReply]) -> bool:
+        world = self.world
+        reply = world.command(command)
+        if isinstance(reply, TernMQError):
+            world.tell("operator refused", name, type(reply).__name__)
+            return False
+        world.reached(f"operator {name}")
+        world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+        return True
+
+    def _queue(self) -> tuple[GroupKey, RefGroup, int] | None:
+        """Return a queue of the group: its key, the reference of it, its next offset."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if topic is None or found is None:
+            return None
+        queue = world.chance.randrange(len(topic.queues))
+        key = (found.group, topic.number, queue)
+        group = world.reference.groups.get(key)
+        return None if group is None else (key, group, topic.queues[queue].next)
+
+    def _reset(self) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world = self.world
+        key, group, next_ = at
+        offset = world.chance.randint(max(0, group.cursor - 12), next_)
+        world.history.reset(key, offset)
+        broker = world.broker
+        self._do("reset", lambda: broker.reset(
+            world.now_us(), self.topic, self.group, key[2], offset))  # fmt: skip
+
+    def _skip(self) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world = self.world
+        key, group, next_ = at
+        offset = min(next_, group.cursor + world.chance.randrange(4))
+        broker = world.broker
+        self._do("skip", lambda: broker.skip(
+            world.now_us(), self.topic, self.group, key[2], offset))  # fmt: skip
+
+    def _retry_now(self) -> None:
+        self._failed("retry_now")
+
+    def _delete(self) -> None:
+        self._failed("delete_failures")
+
+    def _failed(self, name: str) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world = self.world
+        key, group, _ = at
+        failed = [one for one, row in group.rows.items() if row.state not in (LEASED, "ready")]
+        if not failed:
+            return
+        chosen = [world.chance.choice(sorted(failed)) for _ in range(world.chance.randint(1, 3))]
+        call = getattr(world.broker, name)
+        self._do(name, lambda: call(world.now_us(), self.topic, self.group, key[2], chosen))
+
+    def _change(self, spec: SubscriptionSpec) -> DoneReply:
+        world = self.world
+        return world.broker.change_subscription(world.now_us(), self.topic, self.group, spec)
+
+    def _pause(self) -> None:
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if found is None:
+            return
+        spec = found.spec
+        changed = msgspec.structs.replace(spec, paused=not spec.paused)
+        self._do("pause" if changed.paused else "resume", lambda: self._change(changed))
+
+    def _policy(self) -> None:
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if found is None:
+            return
+        retry = msgspec.structs.replace(found.spec.retry, attempts=world.chance.randint(1, 4))
+        changed = msgspec.structs.replace(found.spec, retry=retry, paused=False)
+        self._do("policy", lambda: self._change(changed))
+
+    def _recreate(self) -> None:
+        """Drop the group, or the topic, and make it again under the same name."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        found = topic.by_group.get(self.group) if topic is not None else None
+        if topic is None or found is None:
+            return
+        broker, spec = world.broker, found.spec
+        if world.chance.random() < 0.5:
+            self._do("unsubscribe", lambda: (
+                broker.unsubscribe(world.now_us(), self.topic, self.group)))  # fmt: skip
+        else:
+            subscriptions = list(topic.subscriptions.values())
+            self._do("delete topic", lambda: broker.delete_topic(world.now_us(), self.topic))
+            self._do("create topic", lambda: broker.create_topic(world.now_us(), topic.spec))
+            for one in subscriptions:
+                if one.group != found.group:
+                    self._do("subscribe", lambda one=one: broker.subscribe(  # type: ignore[misc]
+                        world.now_us(), self.topic, one.name, one.spec))  # fmt: skip
+        self._do("subscribe", lambda: (
+            broker.subscribe(world.now_us(), self.topic, self.group, spec)))  # fmt: skip
+
+    def _grow(self) -> None:
+        """Give the topic one more queue."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        if topic is None or topic.spec.ordered or topic.spec.queues >= 4:
+            return
+        spec = msgspec.structs.replace(topic.spec, queues=topic.spec.queues + 1)
+        self._do("grow topic", lambda: world.broker.change_topic(world.now_us(), spec))
