@@ -117,9 +117,9 @@ def rolls(seed: str) -> World:
     _client(world, Consumer(world, "u", "late", "e", every_us=8 * every, most=3, fail=0.3))
     _client(world, Operator(world, "t", "g", every_us=10 * every, acts=("pause",)))
     broker.create_topic(now, TopicSpec(name="w", retention_us=1_000, keep_until_consumed=False))
-    _client(
-        world, Producer(world, "w", 13, rows=1, body=20, every_us=25 * every, resend_us=300_000)
-    )
+    once = Producer(world, "w", 13, rows=1, body=20, every_us=every, resend_us=300_000)
+    once.left = 2
+    _client(world, once)
     world.job_us = (50, 500, 3000, 3000, 8 * every)
     return world
 

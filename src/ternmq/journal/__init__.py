@@ -2,9 +2,10 @@
 
 Purpose: keep records in the order of decisions, make them durable in groups, find them again after
 any crash. Entry points: ``recovery.open_journal`` opens a data folder and replays it,
-``journal.Journal`` appends. Reading order: ``disk`` (the port to the machine), ``journal``,
-``recovery``, ``state`` (sets of the views' state), then the index and the reader. What recovery and
-state need of the broker are Protocols defined here; nothing here imports the broker.
+``journal.Journal`` appends. Reading order: ``disk`` (the port to the machine), ``journal`` with
+``appender`` and ``space``, ``recovery``, ``state`` (sets of the views' state), then the index and
+the reader. What recovery and state need of the broker are Protocols defined here; nothing here
+imports the broker.
 
 Invariants: called from one thread; no clock, the caller passes broker time; only ``disk`` touches
 files and only ``sync_thread`` has a thread; what was answered is at or below the durable position;

@@ -1,15 +1,17 @@
 """A broker on a disk in memory with a clock by hand, and what its tests ask of every state.
 
 ``World`` runs commands as a shell would: it repeats those that would block, and checks every body
-that is handed out against what was sent. ``explore`` runs a scenario again and again, each time with
-STATE sets written from another moment on, object by object between the commands, and once with reads
-that would block at random; every run must end in the same state, and so must opening its disk.
+that is handed out against what was sent. ``explore`` runs a scenario again and again, each time
+with STATE sets written from another moment on, object by object between the commands, and once with
+reads that would block at random; every run must end in the same state, and so must opening its
+disk.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
@@ -128,12 +130,7 @@ class World:
         """Run a command as often as its reads block, then whatever comes between two commands."""
         if self.flaky is not None:
             self.flaky.blocked.clear()
-        while True:
-            try:
-                answer = command()
-                break
-            except WouldBlock as blocked:
-                blocked.job.run()
+        answer = waiting(command)
         self.end = self.broker.journal.end
         self.between()
         return answer
@@ -304,9 +301,17 @@ class World:
     ) -> SettleReply:
         return self.run(
             lambda: self.broker.settle(
-                self.now, session, topic, group, pulled.queue, pulled.epoch, pulled.lease,
-                outcome, spans, **more,
-            )  # fmt: skip
+                self.now,
+                session,
+                topic,
+                group,
+                pulled.queue,
+                pulled.epoch,
+                pulled.lease,
+                outcome,
+                spans,
+                **more,
+            )
         )
 
     def park(
@@ -346,7 +351,7 @@ class World:
         found: dict[int, bytes] = {}
         for places in reply.places:
             for position in places.positions:
-                record = waiting(lambda position=position: self.broker.store.get(position))
+                record = waiting(partial(self.broker.store.get, position))
                 if record[13] == Kind.MOVED:
                     content = moved.unpack(record[HEADER_BYTES:])
                     for piece in content.pieces:
@@ -386,7 +391,7 @@ def attempts(reply: PullReply) -> dict[int, tuple[int, int]]:
     }
 
 
-# -- states -------------------------------------------------------------------------------------------
+# -- states --------------------------------------------------------------------------------
 
 
 def portrait(views: Views) -> dict[object, object]:
@@ -403,9 +408,7 @@ def portrait(views: Views) -> dict[object, object]:
     catalog = views.catalog
     found["next"] = (catalog.next_topic, catalog.next_group, views.sessions.next_number)
     for number, topic in catalog.topics.items():
-        found["topic", number] = [
-            (queue.next, queue.end, queue.first) for queue in topic.queues
-        ]
+        found["topic", number] = [(queue.next, queue.end, queue.first) for queue in topic.queues]
         assert catalog.by_name[topic.name] is topic
         for group, subscription in topic.subscriptions.items():
             assert topic.by_group[subscription.name] is subscription
@@ -420,8 +423,8 @@ def portrait(views: Views) -> dict[object, object]:
         for queue in range(len(topic.queues))
     }
     assert set(views.held) == known
-    for key, held in views.held.items():
-        found["held", key] = (
+    for place, held in views.held.items():
+        found["held", place] = (
             held.cursor,
             held.round,
             list(held.ahead),
@@ -593,7 +596,9 @@ def explore(
         scenario(flaky)
         flaky.broker.journal.flush()
         plain.broker.journal.flush()
-        assert flaky.disk.image() == plain.disk.image(), f"reads that block made a difference: {seed}"
+        assert flaky.disk.image() == plain.disk.image(), (
+            f"reads that block made a difference: {seed}"
+        )
     expected = portrait(plain.broker.views)
     for budget, stride in paces:
         for begin in range(1, plain.moment + 1, step):

@@ -46,10 +46,10 @@ def test_rows_are_a_dictionary_by_offset(steps: list[tuple[str, object]]) -> Non
             for at in gone:
                 del model[at]
         else:
-            at, position = how  # type: ignore[misc]
-            held.refer(at, position)
-            if at in model:
-                model[at] = model[at]._replace(position=position)
+            where, told = how[0], how[1]
+            held.refer(where, told)
+            if where in model:
+                model[where] = model[where]._replace(position=told)
         assert len(held) == len(model)
         assert list(held) == [model[at] for at in sorted(model)]
 
@@ -59,9 +59,7 @@ def test_questions(some: list[Failure], start: int, stop: int, now_us: int) -> N
     held = build(some)
     model = {row.offset: row for row in some}
     assert held.get(start) == model.get(start)
-    assert list(held.span(start, stop)) == [
-        model[at] for at in sorted(model) if start <= at < stop
-    ]
+    assert list(held.span(start, stop)) == [model[at] for at in sorted(model) if start <= at < stop]
     assert held.until(now_us) == [at for at in sorted(model) if model[at].when_us <= now_us]
     later = [row.when_us for row in model.values() if row.when_us > now_us]
     assert held.later_us(now_us) == (min(later) if later else None)

@@ -1,4 +1,4 @@
-"""Groups with a tag filter: no false positive, progress over what does not match, changed filters."""
+"""Groups with a tag filter: no false positive, progress over other rows, changed filters."""
 
 from __future__ import annotations
 

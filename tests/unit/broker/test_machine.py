@@ -1,5 +1,7 @@
-"""Random commands against the short reference in ``model``, with STATE sets written object by object
-between them, reads that block, restarts, and power cuts that take everything since the last sync.
+"""Random commands against the short reference in ``model``.
+
+With STATE sets written object by object between them, reads that block, restarts, and power cuts
+that take everything since the last sync.
 
 After every step the broker's views must say of every row what the reference says.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -38,7 +41,9 @@ LEASE = 30 * SECOND
 PLACES = {"g": "t", "f": "t", "o": "k"}
 """Group -> topic: a shared one, one with a filter, an ordered one."""
 groups = st.sampled_from(sorted(PLACES))
-outcomes = st.sampled_from([Outcome.DONE, Outcome.DONE, Outcome.RETRY, Outcome.RELEASED, Outcome.DEAD])
+outcomes = st.sampled_from(
+    [Outcome.DONE, Outcome.DONE, Outcome.RETRY, Outcome.RELEASED, Outcome.DEAD]
+)
 waits = st.sampled_from([1, SECOND // 2, SECOND, 3 * SECOND, GRACE, LEASE, LEASE + 1, 400 * SECOND])
 
 
@@ -77,9 +82,7 @@ class Known:
 class BrokerMachine(RuleBasedStateMachine):
     """Two topics, three groups, a few sessions."""
 
-    @initialize(
-        flaky=st.integers(0, 5), shift=st.sampled_from([0, 0, 1020]), narrow=st.booleans()
-    )
+    @initialize(flaky=st.integers(0, 5), shift=st.sampled_from([0, 0, 1020]), narrow=st.booleans())
     def begin(self, flaky: int, shift: int, narrow: bool) -> None:
         limits = Limits(intervals=4, parked=4, filter_scan_rows=3) if narrow else Limits()
         self.world = World(limits, flaky=flaky or None, segment_bytes=1 << 16)
@@ -99,9 +102,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.send(topic, "a" * shift, commit=True)
             for group, topic in PLACES.items():
                 self.world.run(
-                    lambda group=group, topic=topic: self.world.broker.skip(
-                        self.world.now, topic, group, 0, shift
-                    )
+                    partial(self.world.broker.skip, self.world.now, topic, group, 0, shift)
                 )
                 self.known.groups[group].skipped(shift, set())
             self.commit()
@@ -181,9 +182,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.world.pull(session, topic, group, rows)
             return
         reply = self.world.pull(session, topic, group, rows)
-        self.known.groups[group].pulled(
-            reply, self.world.now, self.visible(topic), rows, session
-        )
+        self.known.groups[group].pulled(reply, self.world.now, self.visible(topic), rows, session)
         if reply is not None:
             self.pulls.append((group, session, reply))
 
@@ -308,7 +307,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for reference in self.known.groups.values():
             reference.session_ended(session, self.world.now, counted=False)
 
-    # -- time, operators ----------------------------------------------------------------------------
+    # -- time, operators ---------------------------------------------------------------------------
 
     @rule(us=waits)
     def wait(self, us: int) -> None:
@@ -422,7 +421,7 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.known.paused.discard(group)
                 self._subscribe(group)
 
-    # -- the broker's own ---------------------------------------------------------------------------
+    # -- the broker's own --------------------------------------------------------------------------
 
     @rule(budget=st.sampled_from([1, 1, 2, 5, 100]))
     def write_state(self, budget: int) -> None:
@@ -467,7 +466,7 @@ class BrokerMachine(RuleBasedStateMachine):
         # Consumers forget some day what they held in reigns long gone.
         self.pulls = [one for one in self.pulls if one[2].epoch > world.broker.journal.epoch - 3]
 
-    # -- what must hold -----------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     @invariant()
     def the_views_say_what_the_reference_says(self) -> None:
@@ -555,7 +554,7 @@ TestBroker.settings = settings(
 )
 
 
-# -- long runs --------------------------------------------------------------------------------------
+# -- long runs -------------------------------------------------------------------------------------
 
 
 def long_run(seed: int, steps: int, flaky: bool = True) -> None:
@@ -595,7 +594,7 @@ def long_run(seed: int, steps: int, flaky: bool = True) -> None:
         (1, lambda: machine.subscribe_anew(chance.choice(names))),
         (1, lambda: machine.make_topic_anew(chance.choice("tk"))),
     ]  # fmt: skip
-    weights = [weight for weight, _ in moves]
+    weights: list[float] = [weight for weight, _ in moves]
     rare = chance.choice([0.1, 1.0, 1.0, 3.0])
     weights = [weight * rare if weight == 1 else weight for weight in weights]
     needs = {4: "connected", 5: "pulls", 6: "pulls", 7: "connected", 9: "connected",

@@ -407,9 +407,12 @@ def test_what_does_not_fit_the_order_of_a_topic_is_refused() -> None:
             world.now,
             "k",
             encode(
-                [Row(body=b"")], topic_seed=topic_seed("k"), producer_id=1, first_sequence=0,
+                [Row(body=b"")],
+                topic_seed=topic_seed("k"),
+                producer_id=1,
+                first_sequence=0,
                 born_us=0,
-            ),  # fmt: skip
+            ),
         )
     with pytest.raises(ModeNotAllowed):
         broker.subscribe(world.now, "t", "g", SubscriptionSpec(mode=Mode.ORDERED))

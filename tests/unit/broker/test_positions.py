@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from ternmq.broker.replies import PullReply
@@ -20,7 +22,15 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Limits, SubscriptionSpec, TopicSpec
 from ternmq.record.facts import Outcome
-from tests.unit.broker.kit import SECOND, World, attempts, check, explore, offsets, same_after_restart
+from tests.unit.broker.kit import (
+    SECOND,
+    World,
+    attempts,
+    check,
+    explore,
+    offsets,
+    same_after_restart,
+)
 
 
 def start(world: World, **settings: object) -> int:
@@ -114,7 +124,7 @@ def test_a_paused_group_gets_nothing_and_loses_nothing() -> None:
     explore(scenario)
 
 
-# -- hand-outs that were lost with power ------------------------------------------------------------
+# -- hand-outs that were lost with power -----------------------------------------------------------
 
 
 def cut(world: World, image: dict[str, bytes], gap_us: int = SECOND) -> None:
@@ -260,7 +270,7 @@ def test_a_session_that_was_lost_with_power_has_no_leases() -> None:
     check(world.broker)
 
 
-# -- topics and groups come and go --------------------------------------------------------------------
+# -- topics and groups come and go -----------------------------------------------------------------
 
 
 def test_a_topic_that_is_made_again_is_another_topic() -> None:
@@ -330,13 +340,11 @@ def test_settings_of_topics_and_groups_survive() -> None:
         for number in range(70):  # more than a page of topics
             world.topic(f"t{number}", retention_us=1 + number)
         for number in range(3, 40, 7):
-            world.run(lambda number=number: world.broker.delete_topic(world.now, f"t{number}"))
+            world.run(partial(world.broker.delete_topic, world.now, f"t{number}"))
         for number in range(66):  # more than a page of groups
             world.group("t69", f"g{number}", window=1 + number)
         for number in range(0, 66, 9):
-            world.run(
-                lambda number=number: world.broker.unsubscribe(world.now, "t69", f"g{number}")
-            )
+            world.run(partial(world.broker.unsubscribe, world.now, "t69", f"g{number}"))
         world.change("t69", "g1", window=4321)
         assert world.broker.views.catalog.subscription("t69", "g1").spec.window == 4321
 

@@ -37,9 +37,7 @@ def history(world: World, offset: int) -> list[FailureEntry]:
 
 
 def test_delays_grow_by_the_policy_until_the_row_is_dead() -> None:
-    policy = RetryPolicy(
-        first_us=SECOND, factor=3.0, cap_us=10 * SECOND, jitter=0.0, attempts=5
-    )
+    policy = RetryPolicy(first_us=SECOND, factor=3.0, cap_us=10 * SECOND, jitter=0.0, attempts=5)
 
     def scenario(world: World) -> None:
         session = start(world, retry=policy, lease_us=3600 * SECOND)
@@ -47,9 +45,7 @@ def test_delays_grow_by_the_policy_until_the_row_is_dead() -> None:
         for attempt, delay in enumerate((1, 3, 9, 10), 1):
             pulled = pull(world, session)
             assert attempts(pulled)[1] == (attempt, attempt)
-            world.settle(
-                session, "t", "g", pulled, Outcome.RETRY, [(1, 2)], reason=f"no {attempt}"
-            )
+            world.settle(session, "t", "g", pulled, Outcome.RETRY, [(1, 2)], reason=f"no {attempt}")
             world.pass_time(delay * SECOND - 1)
             assert world.pull(session, "t", "g") is None
             world.pass_time(1)

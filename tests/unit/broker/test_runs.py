@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,7 +119,7 @@ def test_span_set_is_a_set_of_offsets(
         assert bool(held) == bool(model)
         # Disjoint, sorted, and merged: no two touch.
         assert all(low < high for low, high in found)
-        assert all(one[1] < other[0] for one, other in zip(found, found[1:], strict=False))
+        assert all(one[1] < other[0] for one, other in pairwise(found))
     start, stop = asked
     assert held.covers(start, stop) == model.issuperset(range(start, stop))
     assert held.overlaps(start, stop) == bool(model.intersection(range(start, stop)))

@@ -1,6 +1,8 @@
-"""Shared groups: leases, partial settles, gaps, ends by time, windows, and what comes again when."""
+"""Shared groups: leases, partial settles, gaps, ends by time, windows, what comes again when."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 
@@ -173,7 +175,7 @@ def test_pulls_of_one_row_take_turns_between_old_and_new() -> None:
         got = [offsets(world.pull(session, "t", "g", 1))[0] for _ in range(12)]
         old, new = [at for at in got if at < 6], [at for at in got if at >= 6]
         assert (old, new) == (list(range(6)), list(range(6, 12)))
-        assert all((one < 6) != (other < 6) for one, other in zip(got, got[1:], strict=False))
+        assert all((one < 6) != (other < 6) for one, other in pairwise(got))
 
     explore(scenario)
 

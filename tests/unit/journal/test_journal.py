@@ -315,9 +315,11 @@ def test_a_full_disk_refuses_sends_and_keeps_the_reserve():
 
 def test_the_fullest_journal_can_still_be_opened(disk):
     journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=0)
-    with pytest.raises(JournalFull):
-        while True:
+    while True:
+        try:
             journal.append(Kind.SETTLED, bytes(8), 1)
+        except JournalFull:
+            break
     journal.close(2)
     for epoch in (2, 3):
         reopened = MemoryDisk(disk.image(), capacity=2 * SEGMENT)

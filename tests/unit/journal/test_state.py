@@ -246,7 +246,7 @@ def test_a_journal_that_is_full_for_a_while_leaves_no_object_out(failing: int) -
                 raise JournalFull("no room")
         return append(kind, data, time_us, flags)
 
-    journal.append = sometimes  # type: ignore[method-assign]
+    journal.append = sometimes  # type: ignore[method-assign, assignment]
     done = refused = False
     for _ in range(20):
         try:

@@ -8,9 +8,7 @@ from ternmq.model import errors
 from ternmq.model.errors import RefusedError, TernMQError
 
 ALL = [
-    one
-    for _, one in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(one, TernMQError)
+    one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, TernMQError)
 ]
 
 CODES = {

@@ -14,7 +14,9 @@ def test_names_that_are_allowed(name: str) -> None:
     assert check_name(name) == name
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "x" * 128, "a b", "a/b", "ü", "a\n", "$sys", "a\0"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "x" * 128, "a b", "a/b", "ü", "a\n", "$sys", "a\0"]
+)
 def test_names_that_are_not(name: str) -> None:
     with pytest.raises(InvalidName):
         check_name(name)

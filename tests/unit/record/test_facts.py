@@ -137,7 +137,7 @@ def test_the_rulers_say_the_sizes(layout: struct.Struct, size: int) -> None:
     assert size % ALIGNMENT == 0
 
 
-# -- promised sizes ---------------------------------------------------------------------------------
+# -- promised sizes --------------------------------------------------------------------------------
 
 
 def record_bytes(body: bytes) -> int:
@@ -169,7 +169,7 @@ def test_an_ordered_pull_of_32_rows_in_a_row_costs_at_most_24_bytes_a_message() 
     assert record_bytes(body) <= 24 * 32
 
 
-# -- refusals ---------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 def test_a_reason_that_is_too_long_is_refused() -> None:

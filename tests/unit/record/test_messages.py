@@ -36,9 +36,7 @@ def stored(draw: st.DrawFn) -> Messages:
 
 
 def packed(one: Messages) -> bytes:
-    return messages.pack(
-        one.topic, one.queue, one.first_offset, one.count, one.batch, one.runs
-    )
+    return messages.pack(one.topic, one.queue, one.first_offset, one.count, one.batch, one.runs)
 
 
 @given(stored(), st.integers(0, 7))
