@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +33,7 @@ def build(some: list[Failure]) -> FailureRows:
 
 
 @given(st.lists(puts | removes | refers, max_size=60))
-def test_rows_are_a_dictionary_by_offset(steps: list[tuple[str, object]]) -> None:
+def test_rows_are_a_dictionary_by_offset(steps: list[tuple[str, Any]]) -> None:
     held = FailureRows(BASE)
     model: dict[int, Failure] = {}
     for what, how in steps:
@@ -40,7 +42,7 @@ def test_rows_are_a_dictionary_by_offset(steps: list[tuple[str, object]]) -> Non
             assert held.put(how) == (how.offset not in model)
             model[how.offset] = how
         elif what == "remove":
-            start, stop = how  # type: ignore[misc]
+            start, stop = how
             gone = [at for at in model if start <= at < stop]
             assert held.remove(start, stop) == len(gone)
             for at in gone:
