@@ -411,8 +411,8 @@ def test_a_broker_starts_after_a_torn_tail(damage, tmp_path, verdicts: Verdicts)
     path = data / segment_name(base)
     with path.open("r+b") as file:
         if damage == "garbage":
-            file.seek(made.end - base)
-            file.write(random.Random(7).randbytes(5000))
+            file.seek(made.end - base)  # a file never grows beyond its segment
+            file.write(random.Random(7).randbytes(min(5000, SEGMENT - (made.end - base))))
             kept = made.end
         elif damage == "bytes cut":
             file.seek(middle.position + 60 - base)

@@ -217,6 +217,8 @@ class Consumer:
     def _check_asleep(self) -> None:
         """No pull stays parked while there are new rows for it that are durable."""
         broker = self.world.broker
+        if self.token not in broker._waiters:
+            return  # its session ended: nobody is told
         topic = broker.views.catalog.by_name.get(self.topic)
         found = topic.by_group.get(self.group) if topic is not None else None
         if topic is None or found is None or found.spec.paused or found.filter is not None:

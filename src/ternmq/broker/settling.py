@@ -109,7 +109,11 @@ class Settling:
                 delay, _cut(reason),
             )  # fmt: skip
             if held.lines is not None and lease is not None and outcome is not Outcome.DONE:
-                behind = merge([*behind, *_behind(held, lease, settled, taken)])
+                again = [
+                    run for one in settled if one.outcome is not Outcome.DEAD for run in one.runs
+                ]
+                again += behind
+                behind = merge([*behind, *_behind(held, lease, again, taken)])
                 if behind:
                     # In the same record: a consumer must never hold what stands behind a failure.
                     settled.append(released(held, lease, behind, Cause.KEY))
@@ -321,18 +325,26 @@ def _by_key(
 
 
 def _behind(
-    held: GroupQueue, lease: Lease, settled: Sequence[Settled], taken: Sequence[LeasedRun]
+    held: GroupQueue,
+    lease: Lease,
+    again: Sequence[LeasedRun],
+    taken: Sequence[LeasedRun],
 ) -> list[LeasedRun]:
-    """Return what the lease holds, besides the rows taken, behind rows that hold up their key."""
+    """Return what the lease holds, besides the rows taken, behind rows that come again.
+
+    Args:
+        held: The group's view.
+        lease: The lease.
+        again: Rows that hold up their key: failed (behind a dead one the key flows on) or released.
+        taken: Rows that the settle speaks of.
+    """
     lines = held.lines
     assert lines is not None
     first: dict[int, int] = {}
-    for fact in settled:
-        if fact.outcome is not Outcome.DEAD:  # behind a dead one the key flows on
-            for start, stop, _, _ in fact.runs:
-                for offset in range(start, stop):
-                    hash_ = lines.hash_of[offset]
-                    first[hash_] = min(first.get(hash_, offset), offset)
+    for start, stop, _, _ in again:
+        for offset in range(start, stop):
+            hash_ = lines.hash_of[offset]
+            first[hash_] = min(first.get(hash_, offset), offset)
     spoken_of = {offset for run in taken for offset in range(run[0], run[1])}
     return [
         (offset, offset + 1, attempt, deliveries)
