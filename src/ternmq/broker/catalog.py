@@ -24,7 +24,17 @@ QUEUE_BITS: Final = 4
 class Queue:
     """One ordered sequence of messages. ``next`` is the offset that the next message gets."""
 
-    __slots__ = ("end", "first", "next", "number", "page", "stamp", "topic", "watched")
+    __slots__ = (
+        "end",
+        "first",
+        "next",
+        "number",
+        "page",
+        "recovered",
+        "stamp",
+        "topic",
+        "watched",
+    )
 
     def __init__(self, topic: Topic, number: int, page: list[int]) -> None:
         self.topic = topic
@@ -36,6 +46,8 @@ class Queue:
         self.end = 0
         """Where the newest MESSAGES record ends: visible as a whole once that is durable."""
         self.stamp = 0
+        self.recovered = 0
+        """Volatile: what ``next`` was when this reign began."""
         self.watched = False
         """Volatile: some pull is parked on it, so a moved mark must be noticed."""
 

@@ -224,7 +224,8 @@ class Settling:
     ) -> tuple[list[LeasedRun], list[Span]]:
         """Judge a settle whose lease is not known: its PULLED may have been lost with power.
 
-        It counts only for rows that this journal has never handed out: at or above the cursor.
+        It counts only for rows that this journal has never handed out, at or above the cursor, and
+        that were there when this reign began.
         """
         taken: list[LeasedRun] = []
         refused: list[Span] = []
@@ -233,7 +234,7 @@ class Settling:
                 lease_epoch < self._context.journal.epoch
                 and held.lines is None
                 and not held.round  # after a reset nobody can tell which round the word is of
-                and held.cursor <= start < stop <= queue.next
+                and held.cursor <= start < stop <= queue.recovered
                 and not held.ahead.overlaps(start, stop)
             ):
                 taken.append((start, stop, 1, 1))

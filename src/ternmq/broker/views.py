@@ -415,6 +415,7 @@ class Views:
             self._hold_new_queues(topic)
             for queue in topic.queues:
                 queue.stamp = 0
+                queue.recovered = queue.next
                 self.refresh_first(topic.number, queue.number)
         for held in self.held.values():
             held.finish_load()

@@ -154,6 +154,8 @@ class Reference:
         held = self.leases[lease]
         assert rows <= held.rows
         spoken = set(rows)
+        stops: dict[str, int] = {}  # of each key the first row that stays and that nobody holds
+
         if self.ordered and outcome in (Outcome.RETRY, Outcome.RELEASED):
             seen: set[str] = set()
             first: set[int] = set()
@@ -161,13 +163,13 @@ class Reference:
                 if self.key[at] not in seen:
                     first.add(at)
                     seen.add(self.key[at])
-            for at in rows - first:
+            for at in sorted(rows - first):
                 self._give_back(at)
+                stops.setdefault(self.key[at], at)
             rows = first
-        stops: dict[str, int] = {}
         for at in sorted(rows):
             if not self._judge(at, outcome, now, delay):
-                stops.setdefault(self.key[at], at)
+                stops[self.key[at]] = min(at, stops.get(self.key[at], at))
         held.rows -= spoken
         if self.ordered:
             for at in sorted(held.rows):

@@ -94,6 +94,24 @@ def test_progress_over_rows_that_do_not_match_is_recorded_now_and_then() -> None
     explore(scenario, limits)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_pull_of_one_row_finds_what_is_due_among_rows_that_do_not_match(waits: bool) -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a")
+        tagged(world, "aaab")
+        pulled = world.pull(session, "t", "g")
+        assert pulled is not None
+        how = Outcome.RETRY if waits else Outcome.RELEASED
+        world.settle(session, "t", "g", pulled, how)
+        world.pass_time(SECOND)
+        for row in (0, 1, 2):  # whoever's turn it is
+            tagged(world, "b")
+            assert offsets(world.pull(session, "t", "g", 1)) == [row]
+        assert world.pull(session, "t", "g", 1) is None
+
+    explore(scenario)
+
+
 def test_a_filter_that_changes_judges_everything_that_was_not_handed_out() -> None:
     def scenario(world: World) -> None:
         session = start(world, "a")

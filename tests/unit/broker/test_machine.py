@@ -88,6 +88,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.world = World(limits, flaky=flaky or None, segment_bytes=1 << 16)
         self.known = Known()
         self.narrow = narrow
+        self.recovered = {"t": 0, "k": 0}
         self.world.topic("t")
         self.world.topic("k", ordered=True)
         for group in PLACES:
@@ -251,6 +252,7 @@ class BrokerMachine(RuleBasedStateMachine):
             known = self.world.held(PLACES[group], group)
             for start, _ in spans or ():
                 unread = start in reference.unread and start >= known.cursor
+                unread = unread and start < self.recovered[PLACES[group]]
                 if unread and not reference.reset_done:
                     counts.append(start)
         if not counts:
@@ -412,6 +414,7 @@ class BrokerMachine(RuleBasedStateMachine):
         world = self.world
         world.run(lambda: world.broker.delete_topic(world.now, topic))
         world.topic(topic, ordered=topic == "k")
+        self.recovered[topic] = 0
         self.known.batches = [one for one in self.known.batches if one[1] != topic]
         self.pulls = [one for one in self.pulls if PLACES[one[0]] != topic]
         for group, place in PLACES.items():
@@ -462,6 +465,9 @@ class BrokerMachine(RuleBasedStateMachine):
             if back:
                 world.broker.reconnected(session)
                 self.known.gone[session] = None
+        self.recovered = {
+            topic: world.broker.views.catalog.topic(topic).queues[0].next for topic in ("t", "k")
+        }
         self.commit()
         # Consumers forget some day what they held in reigns long gone.
         self.pulls = [one for one in self.pulls if one[2].epoch > world.broker.journal.epoch - 3]

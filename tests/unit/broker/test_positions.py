@@ -195,6 +195,17 @@ def test_failures_of_a_lost_lease_count_as_well(outcome: Outcome) -> None:
     same_after_restart(world)
 
 
+def test_a_lost_lease_says_nothing_of_rows_that_came_later() -> None:
+    world = World()
+    session, pulled = lost_lease(world)
+    world.send("t", 3)
+    world.send("t", 1, commit=False)
+    for spans in ([(9, 11)], [(10, 12)], [(13, 14)]):
+        with pytest.raises(LeaseExpired):
+            world.settle(session, "t", "g", pulled, spans=spans)
+    assert world.settle(session, "t", "g", pulled, spans=[(8, 10)]).settled == [(8, 10, 1, 1)]
+
+
 def test_a_reset_is_not_undone_by_a_lease_of_a_reign_before() -> None:
     world = World()
     session = start(world)

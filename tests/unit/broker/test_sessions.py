@@ -68,6 +68,22 @@ def test_a_session_that_comes_back_within_its_grace_keeps_what_it_has() -> None:
     explore(scenario)
 
 
+def test_a_grace_that_began_anew_is_not_cut_short_by_the_one_before() -> None:
+    world = World()
+    one = start(world)
+    world.send("t", 3)
+    pull(world, one)
+    world.broker.disconnected(world.now, one)
+    world.pass_time(GRACE // 2)
+    world.broker.reconnected(one)
+    world.broker.disconnected(world.now, one)
+    world.pass_time(GRACE - 1)
+    assert world.held("t", "g").leased_rows == 3
+    world.pass_time(1)
+    assert world.held("t", "g").leased_rows == 0
+    assert one not in world.broker.views.sessions.by_number
+
+
 def test_leaving_hands_everything_back_uncounted_at_once() -> None:
     def scenario(world: World) -> None:
         one = start(world)
