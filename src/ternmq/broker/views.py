@@ -429,8 +429,11 @@ class Views:
     # -- STATE ------------------------------------------------------------------------------------
 
     def state_keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the objects there are, lazily."""
+        """Yield the objects there are, lazily; deduplication is cut at once, which is at BEGIN."""
         self.dedup.cut(begin)
+        return self._state_keys()
+
+    def _state_keys(self) -> Iterator[StateKey]:
         yield StateKey(GLOBAL)
         for page in sorted(self.catalog.topic_pages):
             yield StateKey(TOPICS, page)
