@@ -23,7 +23,7 @@ from typing import Final
 from ternmq.broker.failures import HELD_US, SHARD_BITS, SHARD_ROWS, Failure, FailureRows
 from ternmq.broker.lease import LEASE_BITS, Lease, Owed
 from ternmq.broker.lines import Lines
-from ternmq.broker.runs import RunList, SpanSet, split
+from ternmq.broker.runs import RunList, SpanSet, row_count, split, split_all, union
 from ternmq.record.facts import (
     CursorMoved,
     Extended,
@@ -187,25 +187,31 @@ class GroupQueue:
                 self.leased_rows -= stop - start
                 self._touch(position, start, stop)
             return
-        for start, stop, attempt, deliveries in fact.runs:
-            for low, high in self._admitted(position, start, stop):
-                self._settle(position, fact, lease, (low, high, attempt, deliveries))
-        if lease is not None and not lease.runs and not self.stamps:
-            self.leases.pop(lease.id, None)
+        runs: Sequence[LeasedRun] = fact.runs
+        if position < self.load_until:
+            runs = self._admitted_runs(position, runs)
+        if lease is not None:
+            self._take_back(lease, runs)
+            if not lease.runs and not self.stamps:
+                del self.leases[lease.id]
+        for run in runs:
+            self._settle(position, fact, run)
 
-    def _settle(
-        self,
-        position: int,
-        fact: Settled,
-        lease: Lease | None,
-        run: LeasedRun,
-    ) -> None:
+    def _take_back(self, lease: Lease, runs: Sequence[LeasedRun]) -> None:
+        """Take rows out of a lease that ends for them."""
+        if len(runs) == 1:
+            lease.runs, given_back = split(lease.runs, *runs[0][:2])
+        else:
+            lease.runs, given_back = split_all(lease.runs, union([run[:2] for run in runs]))
+        self.leased_rows -= row_count(given_back)
+        if self.lines is not None:
+            for start, stop, _, _ in given_back:
+                for offset in range(start, stop):
+                    self.lines.give_back(offset)
+
+    def _settle(self, position: int, fact: Settled, run: LeasedRun) -> None:
         start, stop, attempt, deliveries = run
         self._touch(position, start, stop)
-        given_back: list[LeasedRun] = []
-        if lease is not None:
-            lease.runs, given_back = split(lease.runs, start, stop)
-            self.leased_rows -= sum([high - low for low, high, _, _ in given_back])
         if self.ready.runs:
             self.ready.take(start, stop)
         if self.waiting_rows or self.dead_rows:
@@ -218,19 +224,14 @@ class GroupQueue:
             for offset in range(start, stop):
                 self.history.pop(offset, None)
         if self.lines is not None:
-            self._settle_lines(fact.outcome, start, stop, given_back)
+            self._settle_lines(fact.outcome, start, stop)
         if fact.outcome is not _DONE and fact.outcome is not _RELEASED:
             when_us = HELD_US if fact.outcome is _HELD else fact.due_us
             self._fail(position, fact.outcome, run, when_us)
 
-    def _settle_lines(
-        self, outcome: Outcome, start: int, stop: int, given_back: Sequence[LeasedRun]
-    ) -> None:
+    def _settle_lines(self, outcome: Outcome, start: int, stop: int) -> None:
         lines = self.lines
         assert lines is not None
-        for low, high, _, _ in given_back:
-            for offset in range(low, high):
-                lines.give_back(offset)
         if outcome in (_DONE, _DEAD):
             for offset in range(start, stop):
                 lines.leave(offset)

@@ -12,7 +12,7 @@ from ternmq.broker.catalog import Queue
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lines import Line
-from ternmq.broker.plan import Plan, once_more, run_again
+from ternmq.broker.plan import Budget, Plan, once_more, run_again
 from ternmq.broker.runs import merge
 from ternmq.broker.shared import SharedPlanner
 from ternmq.record import messages
@@ -20,26 +20,6 @@ from ternmq.record.batch import Batch
 
 ROWS_PER_KEY: Final = 64
 """Most parked rows of one key in one pull."""
-
-
-class _Budget:
-    """Bytes that a pull may still take. What comes first is taken whatever its size."""
-
-    __slots__ = ("_left", "_taken")
-
-    def __init__(self, max_bytes: int) -> None:
-        self._left = max_bytes
-        self._taken: set[int] = set()
-
-    def takes(self, position: int, length: int) -> bool:
-        """Return whether the record fits, and count it once if it does."""
-        if position in self._taken:
-            return True
-        if self._taken and length > self._left:
-            return False
-        self._taken.add(position)
-        self._left -= length
-        return True
 
 
 class OrderedPlanner:
@@ -73,7 +53,7 @@ class OrderedPlanner:
         taken: list[tuple[int, int]] = []
         parked: list[tuple[int, int]] = []
         counts: dict[int, int] = {}  # rows of each key in this pull
-        budget = _Budget(max_bytes)
+        budget = Budget(max_bytes)
         looked: set[int] = set()
         try:
             while room > 0 and (free := lines.pop_free()) is not None:
@@ -136,7 +116,7 @@ class OrderedPlanner:
         rows: list[tuple[int, int, int, int]],
         parked: list[tuple[int, int]],
         counts: dict[int, int],
-        budget: _Budget,
+        budget: Budget,
     ) -> int:
         """Walk new rows: lease those of idle keys (and of keys leased here), park the others."""
         context = self._context

@@ -56,6 +56,39 @@ class Plan:
             self.hashes.append(hash_)
 
 
+class Budget:
+    """Bytes that a pull may still take: each record once; the first whatever its size."""
+
+    __slots__ = ("_taken", "left")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.left = max_bytes
+        self._taken: set[int] = set()
+
+    def takes(self, position: int, length: int) -> bool:
+        """Return whether the record fits, and count it if it does."""
+        if position in self._taken:
+            return True
+        if self._taken and length > self.left:
+            return False
+        self._taken.add(position)
+        self.left -= length
+        return True
+
+    def takes_all(self, places: Places) -> bool:
+        """Return whether all these records fit, and count them if they do."""
+        taken = self._taken
+        size = 0
+        for position, length in zip(places.positions, places.lengths, strict=True):
+            if position not in taken:
+                size += length
+        if taken and size > self.left:
+            return False
+        taken.update(places.positions)
+        self.left -= size
+        return True
+
+
 def run_again(row: Failure) -> LeasedRun:
     """Return the run with which a row that failed is handed out again."""
     return row.offset, row.offset + 1, once_more(row.attempt), once_more(row.deliveries)

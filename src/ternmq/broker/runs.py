@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ternmq.record.facts import LeasedRun, Span
 
@@ -26,6 +26,68 @@ def split(runs: list[LeasedRun], start: int, stop: int) -> tuple[list[LeasedRun]
         if high > stop:
             outside.append((stop, high, attempt, deliveries))
     return outside, inside
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """Return the spans sorted, those that touch or overlap joined."""
+    joined: list[Span] = []
+    for start, stop in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            if stop > joined[-1][1]:
+                joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def split_all(
+    runs: list[LeasedRun], spans: Sequence[Span]
+) -> tuple[list[LeasedRun], list[LeasedRun]]:
+    """Return what of the runs lies outside of all spans, and what inside; both sorted.
+
+    One pass, however many there are: to ``split`` by one after the other takes time in proportion
+    to the square.
+
+    Args:
+        runs: Disjoint, in any order.
+        spans: As ``union`` returns them.
+    """
+    outside: list[LeasedRun] = []
+    inside: list[LeasedRun] = []
+    at = 0
+    for low, high, attempt, deliveries in sorted(runs):
+        start = low
+        while at < len(spans) and spans[at][1] <= start:
+            at += 1
+        index = at
+        while index < len(spans) and spans[index][0] < high:
+            first, last = spans[index]
+            if start < first:
+                outside.append((start, first, attempt, deliveries))
+                start = first
+            end = min(last, high)
+            inside.append((start, end, attempt, deliveries))
+            start = end
+            index += 1
+        if start < high:
+            outside.append((start, high, attempt, deliveries))
+    return outside, inside
+
+
+def missing(spans: Sequence[Span], runs: Sequence[LeasedRun]) -> list[Span]:
+    """Return what of the spans (as ``union`` returns them) no run covers; the runs are sorted."""
+    left: list[Span] = []
+    at = 0
+    for start, stop in spans:
+        edge = start
+        while at < len(runs) and runs[at][0] < stop:
+            if edge < runs[at][0]:
+                left.append((edge, runs[at][0]))
+            edge = runs[at][1]
+            at += 1
+        if edge < stop:
+            left.append((edge, stop))
+    return left
 
 
 def merge(runs: Iterable[LeasedRun]) -> list[LeasedRun]:

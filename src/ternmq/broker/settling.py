@@ -11,7 +11,7 @@ from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.replies import SettleReply
 from ternmq.broker.retry import delay_us
-from ternmq.broker.runs import merge, split
+from ternmq.broker.runs import merge, missing, split_all, union
 from ternmq.model.errors import LeaseExpired
 from ternmq.model.specs import Exhausted, RetryPolicy
 from ternmq.record import facts
@@ -290,21 +290,9 @@ class Settling:
 
 def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:
     """Return (runs of the lease that the spans name, spans that are not wholly in the lease)."""
-    left = list(lease.runs)
-    taken: list[LeasedRun] = []
-    refused: list[Span] = []
-    for start, stop in spans:
-        left, inside = split(left, start, stop)
-        taken += inside
-        if sum([run[1] - run[0] for run in inside]) != stop - start:
-            at = start
-            for low, high, _, _ in sorted(inside):
-                if at < low:
-                    refused.append((at, low))
-                at = high
-            if at < stop:
-                refused.append((at, stop))
-    return taken, refused
+    wanted = union(spans)
+    _, taken = split_all(lease.runs, wanted)
+    return taken, missing(wanted, taken)
 
 
 def _by_key(

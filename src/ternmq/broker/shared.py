@@ -9,7 +9,7 @@ from __future__ import annotations
 from ternmq.broker.catalog import Queue, Subscription
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.plan import Plan, once_more, one_place, run_again
+from ternmq.broker.plan import Budget, Plan, once_more, one_place, run_again
 from ternmq.broker.runs import merge
 from ternmq.journal.tail import Places
 from ternmq.model.errors import CorruptJournal
@@ -110,20 +110,19 @@ class SharedPlanner:
             left -= rows
         if left > 0 and held.waiting_rows:
             candidates += [run_again(row) for row in held.due(now_us, left)]
+        budget = Budget(max_bytes)  # a batch that holds several of the rows counts once
         for start, stop, attempt, deliveries in merge(candidates):
             at = start
-            while at < stop and max_bytes > 0:
-                places = self.places(held, at, stop, max_bytes)
-                size = sum(places.lengths)
-                if size > max_bytes and plan.runs:
+            while at < stop:
+                places = self.places(held, at, stop, max(budget.left, 1))
+                if not budget.takes_all(places):
                     return room, 0
                 end = min(stop, places.stop)
                 plan.runs.append((at, end, attempt, deliveries))
                 plan.places.append(places)
                 room -= end - at
-                max_bytes -= size
                 at = end
-        return room, max_bytes
+        return room, budget.left
 
     def places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
         """Return where rows that are owed stand: in order, or copied forward."""

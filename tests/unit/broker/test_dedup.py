@@ -87,6 +87,9 @@ class Reference:
         self.kept = [one for one in self.kept if one.second != second]
 
 
+Step = tuple[int, int, int, int, str]
+"""Seconds that pass, producer, first sequence, rows, text."""
+
 sends = st.tuples(
     st.integers(0, 8),  # seconds that pass
     st.integers(1, 2),  # producer
@@ -97,12 +100,13 @@ sends = st.tuples(
 again = st.tuples(st.integers(0, 8), st.just(0), st.integers(0, 5), st.just(0), st.just(""))
 
 
-def play(world: World, steps: list[tuple[int, int, int, int, str]], restarts: random.Random) -> None:
+def play(world: World, steps: list[Step], restarts: random.Random) -> None:
     """Send, and resend what was sent some time ago (producer 0); now and then start again."""
     reference = Reference()
     world.topic("t")
     sent: list[tuple[bytes, int, int, int, str]] = []
-    for passed, producer, first, rows, text in steps:
+    for step in steps:
+        passed, producer, first, rows, text = step
         world.pass_time(passed * SECOND)
         if restarts.random() < 0.1:
             world.restart(clean=restarts.random() < 0.5, gap_us=0)
@@ -136,7 +140,7 @@ def play(world: World, steps: list[tuple[int, int, int, int, str]], restarts: ra
 @settings(max_examples=60, deadline=None)
 @given(st.lists(sends | again, max_size=25), st.integers(0, 10**6), st.sampled_from([None, 2, 5]))
 def test_answers_are_those_of_the_reference(
-    steps: list[tuple[int, int, int, int, str]], seed: int, state_from: int | None
+    steps: list[Step], seed: int, state_from: int | None
 ) -> None:
     play(World(LIMITS, state_from=state_from, budget=3), steps, random.Random(seed))
 
@@ -144,7 +148,7 @@ def test_answers_are_those_of_the_reference(
 @pytest.mark.parametrize("seed", range(6))
 def test_long_runs(seed: int) -> None:
     chance = random.Random(seed)
-    steps: list[tuple[int, int, int, int, str]] = []
+    steps: list[Step] = []
     first = 0
     for _ in range(120):
         passed = chance.choice([0, 0, 0, 1, 1, 3, 8, 25 if seed % 2 else 1])

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.broker.runs import RunList, SpanSet, merge, row_count, split
+from ternmq.broker.runs import (
+    RunList,
+    SpanSet,
+    merge,
+    missing,
+    row_count,
+    split,
+    split_all,
+    union,
+)
 from ternmq.record.facts import LeasedRun
 
 END = 60
@@ -53,12 +63,32 @@ def test_split_takes_out_what_lies_inside(known: Known, span: tuple[int, int]) -
     assert inside == sorted(inside)
 
 
+@given(known_rows, st.lists(spans, max_size=8), st.randoms(use_true_random=False))
+def test_split_all_is_splitting_by_one_after_the_other(
+    known: Known, some: list[tuple[int, int]], chance: random.Random
+) -> None:
+    named = {at for start, stop in some for at in range(start, stop)}
+    wanted = union(some)
+    assert {at for start, stop in wanted for at in range(start, stop)} == named
+    assert all(one[1] < other[0] for one, other in pairwise(wanted))
+    runs = runs_of(known)
+    chance.shuffle(runs)
+    outside, inside = split_all(runs, wanted)
+    assert known_of(outside) == {at: v for at, v in known.items() if at not in named}
+    assert known_of(inside) == {at: v for at, v in known.items() if at in named}
+    assert outside == sorted(outside)
+    assert inside == sorted(inside)
+    left = missing(wanted, inside)
+    assert {at for start, stop in left for at in range(start, stop)} == named - set(known)
+    assert sum(stop - start for start, stop in left) == len(named - set(known))
+
+
 @given(known_rows, st.randoms(use_true_random=False))
-def test_merge_gives_the_shortest_runs(known: Known, chance: object) -> None:
+def test_merge_gives_the_shortest_runs(known: Known, chance: random.Random) -> None:
     singles = [(at, at + 1, *known[at]) for at in known]
+    chance.shuffle(singles)
     assert merge(singles) == runs_of(known)
     assert row_count(singles) == len(known)
-    del chance
 
 
 @given(st.lists(st.tuples(st.booleans(), spans, tellings), max_size=30))

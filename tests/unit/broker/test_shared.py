@@ -269,6 +269,38 @@ def test_bytes_limit_a_pull_but_one_batch_always_comes() -> None:
     explore(scenario)
 
 
+def test_a_large_batch_counts_once_however_many_of_its_rows_come_again() -> None:
+    def scenario(world: World) -> None:
+        session = start(world)
+        world.send("t", [Row(body=bytes(100)) for _ in range(40)])
+        pulled = world.pull(session, "t", "g", 40)
+        assert pulled is not None
+        odd = [(at, at + 1) for at in range(1, 40, 2)]
+        world.settle(session, "t", "g", pulled, Outcome.RELEASED, odd)
+        again = world.pull(session, "t", "g", 40, max_bytes=6000)
+        assert offsets(again) == list(range(1, 40, 2))
+
+    explore(scenario)
+
+
+def test_settling_thousands_of_gaps_takes_time_in_proportion() -> None:
+    """One span after the other would take the square of it: seconds of a loop that stands still."""
+    world = World(segment_bytes=1 << 22)
+    session = start(world)
+    world.send("t", 10_000)
+    pulled = world.pull(session, "t", "g", 10_000)
+    assert pulled is not None
+    odd = [(at, at + 1) for at in range(1, 10_000, 2)]
+
+    reply = world.settle(session, "t", "g", pulled, spans=odd)
+    assert len(reply.settled) == 5000
+    world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
+    assert world.held("t", "g").waiting_rows == 5000
+    world.pass_time(SECOND)
+    assert world.drain(session, "t", "g", 10_000) == list(range(0, 10_000, 2))
+    check(world.broker, world.now)
+
+
 def test_several_queues_take_turns() -> None:
     def scenario(world: World) -> None:
         world.topic("t", queues=3)
