@@ -8,6 +8,7 @@ position goes through ``find_end``; a sample is opened, drained, and repaired.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -399,7 +400,7 @@ def test_repair_gives_the_longest_prefix_and_says_what_is_missing(made):
 
 
 @pytest.mark.row("C7")
-@pytest.mark.parametrize("damage", ["garbage", "bytes cut", "file cut"])
+@pytest.mark.parametrize("damage", ["garbage", "garbage appended", "bytes cut", "file cut"])
 def test_a_broker_starts_after_a_torn_tail(damage, tmp_path, verdicts: Verdicts):
     """Garbage behind the end, or bytes gone from it: it starts, says where it cut, and goes on."""
     made = made_by_a_worker(tmp_path, 350_000)
@@ -411,8 +412,14 @@ def test_a_broker_starts_after_a_torn_tail(damage, tmp_path, verdicts: Verdicts)
     path = data / segment_name(base)
     with path.open("r+b") as file:
         if damage == "garbage":
-            file.seek(made.end - base)  # a file never grows beyond its segment
+            file.seek(made.end - base)
             file.write(random.Random(7).randbytes(min(5000, SEGMENT - (made.end - base))))
+            kept = made.end
+        elif damage == "garbage appended":
+            file.seek(made.end - base)
+            file.write(b"torn")
+            file.seek(0, os.SEEK_END)
+            file.write(random.Random(7).randbytes(5000))
             kept = made.end
         elif damage == "bytes cut":
             file.seek(middle.position + 60 - base)
@@ -427,5 +434,5 @@ def test_a_broker_starts_after_a_torn_tail(damage, tmp_path, verdicts: Verdicts)
     assert f"cut {kept} to " in worker.log
     begun = [line for line in read(record) if line["op"] == "begin"][-1]
     assert begun["cut"][0] == kept
-    assert path.stat().st_size == SEGMENT
+    assert path.stat().st_size == SEGMENT + 5000 * (damage == "garbage appended")
     verdicts.sound(data, record, power=True)  # what was answered unsynced is cut, or may be

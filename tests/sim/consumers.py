@@ -454,9 +454,9 @@ def read_row(world: World, reply: PullReply, offset: int) -> Row | None:
                 content = moved.unpack(record[HEADER_BYTES:])
                 offsets = content.offsets()
                 if offset in offsets:
-                    batch, row = content.row(offsets.index(offset))
+                    piece, row = content.row(offsets.index(offset))
                     world.reached("delivered from a MOVED record")
-                    return Batch(batch).row(row)
+                    return Batch(piece.batch).row(row)
                 continue
             stored = messages.of_record(record)
             if (stored.topic, stored.queue) != (reply.topic, reply.queue):

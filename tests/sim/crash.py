@@ -9,7 +9,7 @@ from typing import Final
 
 from ternmq.record.header import Kind
 from tests.sim.checks import Judged, Known, judge, start
-from tests.sim.damage import damage, stale
+from tests.sim.damage import damage, stale, stale_index
 from tests.sim.disk import WRITE, Op
 from tests.sim.history import History
 from tests.sim.medium import Draw, Medium
@@ -160,6 +160,7 @@ class Sweep:
             self.note(damage(self.known, files, judged.end, self.chance))
             if self.chance.random() < 0.2:
                 self.note(stale(self.known, files, judged.end, self.chance))
+            self.note(stale_index(self.known, files, self.chance))
         if self.deep is not None and self.chance.random() < self.plan.deep:
             self.count.deep += 1
             self.deep(judged, files)

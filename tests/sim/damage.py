@@ -15,6 +15,7 @@ from typing import Final
 from google_crc32c import value as crc32c
 
 from ternmq.broker.start import Started, open_broker
+from ternmq.journal import idx_file
 from ternmq.journal.scan import RawRecord
 from ternmq.model.errors import CorruptJournal
 from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
@@ -24,6 +25,8 @@ from tests.sim.tape import Violation
 
 RECENT: Final = 40
 """Half of the damage is done to one of so many newest records: that is where D is decided."""
+_HEAD_LENGTH_AT: Final = 12
+_CHAIN_AT: Final = 40
 
 
 def damage(known: Known, files: Mapping[str, bytes], end: int, chance: random.Random) -> str:
@@ -104,6 +107,40 @@ def stale(known: Known, files: Mapping[str, bytes], end: int, chance: random.Ran
     if started.report.valid_end != end:
         raise Violation(f"a stale record at {end} is believed")
     return "damage: stale record"
+
+
+def stale_index(known: Known, files: Mapping[str, bytes], chance: random.Random) -> str:
+    """Turn an index file into one of another history, as a lost unlink brings it back.
+
+    Such a file is whole, and the journal has records wherever it says; only the chain of CRCs tells
+    that they are others.
+
+    Raises:
+        Violation: it was believed.
+    """
+    names = [name for name in files if name.startswith("index/") and _is_index(files[name])]
+    if not names:
+        return "damage: no index file"
+    name = chance.choice(names)
+    data = bytearray(files[name])
+    (length,) = struct.unpack_from("<I", data, _HEAD_LENGTH_AT)
+    data[_CHAIN_AT] ^= 1
+    struct.pack_into("<I", data, 0, crc32c(bytes(data[4:length])))
+    hurt = {**files, name: bytes(data)}
+    disk = ImageDisk(hurt)
+    open_broker(disk, wall_us=known.wall_us, chance=chance, options=known.options)
+    if disk.image().get(name) == hurt[name]:
+        raise Violation(f"{name} is of another history, and is believed")
+    return "damage: stale index file"
+
+
+def _is_index(data: bytes) -> bool:
+    """Tell whether these are the bytes of a whole index file."""
+    try:
+        idx_file.Head.decode(data)
+    except (idx_file.StaleRun, struct.error, ValueError):
+        return False
+    return True
 
 
 def _start(files: Mapping[str, bytes], known: Known, chance: random.Random) -> Started:

@@ -119,9 +119,11 @@ def check_owed(world: World, key: tuple[int, int, int], offset: int) -> None:
     record = world.ask(lambda: broker.store.at(place.position))
     if record[13] != Kind.MOVED:
         raise Violation(f"group {key}: {offset} is said to be moved to {place.position}")
-    batch, row = moved.unpack(record[HEADER_BYTES:]).row(place.row)
-    if Batch(batch).row(row) != stored.row():
+    piece, row = moved.unpack(record[HEADER_BYTES:]).row(place.row)
+    if Batch(piece.batch).row(row) != stored.row():
         raise Violation(f"group {key}: {offset} was moved with other content")
+    if piece.time_us != stored.time_us:
+        raise Violation(f"group {key}: {offset} was moved with another time")
 
 
 def check_resends(world: World, chance: random.Random) -> None:

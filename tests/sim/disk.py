@@ -71,6 +71,8 @@ class Faults:
         self.lying = False
         """Syncs report success and do nothing: a self-test of the harness."""
         self.fired: dict[str, int] = {}
+        self.slow = 0.02
+        """Share of the reads that must not wait which would wait."""
         self._chance = random.Random(0)
         self._slow = 0.0
         self._sync_in = self._write_in = self._full_from = self._full_for = -1
@@ -78,7 +80,7 @@ class Faults:
     def plan(self, chance: random.Random, *, on: bool) -> None:
         """Draw what goes wrong from now on; reads that would wait always may come."""
         self._chance = chance
-        self._slow = 0.02
+        self._slow = self.slow
         self._sync_in = self._write_in = self._full_from = self._full_for = -1
         if on:
             what = chance.choice((0, 0, 1, 2))

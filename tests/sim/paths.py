@@ -25,6 +25,8 @@ REQUIRED: Final = (
     "incomplete STATE set at the end", "index file not believed",
     "restart after a kill", "restart after a power cut", "kill, then power cut in recovery",
     "wall clock jumped", "sync failed", "write failed", "no room for a segment",
+    "damage: cut", "damage: refused", "damage: stale record", "damage: stale index file",
+    "compressed batch",
     "crash in recovery", "second crash in recovery",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from ternmq.model.errors import (
     TernMQError,
     UnknownTopic,
 )
-from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.record.batch import Batch, Compression, Row, encode, topic_seed
 from tests.sim.history import Stored, Tried
 from tests.sim.tape import Violation
 
@@ -43,6 +43,7 @@ class Producer:
         tags: tuple[str, ...] = (),
         ids: int = 0,
         resend_us: int = 1_000_000,
+        compression: Compression = Compression.NONE,
     ) -> None:
         self.world = world
         self.topic = topic
@@ -55,6 +56,7 @@ class Producer:
         self.tags = tags
         self.ids = ids
         self.resend_us = resend_us
+        self.compression = compression
         self.sequence = 0
         self.unanswered: dict[int, Tried] = {}
         self.recent: list[Tried] = []
@@ -118,7 +120,10 @@ class Producer:
             first_sequence=self.sequence,
             born_us=world.monotonic_us,
             keyed=self.keys > 0,
+            compression=self.compression,
         )
+        if Batch(batch).compression is not Compression.NONE:
+            world.reached("compressed batch")
         tried = Tried(self.topic, self.number, batch, rows, world.monotonic_us)
         world.history.tried[batch] = tried
         self.unanswered[self.sequence] = tried

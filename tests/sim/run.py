@@ -14,7 +14,7 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "rolls", "shared", "ordered", "faulty", "rolls", "filtered", "fast", "given_ids",
+    "tiny", "rolls", "shared", "filtered", "ordered", "given_ids", "faulty", "rolls", "fast",
     "settings", "rolls", "faulty", "rolls",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""

@@ -14,6 +14,7 @@ from ternmq.model.specs import (
     SubscriptionSpec,
     TopicSpec,
 )
+from ternmq.record.batch import Compression
 from tests.sim.consumers import Consumer
 from tests.sim.medium import Medium
 from tests.sim.operators import Operator
@@ -79,7 +80,7 @@ def shared(seed: str) -> World:
             now, "t", group, SubscriptionSpec(retry=retry(3), lease_us=25_000, window=12)
         )
     _client(world, Producer(world, "t", 11))
-    _client(world, Producer(world, "t", 12, every_us=8000))
+    _client(world, Producer(world, "t", 12, every_us=8000, compression=Compression.LZ4))
     for at in range(3):
         _client(world, Consumer(world, "t", "gh"[at % 2], f"c{at}", fail=0.35, vanish=0.1))
     _client(world, Operator(world, "t", "g", every_us=15_000, acts=(
@@ -106,7 +107,11 @@ def rolls(seed: str) -> World:
     broker.subscribe(now, "u", "h", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20))
     every = 40_000
     _client(world, Producer(world, "t", 11, rows=4, body=150, every_us=every, resend_us=300_000))
-    _client(world, Producer(world, "u", 12, every_us=3 * every, resend_us=300_000))
+    shrunk = world.chance.choice(list(Compression))
+    _client(
+        world,
+        Producer(world, "u", 12, every_us=3 * every, resend_us=300_000, compression=shrunk),
+    )
     for at in range(2):
         _client(world, Consumer(world, "t", "g", f"c{at}", every_us=every // 2, most=12, fail=0.3))
     _client(world, Consumer(world, "u", "h", "d", every_us=2 * every, fail=0.3))
@@ -121,6 +126,7 @@ def rolls(seed: str) -> World:
     once.left = 2
     _client(world, once)
     world.job_us = (50, 500, 3000, 3000, 8 * every)
+    world.faults.slow = world.chance.choice((0.02, 0.3))  # looks at what is owed block, too
     return world
 
 

@@ -54,7 +54,7 @@ from ternmq.record.header import Kind
 
 _FOREVER: Final = 1 << 63
 _HELD: Final = Outcome.HELD
-_SWEPT_A_TURN: Final = 64
+_SWEPT_A_TURN: Final = 1024
 _DUE_AGAIN_US: Final = SECOND_US
 _HOUSEKEEPING_US: Final = SECOND_US
 _LONGEST_US: Final = 2 * 366 * DAY_US

@@ -1,12 +1,10 @@
 """Copies owed rows out of the oldest segment, and lets the segment go.
 
 When retention wants the oldest segment, every row that some group is still owed and that stands
-only
-there is written again, as MOVED, with what is known of its failures; the failure store then names
-the
-MOVED record. Work is cut into steps of a few rows, so that no turn is long; what was moved stays
-moved, so a crash in between costs only the copies. The segment is unlinked when all MOVED are
-durable.
+only there is written again, as MOVED, with what is known of its failures; the failure store then
+names the MOVED record. Work is cut into steps of a few rows, so that no turn is long; what was
+moved stays moved, so a crash in between costs only the copies. The segment is unlinked when all
+that the judgement rests on is durable.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ from ternmq.journal.retention import (
 from ternmq.journal.run_jobs import RemoveJob
 from ternmq.model.errors import CorruptJournal
 from ternmq.record import messages, moved
-from ternmq.record.batch import Batch, Compression, slice_batch
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch import Batch, Compression, slice_batch, uncompressed
+from ternmq.record.header import HEADER_BYTES, Kind, time_us_of
 from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
@@ -62,6 +60,8 @@ class Moving:
         self._late: dict[HeldKey, int] = {}
         self._looked_end = 0
         self._next_look_us = 0
+        self._inflated: tuple[int, bytes] = (-1, b"")
+        """The batch that was inflated last, by its record: its rows come one after the other."""
         self._judging: deque[list[QueueShare]] = deque()
         self._rewinds = 0
         self.moved_rows = 0
@@ -297,13 +297,15 @@ class Moving:
         )
 
     def _piece(self, held: GroupQueue, offset: int) -> Piece:
-        """Return the row's content as a piece: a slice, or the whole batch if it is compressed."""
+        """Return the row's content as a piece, with the time at which it was stored first."""
         broker = self._broker
         topic = broker.views.catalog.topics[held.topic]
         places = broker.index.locate(held.topic, held.queue, offset, offset + 1, 1)
         if places.positions:
-            stored = messages.of_record(broker.store.get(places.positions[0]))
-            batch, row = stored.batch, stored.row_of(offset)
+            position = places.positions[0]
+            record = broker.store.get(position)
+            stored = messages.of_record(record)
+            batch, row, time_us = stored.batch, stored.row_of(offset), time_us_of(record)
         else:
             place = broker.index.moved(held.topic, held.queue, offset)
             if place is None:
@@ -311,14 +313,22 @@ class Moving:
                     f"offset {offset} of queue {held.queue} of topic {topic.name} is owed to a "
                     "group and kept nowhere"
                 )
-            body = broker.store.get(place.position)[HEADER_BYTES:]
-            batch, row = moved.unpack(body).row(place.row)
-        if Batch(batch).compression is Compression.NONE:
-            return Piece(offset, 0, 1, slice_batch(batch, row, row + 1, topic.seed))
-        return Piece(offset, row, 1, batch)
+            position = place.position
+            copy, row = moved.unpack(broker.store.get(position)[HEADER_BYTES:]).row(place.row)
+            batch, time_us = copy.batch, copy.time_us
+        plain = batch
+        if Batch(batch).compression is not Compression.NONE:
+            if self._inflated[0] != position:
+                self._inflated = position, uncompressed(batch, topic.seed)
+            plain = self._inflated[1]
+        piece = Piece(offset, time_us, 0, 1, slice_batch(plain, row, row + 1, topic.seed))
+        if piece.body_bytes > broker.journal.max_body - moved.HEAD.size:
+            return Piece(offset, time_us, row, 1, batch)  # inflated it fits no segment
+        return piece
 
     def _remove(self) -> RemoveJob:
         broker = self._broker
+        self._inflated = -1, b""
         base = broker.journal.first
         shares = self.shares()
         for share in shares:

@@ -133,7 +133,7 @@ def find_end(disk: Disk, hint: Position | None = None) -> Ending | None:
         size = segment_size_of(disk, bases)
     except CorruptJournal:
         # Half-made, or badly damaged? Only a record that states something durable can tell.
-        if first == 0 and search(disk, bases, first).durable == 0:
+        if first == 0 and search(disk, bases, first, NO_POSITION).durable == 0:
             return None
         raise
     for start in _starts(disk, bases, size, hint):
@@ -207,7 +207,7 @@ def _walk(disk: Disk, bases: list[Position], size: int, start: Position) -> Endi
             if begin is not None and begin >= start:
                 sets.append((begin, record.position))
     end = start if record is None else record.end
-    remains = search(disk, bases, end)
+    remains = search(disk, bases, end, size)
     return Ending(
         first=bases[0],
         segment_size=size,
@@ -250,16 +250,19 @@ def _check(disk: Disk, bases: list[Position], ending: Ending) -> None:
             )
         found = file_size(disk, base)
         last = base + size >= end
-        if found != size and not (last and found < size):  # behind X, a file's end is like zeros
+        # Behind X the end of a file is like zeros; what stands behind a segment is no part of it.
+        if found < size and not last:
             raise CorruptJournal(
                 f"the segment at {base} has {found} bytes, not {size}",
                 file=segment_name(base),
-                byte=min(found, size),
+                byte=found,
             )
 
 
-def search(disk: Disk, bases: list[Position], position: int) -> Remains:
+def search(disk: Disk, bases: list[Position], position: int, segment_size: int) -> Remains:
     """Look through all segment files behind ``position`` for dirt and for valid records in it.
+
+    Bytes that somebody appended to a file, behind its segment, are not looked at.
 
     Valid here: a record that proves itself alone and states no durable position above its own.
     What lies inside such a record is not looked at (a message may hold a copy of a journal).
@@ -269,7 +272,7 @@ def search(disk: Disk, bases: list[Position], position: int) -> Remains:
     for base in bases:
         file = disk.open(segment_name(base))
         try:
-            size = file.size()
+            size = min(file.size(), segment_size)
             offset = max(0, position - base)
             offset -= offset % ALIGNMENT
             skip = offset  # records found reach up to here

@@ -37,16 +37,18 @@ class Found:
     Attributes:
         place: Its record, and its row there: of the batch, or of the MOVED.
         time_us: Broker time of the record; of a copy: when it was copied.
+        stored_us: Broker time at which the message was stored first.
         topic: Number.
         queue: Number within the topic.
         offset: In the queue.
-        batch: That holds it; of a copy a slice, or the whole batch if that is compressed.
+        batch: That holds it; of a copy a slice.
         row: Of the batch.
         copied: The record is a MOVED.
     """
 
     place: Place
     time_us: int
+    stored_us: int
     topic: int
     queue: int
     offset: int
@@ -260,14 +262,23 @@ def _found(store: RecordStore, place: Place) -> Found | None:
     _, _, _, _, kind, _, _, _, time_us, _, _ = HEADER.unpack_from(record)
     if kind == Kind.MOVED:
         copies = moved.unpack(record[HEADER_BYTES:])
-        batch, row = copies.row(place.row)
-        offset = copies.offsets()[place.row]
-        return Found(place, time_us, copies.topic, copies.queue, offset, batch, row, copied=True)
+        piece, row = copies.row(place.row)
+        return Found(
+            place,
+            time_us,
+            piece.time_us,
+            copies.topic,
+            copies.queue,
+            piece.first_offset + row - piece.row_start,
+            piece.batch,
+            row,
+            copied=True,
+        )
     stored = messages.of_record(record)
     kept = stored.offset_of(place.row)
     if kept is None:
         return None
-    return Found(place, time_us, stored.topic, stored.queue, kept, stored.batch, place.row)
+    return Found(place, time_us, time_us, stored.topic, stored.queue, kept, stored.batch, place.row)
 
 
 def _same(one: Found, other: Found) -> bool:

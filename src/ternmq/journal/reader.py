@@ -249,6 +249,9 @@ def details(record: RawRecord) -> dict[str, object]:
                 "topic": content_moved.topic,
                 "queue": content_moved.queue,
                 "offsets": content_moved.offsets(),
+                "stored_us": [
+                    piece.time_us for piece in content_moved.pieces for _ in range(piece.row_count)
+                ],
                 "failures": [dataclasses.asdict(one) for one in content_moved.failures],
             }
         case Kind.CONFIG:

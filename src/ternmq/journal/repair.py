@@ -311,7 +311,7 @@ def _cut(disk: Disk, cut: Position, before: Inspection, report: RepairReport) ->
     """Cut at ``cut``: list, save aside, zero, and begin a new epoch above all that were seen."""
     bases = segment_bases(disk)
     report.lost.extend(_lost(disk, bases, cut, before.segment_size))
-    dirt = search(disk, bases, cut).dirt
+    dirt = search(disk, bases, cut, before.segment_size).dirt
     kept = disk.names(REPAIR_FOLDER)
     for base in sorted({piece.base for piece in dirt}):
         stop = max(piece.stop for piece in dirt if piece.base == base)

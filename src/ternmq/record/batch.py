@@ -23,7 +23,7 @@ from ternmq.record.batch_layout import (
     topic_seed,
 )
 from ternmq.record.batch_reader import Batch
-from ternmq.record.batch_slice import slice_batch
+from ternmq.record.batch_slice import slice_batch, uncompressed
 from ternmq.record.batch_verify import verify
 from ternmq.record.compress import Compression
 from ternmq.record.row import Row
@@ -31,5 +31,5 @@ from ternmq.record.row import Row
 __all__ = [
     "HEADER", "HEADER_BYTES", "MAGIC", "MAX_APPLICATION_ID_BYTES", "MAX_COUNT", "NUMPY_FROM",
     "VERSION", "Batch", "BatchError", "BatchFlag", "Column", "Compression", "Row",
-    "encode", "encode_bodies", "encode_one", "slice_batch", "topic_seed", "verify",
+    "encode", "encode_bodies", "encode_one", "slice_batch", "topic_seed", "uncompressed", "verify",
 ]  # fmt: skip

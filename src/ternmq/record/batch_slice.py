@@ -1,8 +1,8 @@
-"""Cutting rows out of a batch, without looking into them."""
+"""Cutting rows out of a batch, and taking the compression off; rows are not looked into."""
 
 from __future__ import annotations
 
-from ternmq.record.batch_binary import binary_end, slice_binary
+from ternmq.record.batch_binary import binary_end, pack_binary, slice_binary
 from ternmq.record.batch_columns import Columns
 from ternmq.record.batch_layout import (
     BODIES,
@@ -39,6 +39,30 @@ def slice_batch(batch: bytes, start: int, stop: int, topic_seed: int) -> bytes:
         raise ValueError(f"rows {start} to {stop} of {whole.count}")
     if stop - start == whole.count:
         return batch
+    return _part(whole, start, stop, topic_seed)
+
+
+def uncompressed(batch: bytes, topic_seed: int) -> bytes:
+    """Return all rows of a batch with their bodies as they are, so that ``slice_batch`` can cut it.
+
+    A compressed batch comes back with the SLICE flag and a CRC of its own, any other one unchanged.
+
+    Args:
+        batch: A batch that ``verify`` accepted.
+        topic_seed: What ``topic_seed`` returned for the topic's name.
+
+    Raises:
+        BatchError: The compressed bodies are damaged.
+    """
+    whole = Batch(batch)
+    if not whole.compression:
+        return batch
+    return _part(whole, 0, whole.count, topic_seed)
+
+
+def _part(whole: Batch, start: int, stop: int, topic_seed: int) -> bytes:
+    """Return rows ``[start, stop)`` as a slice; of a compressed batch, inflated."""
+    batch = whole.data
     part = Columns(stop - start)
     flags = whole.flags
     constants = flags >> CONSTANT & CONSTANT_MASK
@@ -53,6 +77,8 @@ def slice_batch(batch: bytes, start: int, stop: int, topic_seed: int) -> bytes:
         elif constants >> column & 1:
             end = place + width if width else binary_end(batch, place, 1)
             part.constant(column, batch[place:end])
+        elif column == BODIES and whole.compression:
+            part.add(column, pack_binary(whole.bodies()[start:stop]))
         elif width:
             part.add(column, batch[place + width * start : place + width * stop])
         else:

@@ -63,5 +63,11 @@ class Kind(enum.IntEnum):
     REPLAY = 22
 
 
+def time_us_of(record: bytes) -> int:
+    """Return the broker time of a record, in µs."""
+    time_us: int = HEADER.unpack_from(record)[8]
+    return time_us
+
+
 KNOWN_KINDS: Final = frozenset(int(kind) for kind in Kind if kind <= Kind.ALARM)
 """Kinds that version 1 writes and reads; others are refused unless flagged skippable."""

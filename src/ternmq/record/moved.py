@@ -4,15 +4,15 @@ Ruler of the body::
 
      0  u32 topic, u32 queue
      8  u32 piece_count, u32 failure_count
-    16  pieces:   u64 first_offset, u32 row_start, u32 row_count, u32 batch_length, u32 0,
-                  the batch (a slice, or a whole one if compressed), zero padded to 8
+    16  pieces:   u64 first_offset, i64 time_us, u32 row_start, u32 row_count, u32 batch_length,
+                  u32 0, the batch, zero padded to 8
      .  failures: u32 group, u16 attempt, u16 deliveries, u64 offset, i64 when_us,
                   u32 entry_count, u32 0, then the entries, oldest first:
                   i64 time_us, u32 session, u16 attempt, u8 outcome, u8 cause, u32 reason_length,
                   u32 0, the reason, zero padded to 8
 
 Rows ``row_start`` to ``row_start + row_count`` of a piece have the offsets from ``first_offset``
-on.
+on; ``time_us`` is the broker time at which they were stored first.
 The rows of a MOVED are numbered through its pieces in order: row 0 is the first of the first piece.
 A failure tells the whole history of an owed row that failed before; from here on the failure store
 names this record for it.
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 HEAD: Final = struct.Struct("<IIII")
-PIECE: Final = struct.Struct("<QIIII")
+PIECE: Final = struct.Struct("<QqIIII")
 FAILURE: Final = struct.Struct("<IHHQqII")
 ENTRY: Final = struct.Struct("<qIHBBII")
 MAX_HISTORY: Final = 16
@@ -34,9 +34,10 @@ MAX_HISTORY: Final = 16
 
 @dataclass(slots=True, frozen=True)
 class Piece:
-    """Consecutive rows of one batch."""
+    """Consecutive rows of one batch, stored first at ``time_us``."""
 
     first_offset: int
+    time_us: int
     row_start: int
     row_count: int
     batch: bytes
@@ -87,15 +88,15 @@ class Moved:
     pieces: tuple[Piece, ...]
     failures: tuple[MovedFailure, ...]
 
-    def row(self, row: int) -> tuple[bytes, int]:
-        """Return the batch that holds a row of the record, and the row's number in that batch.
+    def row(self, row: int) -> tuple[Piece, int]:
+        """Return the piece that holds a row of the record, and the row's number in its batch.
 
         Raises:
             IndexError: there is no such row.
         """
         for piece in self.pieces:
             if row < piece.row_count:
-                return piece.batch, piece.row_start + row
+                return piece, piece.row_start + row
             row -= piece.row_count
         raise IndexError(row)
 
@@ -109,7 +110,9 @@ def pack(moved: Moved) -> bytes:
     parts = [HEAD.pack(moved.topic, moved.queue, len(moved.pieces), len(moved.failures))]
     for piece in moved.pieces:
         size = len(piece.batch)
-        parts.append(PIECE.pack(piece.first_offset, piece.row_start, piece.row_count, size, 0))
+        parts.append(
+            PIECE.pack(piece.first_offset, piece.time_us, piece.row_start, piece.row_count, size, 0)
+        )
         parts.append(piece.batch)
         parts.append(bytes(-size % 8))
     for failure in moved.failures:
@@ -147,9 +150,9 @@ def unpack(body: bytes) -> Moved:
     at = HEAD.size
     pieces: list[Piece] = []
     for _ in range(piece_count):
-        first, start, rows, size, _ = PIECE.unpack_from(body, at)
+        first, time_us, start, rows, size, _ = PIECE.unpack_from(body, at)
         at += PIECE.size
-        pieces.append(Piece(first, start, rows, body[at : at + size]))
+        pieces.append(Piece(first, time_us, start, rows, body[at : at + size]))
         at += size + -size % 8
     failures: list[MovedFailure] = []
     for _ in range(failure_count):

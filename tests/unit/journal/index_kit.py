@@ -114,8 +114,9 @@ class Stand:
     def _piece(self, offset: int, position: int, row: int) -> moved.Piece:
         batch = self.batches[position]
         if Batch(batch).compression is Compression.NONE:
-            return moved.Piece(offset, 0, 1, slice_batch(batch, row, row + 1, SEED))
-        return moved.Piece(offset, row, 1, batch)
+            part = slice_batch(batch, row, row + 1, SEED)
+            return moved.Piece(offset, self.time_us, 0, 1, part)
+        return moved.Piece(offset, self.time_us, row, 1, batch)
 
     def other(self, size: int = 100) -> Position:
         """Append a record that is not indexed."""

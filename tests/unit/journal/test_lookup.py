@@ -51,6 +51,7 @@ def everything(stand: Stand) -> list[tuple[Found, Row]]:
                 found = Found(
                     place,
                     record.time_us,
+                    record.time_us,
                     content.topic,
                     content.queue,
                     offset,

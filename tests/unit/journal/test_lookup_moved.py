@@ -267,7 +267,8 @@ def places_of(stand: Stand) -> list[Copy]:
         elif record.kind == Kind.MOVED:
             copies = moved.unpack(record.body)
             for row, offset in enumerate(copies.offsets()):
-                rows.append((*copies.row(row), row, copies.queue, offset))
+                piece, in_batch = copies.row(row)
+                rows.append((piece.batch, in_batch, row, copies.queue, offset))
         for data, in_batch, row, queue, offset in rows:
             batch = Batch(data)
             found.append(

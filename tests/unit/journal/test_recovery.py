@@ -378,7 +378,7 @@ def test_files_that_do_not_fit_are_refused():
     with pytest.raises(CorruptJournal) as caught:
         open_views(MemoryDisk(missing))
     assert (caught.value.file, caught.value.byte) == (segment_name(2 * SEGMENT), 0)
-    for size in (0, 100, SEGMENT - 4096, SEGMENT + 4096):
+    for size in (0, 100, SEGMENT - 4096):
         short = dict(image)
         short[segment_name(SEGMENT)] = image[segment_name(SEGMENT)].ljust(size, b"\0")[:size]
         with pytest.raises(CorruptJournal) as caught:
@@ -392,6 +392,22 @@ def test_files_that_do_not_fit_are_refused():
     odd[segment_name(100)] = bytes(SEGMENT)
     with pytest.raises(CorruptJournal):
         open_views(MemoryDisk(odd))
+
+
+@pytest.mark.parametrize("which", [0, 1, -2, -1])
+def test_what_somebody_appended_to_a_file_is_no_part_of_the_journal(which):
+    image = filled(600).image()
+    report = open_views(MemoryDisk(dict(image)))[1]
+    name = [one for one in sorted(image) if one.endswith(".seg")][which]
+    whole = image[segment_name(SEGMENT)]  # records that are valid at another place, then garbage
+    longer = {**image, name: image[name] + whole + b"\xff" * 4097}
+    disk = MemoryDisk(longer)
+    _, after, _ = open_views(disk)
+    assert (after.valid_end, after.durable, after.cut) == (
+        report.valid_end, report.durable, report.cut,
+    )  # fmt: skip
+    again = open_views(disk)[1]
+    assert again.valid_end > after.valid_end
 
 
 def test_a_journal_without_its_beginning_needs_a_state_set():

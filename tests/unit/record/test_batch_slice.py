@@ -6,7 +6,15 @@ import itertools
 
 import pytest
 
-from ternmq.record.batch import Batch, BatchFlag, Row, slice_batch, verify
+from ternmq.record.batch import (
+    Batch,
+    BatchFlag,
+    Compression,
+    Row,
+    slice_batch,
+    uncompressed,
+    verify,
+)
 from tests.unit.record.test_batch import BORN_US, PRODUCER, SAMPLES, SEED, SEQUENCE, full_row, pack
 
 UNCOMPRESSED = [name for name in SAMPLES if name not in {"lz4", "zstd"}]
@@ -63,6 +71,28 @@ def test_rows_that_are_not_there_are_refused(start, stop):
 
 
 @pytest.mark.parametrize("name", ["lz4", "zstd"])
-def test_a_compressed_batch_is_not_cut(name):
+def test_a_compressed_batch_is_not_cut_before_it_is_inflated(name):
     with pytest.raises(ValueError, match="compressed"):
         slice_batch(SAMPLES[name], 0, 1, SEED)
+
+
+@pytest.mark.parametrize("name", ["lz4", "zstd"])
+def test_an_inflated_batch_has_the_same_rows_and_can_be_cut(name):
+    data = SAMPLES[name]
+    plain = uncompressed(data, SEED)
+    verify(plain, SEED)
+    whole, before = Batch(plain), Batch(data)
+    assert whole.compression is Compression.NONE
+    assert whole.is_slice
+    assert whole.rows() == before.rows()
+    assert (whole.producer_id, whole.first_sequence, whole.born_us, whole.keyed) == (
+        before.producer_id, before.first_sequence, before.born_us, before.keyed,
+    )  # fmt: skip
+    part = slice_batch(plain, 1, 2, SEED)
+    verify(part, SEED)
+    assert Batch(part).row(0) == before.row(1)
+    assert Batch(part).first_sequence == before.first_sequence + 1
+
+
+def test_an_uncompressed_batch_stays_as_it_is():
+    assert uncompressed(SAMPLES["bodies"], SEED) is SAMPLES["bodies"]

@@ -17,7 +17,9 @@ u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 
-pieces = st.builds(Piece, st.integers(0, 2**60), u32, st.integers(1, 9), st.binary(max_size=30))
+pieces = st.builds(
+    Piece, st.integers(0, 2**60), i64, u32, st.integers(1, 9), st.binary(max_size=30)
+)
 entries = st.builds(FailureEntry, i64, u32, u16, u8, u8, st.binary(max_size=30))
 failures = st.builds(
     MovedFailure, u32, u16, u16, u64, i64, st.lists(entries, max_size=4).map(tuple)
@@ -61,5 +63,5 @@ def test_a_cut_head_is_refused(one: Moved, data: st.DataObject) -> None:
 
 
 def test_layouts() -> None:
-    assert (moved.HEAD.size, moved.PIECE.size) == (16, 24)
+    assert (moved.HEAD.size, moved.PIECE.size) == (16, 32)
     assert (moved.FAILURE.size, moved.ENTRY.size) == (32, 24)

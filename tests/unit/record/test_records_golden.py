@@ -71,7 +71,7 @@ ENDED = [
 MOVED = Moved(
     2,
     3,
-    (Piece(8, 3, 2, b"0123456789"), Piece(60, 0, 1, bytes(8))),
+    (Piece(8, TIME_US - 5, 3, 2, b"0123456789"), Piece(60, TIME_US - 4, 0, 1, bytes(8))),
     (
         MovedFailure(
             1, 2, 3, 60, TIME_US, (FailureEntry(TIME_US - 9, 4, 1, 1, 0, b"why"), FailureEntry(
