@@ -138,9 +138,11 @@ class GroupQueue:
         if leased:
             lease = self.leases.get(lease_id)
             if lease is None:
-                lease = self.leases[lease_id] = Lease(lease_id, fact.session, fact.until_us)
-            elif fact.until_us > lease.until_us:
-                lease.until_us = fact.until_us
+                self.leases[lease_id] = Lease(lease_id, fact.session, fact.until_us, list(leased))
+            else:
+                lease.runs.extend(leased)
+                if fact.until_us > lease.until_us:
+                    lease.until_us = fact.until_us
             for start, stop, _, _ in leased:
                 if self.ready.runs:
                     self.ready.take(start, stop)
@@ -148,7 +150,6 @@ class GroupQueue:
                     self._unfail(start, stop, keep_history=True)
                 self._touch(position, start, stop)
                 self.leased_rows += stop - start
-            lease.runs.extend(leased)
         if self.lines is not None:
             self._line_up(position, fact)
 

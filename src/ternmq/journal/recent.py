@@ -28,12 +28,23 @@ class RecentRecords:
         limit_bytes: How much to keep; ``count`` drops what is beyond, whole generations at once.
     """
 
-    __slots__ = ("_bytes", "_firsts", "_limit", "_older", "_share", "_sizes", "_young", "young")
+    __slots__ = (
+        "_bytes",
+        "_firsts",
+        "_last",
+        "_limit",
+        "_older",
+        "_share",
+        "_sizes",
+        "_young",
+        "young",
+    )
 
     def __init__(self, limit_bytes: int) -> None:
         self.young: dict[int, bytes] = {}
         self._limit = limit_bytes
         self._share = limit_bytes // GENERATIONS
+        self._last = self.young  # where the last gather found its records: the next one, too
         self._bytes = 0
         self._young = 0  # bytes of the young generation
         # Of the older generations, ascending; some dozen at most.
@@ -53,6 +64,7 @@ class RecentRecords:
         while self._bytes > self._limit and self._firsts:
             self._bytes -= self._sizes.pop(0)
             del self._firsts[0], self._older[0]
+            self._last = self.young
 
     def _begin_generation(self) -> None:
         first = next(iter(self.young), None)
@@ -79,13 +91,16 @@ class RecentRecords:
         """
         if not positions:
             return []
-        records = self.young
+        records = self._last
         first = positions[0]
         if first not in records:
-            at = bisect_right(self._firsts, first)
-            if not at:
-                return None
-            records = self._older[at - 1]
+            records = self.young
+            if first not in records:
+                at = bisect_right(self._firsts, first)
+                if not at:
+                    return None
+                records = self._older[at - 1]
+            self._last = records
         try:
             return list(map(records.__getitem__, positions))
         except KeyError:
