@@ -446,6 +446,9 @@ class Reference:
         self, where: str, record: RawRecord, fact: Settled, lease: RefLease | None
     ) -> None:
         cause = fact.cause
+        spec = self.topics[fact.topic].subscriptions[fact.group].spec
+        if cause is Cause.KEY and spec.mode is not Mode.ORDERED:
+            raise Violation(f"{where}: released for the sake of a key in a group without order")
         if record.kind == Kind.ENDED:
             if lease is None:
                 raise Violation(f"{where}: a lease ends that is not there")

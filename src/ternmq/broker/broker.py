@@ -490,15 +490,17 @@ class Broker:
         """Return the parked pulls that are over, oldest first of each group.
 
         Raises:
-            WouldBlock: run the job and call again; nothing is lost.
+            WouldBlock: none is, and a group has to wait for a read: run the job and call again. No
+                group waits for another's read, and none loses its turn.
         """
+        waiting: WouldBlock | None = None
         for subscription in list(self._awake):
             del self._awake[subscription]  # a scan that is not at its end wakes it again
             try:
                 self._serve_waiters(now_us, subscription)
-            except WouldBlock:
-                self._awake = {subscription: None, **self._awake}  # its turn is still to come
-                raise
+            except WouldBlock as blocked:
+                self._awake[subscription] = None
+                waiting = waiting or blocked
             except JournalFull:
                 # No segment is ready: nothing was recorded. No other event would wake it.
                 for held in subscription.queues:
@@ -509,6 +511,8 @@ class Broker:
             if waiter is not None:
                 waiter.subscription.waiters.remove(waiter)
                 self._finish_waiter(waiter, None)
+        if waiting is not None and not self._woken:
+            raise waiting
         over = list(self._woken)
         self._woken.clear()
         return over
