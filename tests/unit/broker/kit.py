@@ -174,7 +174,9 @@ class World:
 
     def woken(self) -> list[Woken]:
         """Return the parked pulls that are over now."""
-        over = self.run(lambda: self.broker.woken_pulls(self.now))
+        over: list[Woken] = []
+        while some := self.run(lambda: self.broker.woken_pulls(self.now)):
+            over += some  # groups that had to wait for a read come with a later call
         for one in over:
             if one.reply is not None:
                 self._check(one.reply)
