@@ -6,7 +6,9 @@ from contextlib import suppress
 
 import pytest
 
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.tail import Places
 from ternmq.model.errors import (
     Busy,
     InvalidRequest,
@@ -18,7 +20,7 @@ from ternmq.model.errors import (
 from ternmq.model.specs import Durability, Limits, RetryPolicy, TopicSpec
 from ternmq.record.batch import Row
 from ternmq.record.facts import Outcome
-from tests.unit.broker.kit import SECOND, STEADY, World, attempts, explore, offsets
+from tests.unit.broker.kit import SECOND, STEADY, Nothing, World, attempts, explore, offsets
 
 
 def start(world: World, ordered: bool = False, **settings: object) -> int:
@@ -73,7 +75,32 @@ def test_parked_pulls_of_several_groups_and_queues() -> None:
         world.send("t", 1, queue=0)
         assert rows(world) == [(token, [0])]
 
-    explore(scenario)
+    explore(scenario, any_order=True)
+
+
+def test_a_group_that_waits_for_a_read_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.topic("t")
+    for group in "gh":
+        world.group("t", group)
+    session = world.join()
+    tokens = {group: world.park(session, "t", group) for group in "gh"}
+    slow, locate = [True], world.broker.index.locate
+
+    def once(*where: int) -> Places:
+        if slow:
+            slow.clear()
+            raise WouldBlock(Nothing())
+        return locate(*where)
+
+    monkeypatch.setattr(world.broker.index, "locate", once)
+    world.send("t", 1)
+    assert [one.token for one in world.broker.woken_pulls(world.now)] == [tokens["h"]]
+    assert world.broker.next_deadline_us() == 0  # at once
+    assert [one.token for one in world.broker.woken_pulls(world.now)] == [tokens["g"]]
+    assert world.broker.woken_pulls(world.now) == []
 
 
 def test_a_due_retry_wakes() -> None:
