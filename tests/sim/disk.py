@@ -83,7 +83,7 @@ class Faults:
         self._slow = self.slow
         self._sync_in = self._write_in = self._full_from = self._full_for = -1
         if on:
-            what = chance.choice((0, 0, 1, 2))
+            what = chance.choice((0, 1, 1, 2))
             if what == 0:
                 self._sync_in = chance.choice((1, 3, 6, 12, 30))
             elif what == 1:

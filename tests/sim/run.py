@@ -14,8 +14,8 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "rolls", "shared", "filtered", "ordered", "given_ids", "faulty", "rolls", "fast",
-    "settings", "rolls", "faulty", "rolls",
+    "tiny", "rolls", "shared", "faulty", "filtered", "ordered", "given_ids", "rolls", "fast",
+    "faulty", "settings", "rolls", "shared", "rolls",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -102,8 +102,8 @@ class Case:
     def _plan(self) -> Plan:
         if self.early:
             return Plan(
-                points=0.12, draws=2, exhaustive=self.kind == "tiny", double=0.015, triple=0.02,
-                deep=0.02,
+                points=0.04, draws=1, exhaustive=self.kind == "tiny", double=0.03, triple=0.03,
+                deep=0.06,
             )  # fmt: skip
         if self.kind == "tiny":
             return Plan(exhaustive=True, double=0.06, triple=0.02, deep=0.004)
