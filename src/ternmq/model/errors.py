@@ -5,20 +5,28 @@
     |   +-- InvalidRequest, UnknownTopic, UnknownQueue, UnknownGroup, TopicExists, GroupExists ...
     |   +-- Busy, DiskFull       the same call may pass later
     |   +-- LeaseExpired, OffsetExpired, ResendTooOld, IdConflict ...
+    |   +-- Unauthenticated, Forbidden, ShuttingDown ...
     +-- JournalError             the journal cannot go on
-        +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next
-        start +-- JournalFull          no room: decided before anything was written
-        +-- CorruptJournal       damage below the durable position: file and byte are named
-        +-- AlreadyRunning       another process owns the data folder
+    |   +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next
+    |   |                        start
+    |   +-- JournalFull          no room: decided before anything was written
+    |   +-- CorruptJournal       damage below the durable position: file and byte are named
+    |   +-- AlreadyRunning       another process owns the data folder
+    +-- ProtocolError            these bytes are not our protocol; the connection ends
+    +-- ClientError              raised in the client, without a word from the broker
+        +-- ConnectionLost, SendTimeout: what became of the request is not known
+        +-- BufferFull, ClientClosed, DecodeError, PartialSendError ...
 
-Each class carries a stable ``code``, whether the same request may succeed later (``retriable``) and
-a ``hint`` that says what to do. Codes are never reused; a test keeps them apart. They appear in
-replies of the core and, later, on the wire.
+This is the one table of errors: each class carries a stable ``code``, whether the same request may
+succeed later (``retriable``), whether the client should ask again where things are
+(``refresh_routes``), the ``http`` status of the same answer there, and a ``hint`` that says what to
+do. Codes are never reused; ``tests/golden/errors.json`` remembers them all. On the wire an error is
+its code and text; ``of_code`` gives the class back. ``docs/reference/errors.md`` is made of this.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class TernMQError(Exception):
@@ -26,6 +34,8 @@ class TernMQError(Exception):
 
     code: ClassVar[int] = 0
     retriable: ClassVar[bool] = False
+    refresh_routes: ClassVar[bool] = False
+    http: ClassVar[int] = 500
     hint: ClassVar[str] = ""
 
     def __str__(self) -> str:
@@ -38,12 +48,14 @@ class RefusedError(TernMQError):
     """The broker refused a request; nothing of it was stored."""
 
     code = 100
+    http = 409
 
 
 class InvalidRequest(RefusedError):
     """The request breaks a rule that does not depend on the broker's state."""
 
     code = 101
+    http = 400
 
 
 class InvalidName(InvalidRequest):
@@ -77,6 +89,7 @@ class UnknownTopic(RefusedError):
     """There is no topic of that name."""
 
     code = 110
+    http = 404
     hint = "create the topic first"
 
 
@@ -84,18 +97,21 @@ class UnknownQueue(RefusedError):
     """The topic has no queue of that number."""
 
     code = 111
+    http = 404
 
 
 class UnknownGroup(RefusedError):
     """There is no such consumer group on the topic."""
 
     code = 112
+    http = 404
 
 
 class UnknownSession(RefusedError):
     """The session is not known here: it ended, or never was."""
 
     code = 113
+    http = 404
     hint = "join again"
 
 
@@ -121,6 +137,7 @@ class LeaseExpired(RefusedError):
     """The lease ended, or the rows are no longer held under it."""
 
     code = 120
+    http = 410
     hint = "the messages will be, or were, delivered again"
 
 
@@ -128,12 +145,14 @@ class OffsetExpired(RefusedError):
     """The offset lies below the oldest message kept."""
 
     code = 121
+    http = 410
 
 
 class MessageNotFound(RefusedError):
     """No message of that id, offset or key is kept here."""
 
     code = 122
+    http = 404
 
 
 class IdConflict(RefusedError):
@@ -152,6 +171,7 @@ class StrictNeedsReplica(RefusedError):
     """A strict topic was sent to while fewer than two copies could be made."""
 
     code = 132
+    http = 503
     retriable = True
 
 
@@ -159,6 +179,7 @@ class Busy(RefusedError):
     """A limit is reached for now."""
 
     code = 140
+    http = 429
     retriable = True
     hint = "try again later"
 
@@ -167,6 +188,7 @@ class DiskFull(RefusedError):
     """There is no room for more messages; consuming and acknowledging go on."""
 
     code = 141
+    http = 507
     retriable = True
     hint = "free disk space, shorten the retention or consume the backlog"
 
@@ -182,6 +204,49 @@ class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 
     code = 143
+
+
+class ShuttingDown(RefusedError):
+    """The broker is about to stop, or has just begun."""
+
+    code = 144
+    http = 503
+    retriable = True
+    refresh_routes = True
+    hint = "the client comes back by itself"
+
+
+class Unauthenticated(RefusedError):
+    """The app is not known, or the token is not its own."""
+
+    code = 150
+    http = 401
+    hint = (
+        "give app= and token=, or set TERNMQ_APP and TERNMQ_TOKEN; `ternmq app create` makes them"
+    )
+
+
+class Forbidden(RefusedError):
+    """The app has no right to do this."""
+
+    code = 151
+    http = 403
+    hint = "ask whoever manages the broker for a grant: `ternmq app set`"
+
+
+class UnknownApp(RefusedError):
+    """There is no app of that name."""
+
+    code = 152
+    http = 404
+
+
+class UnknownCommand(RefusedError):
+    """The broker does not know the command."""
+
+    code = 153
+    http = 501
+    hint = "the client is newer than the broker"
 
 
 class JournalError(TernMQError):
@@ -270,3 +335,135 @@ class UnknownRecordKind(CorruptJournal):
 
     code = 214
     hint = "the journal was written by a newer version"
+
+
+class ProtocolError(TernMQError):
+    """The other side sent what the protocol does not allow; the connection is closed."""
+
+    code = 300
+    http = 400
+
+
+class FrameTooLarge(ProtocolError):
+    """A frame is longer than the connection allows."""
+
+    code = 301
+    http = 413
+
+
+class UnsupportedVersion(ProtocolError):
+    """The two sides have no version of the protocol in common."""
+
+    code = 302
+    hint = "update the older side"
+
+
+class HandshakeTimeout(ProtocolError):
+    """A connection did not say HELLO in time."""
+
+    code = 303
+
+
+class ClientError(TernMQError):
+    """Something went wrong in the client, or between it and the broker."""
+
+    code = 400
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer: whether the request was carried out is unknown."""
+
+    code = 401
+    retriable = True
+
+
+class SendTimeout(ClientError):
+    """No answer came within the timeout; the message may be stored or not."""
+
+    code = 402
+    hint = "send the same message with the same id= again, or look it up"
+
+
+class CannotConnect(ClientError):
+    """No connection to the broker could be made."""
+
+    code = 403
+    retriable = True
+    hint = "is it running? `ternmq dev` starts one; TERNMQ_URL or connect(url) says where it is"
+
+
+class BufferFull(ClientError):
+    """So many messages wait to be sent that no more are taken."""
+
+    code = 404
+    hint = "await the results, or send less at a time"
+
+
+class ClientClosed(ClientError):
+    """The client was closed, or closes."""
+
+    code = 405
+
+
+class ClientForked(ClientError):
+    """The client was made in the process that this one was forked from."""
+
+    code = 406
+    hint = "connect anew in the child process"
+
+
+class UnsentMessages(ClientError):
+    """Messages of send_soon were not stored when the client was closed."""
+
+    code = 407
+
+
+class PartialSendError(ClientError):
+    """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which."""
+
+    code = 408
+
+
+class EncodeError(ClientError):
+    """A body cannot be turned into bytes."""
+
+    code = 409
+
+
+class DecodeError(ClientError):
+    """A body is not what the handler's annotation says."""
+
+    code = 410
+
+
+class InvalidUrl(ClientError):
+    """The address of the broker cannot be read."""
+
+    code = 411
+    hint = "it looks like ternmq://host:7117"
+
+
+def table() -> dict[int, type[TernMQError]]:
+    """Return every class by its code."""
+    found: dict[int, type[TernMQError]] = {}
+    left: list[type[TernMQError]] = [TernMQError]
+    while left:
+        kind = left.pop()
+        found[kind.code] = kind
+        left += kind.__subclasses__()
+    return dict(sorted(found.items()))
+
+
+def of_code(code: int, text: str) -> TernMQError:
+    """Return the error that a code and text from the wire stand for.
+
+    Codes of a newer version become a RefusedError that names the code.
+    """
+    kind = _BY_CODE.get(code)
+    if kind is None:
+        return RefusedError(f"error {code}: {text}")
+    error: TernMQError = kind(text)
+    return error
+
+
+_BY_CODE: Final = table()

@@ -1,0 +1,151 @@
+"""The table of commands: number, name, how its body is laid out, and who may use it.
+
+Authorisation is a property of this table: ``Policy`` names the right that a command needs and the
+fields of its request that it needs it for. A command without policy cannot be written down, so a
+server cannot start with one. Numbers are never reused.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from ternmq.wire import control
+
+
+class Command(enum.IntEnum):
+    """What can be asked. Numbers are never reused."""
+
+    # The connection. Laid out by hand where bodies are not empty.
+    HELLO = 1
+    PING = 2
+    BYE = 3
+    CANCEL = 4
+    # Messages: laid out by hand, see ``bodies``.
+    SEND = 10
+    PULL = 11
+    SETTLE = 12
+    EXTEND = 13
+    READ = 14
+    # Everything else: msgpack, see ``control``.
+    REPORT = 20
+    TOPIC_CREATE = 30
+    TOPIC_CHANGE = 31
+    TOPIC_DELETE = 32
+    TOPIC_LIST = 33
+    GROUP_JOIN = 40
+    GROUP_CHANGE = 41
+    GROUP_DELETE = 42
+    GROUP_LIST = 43
+    GROUP_RESET = 44
+    GROUP_SKIP = 45
+    FIND = 50
+    OFFSET_AT = 51
+    FAILED_LIST = 52
+    FAILED_RETRY = 53
+    FAILED_DELETE = 54
+    CLIENT_LIST = 60
+    STATUS = 61
+    APP_PUT = 70
+    APP_DELETE = 71
+    APP_LIST = 72
+    # Pushes: from the broker, without being asked.
+    DRAIN = 100
+    TOPIC_CHANGED = 101
+    GROUP_CHANGED = 102
+
+
+class Right(enum.Enum):
+    """What an app may be allowed to do with topics and groups."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    MANAGE = "manage"
+
+
+class Scope(enum.Enum):
+    """What of the request the right is needed for."""
+
+    NOTHING = "nothing"
+    """Every app that said HELLO may."""
+    TOPIC = "topic"
+    """The field ``topic``."""
+    GROUP = "group"
+    """The fields ``topic`` and ``group``."""
+    BROKER = "broker"
+    """The broker as a whole: a grant for every topic and group."""
+
+
+@dataclass(slots=True, frozen=True)
+class Policy:
+    """Who may use a command: an app with one of the rights for what the scope names."""
+
+    scope: Scope
+    rights: tuple[Right, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.scope is Scope.NOTHING) != (not self.rights):
+            raise ValueError("a policy names rights exactly when its scope is something")
+
+
+@dataclass(slots=True, frozen=True)
+class Entry:
+    """A row of the table; ``request`` and ``answer`` are None where bodies are laid out by hand."""
+
+    policy: Policy
+    request: type[msgspec.Struct] | None = None
+    answer: type[msgspec.Struct] | None = None
+
+
+_ANYBODY: Final = Policy(Scope.NOTHING)
+_PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
+_CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
+_READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
+_MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
+_MANAGE_GROUP: Final = Policy(Scope.GROUP, (Right.MANAGE,))
+_LOOK: Final = Policy(Scope.GROUP, (Right.CONSUME, Right.MANAGE))
+_ADMIN: Final = Policy(Scope.BROKER, (Right.MANAGE,))
+
+TABLE: Final[dict[Command, Entry]] = {
+    Command.HELLO: Entry(_ANYBODY, control.Hello, control.Welcome),
+    Command.PING: Entry(_ANYBODY),
+    Command.BYE: Entry(_ANYBODY),
+    Command.CANCEL: Entry(_ANYBODY),
+    Command.SEND: Entry(_PRODUCE),
+    Command.PULL: Entry(_CONSUME),
+    Command.SETTLE: Entry(_CONSUME),
+    Command.EXTEND: Entry(_CONSUME),
+    Command.READ: Entry(_READ),
+    Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
+    Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
+    Command.TOPIC_CHANGE: Entry(_MANAGE, control.TopicChange, control.Nothing),
+    Command.TOPIC_DELETE: Entry(_MANAGE, control.TopicDelete, control.Nothing),
+    Command.TOPIC_LIST: Entry(_ANYBODY, control.TopicList, control.Topics),
+    Command.GROUP_JOIN: Entry(_CONSUME, control.GroupJoin, control.GroupJoined),
+    Command.GROUP_CHANGE: Entry(_MANAGE_GROUP, control.GroupChange, control.Nothing),
+    Command.GROUP_DELETE: Entry(_MANAGE_GROUP, control.GroupDelete, control.Nothing),
+    Command.GROUP_LIST: Entry(_ANYBODY, control.GroupList, control.Groups),
+    Command.GROUP_RESET: Entry(_MANAGE_GROUP, control.GroupReset, control.ResetDone),
+    Command.GROUP_SKIP: Entry(_MANAGE_GROUP, control.GroupSkip, control.Nothing),
+    Command.FIND: Entry(_READ, control.Find, control.FoundPage),
+    Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
+    Command.FAILED_LIST: Entry(_LOOK, control.FailedList, control.FailedPage),
+    Command.FAILED_RETRY: Entry(_MANAGE_GROUP, control.FailedRetry, control.FailedDone),
+    Command.FAILED_DELETE: Entry(_MANAGE_GROUP, control.FailedDelete, control.FailedDone),
+    Command.CLIENT_LIST: Entry(_ADMIN, control.ClientList, control.Clients),
+    Command.STATUS: Entry(_ANYBODY, control.StatusAsk, control.Status),
+    Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
+    Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
+    Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
+}
+"""Every command that a client can send. TOPIC_LIST and GROUP_LIST show what the app has a right
+on."""
+
+PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
+    Command.DRAIN: control.Drain,
+    Command.TOPIC_CHANGED: control.TopicChanged,
+    Command.GROUP_CHANGED: control.GroupChanged,
+}

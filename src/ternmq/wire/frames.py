@@ -1,0 +1,133 @@
+"""Frames: what travels on a connection, in both directions.
+
+Ruler (little-endian; the same text is in ``docs/protocol/frames.md``)::
+
+     0  u32 length    bytes of the whole frame, this header included; at least 16
+     4  u8  magic     0x54, "T"
+     5  u8  command   what is asked; an answer repeats it
+     6  u8  flags     1 ANSWER, 2 ERROR (with ANSWER), 4 ONE_WAY (no answer is wanted), 8 PUSH
+     7  u8  0
+     8  u64 id        of the request, chosen by who asks, not 0; an answer repeats it; 0 in a PUSH
+    16      body
+
+Requests may be answered in any order. A frame with another magic, another byte 7, unknown flags or
+a length out of bounds ends the connection: what follows it cannot be found any more.
+
+Changing this layout: raise ``VERSION``, let HELLO settle on the highest version that both sides
+know, keep reading the older one for two releases, and add golden frames under ``tests/golden``.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Final, NamedTuple
+
+from ternmq.model.errors import FrameTooLarge, ProtocolError
+
+HEADER: Final = struct.Struct("<IBBBBQ")
+HEADER_BYTES: Final = 16
+MAGIC: Final = 0x54
+VERSION: Final = 1
+OPENING_BYTES: Final = 4096
+"""Largest frame before HELLO was answered."""
+
+_MAX_ID: Final = 2**64 - 1
+
+
+class Flag(enum.IntFlag):
+    """Flags of a frame."""
+
+    ANSWER = 1
+    ERROR = 2
+    ONE_WAY = 4
+    PUSH = 8
+
+
+ANSWER: Final = int(Flag.ANSWER)
+ERROR: Final = int(Flag.ERROR)
+ONE_WAY: Final = int(Flag.ONE_WAY)
+PUSH: Final = int(Flag.PUSH)
+_KNOWN_FLAGS: Final = frozenset({0, ONE_WAY, ANSWER, ANSWER | ERROR, PUSH})
+
+
+class Frame(NamedTuple):
+    """A frame that was received whole; ``body`` is a copy, so that the buffer can go."""
+
+    command: int
+    flags: int
+    id: int
+    body: bytes
+
+
+def pack(command: int, flags: int, id_: int, body: bytes) -> bytes:
+    """Return a frame's bytes."""
+    return HEADER.pack(HEADER_BYTES + len(body), MAGIC, command, flags, 0, id_) + body
+
+
+def head(command: int, flags: int, id_: int, body_bytes: int) -> bytes:
+    """Return a frame's header alone, for a body that is written in pieces."""
+    return HEADER.pack(HEADER_BYTES + body_bytes, MAGIC, command, flags, 0, id_)
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    It never holds more than one frame that is not whole, and takes memory for it only as its bytes
+    come, not by what its header promises.
+
+    Args:
+        max_bytes: Largest frame; may be raised once the other side is known.
+
+    Attributes:
+        max_bytes: See above.
+    """
+
+    __slots__ = ("_have", "_need", "_parts", "max_bytes")
+
+    def __init__(self, max_bytes: int = OPENING_BYTES) -> None:
+        self.max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = HEADER_BYTES
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the frame that is not whole yet."""
+        return self._have
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take bytes as they came; return the frames that are whole now.
+
+        Raises:
+            ProtocolError: These bytes are no frames. The reader is of no use after that.
+            FrameTooLarge: A frame is longer than ``max_bytes``.
+        """
+        if self._have:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+        frames: list[Frame] = []
+        at, end = 0, len(data)
+        need = HEADER_BYTES
+        while end - at >= HEADER_BYTES:
+            length, magic, command, flags, zero, id_ = HEADER.unpack_from(data, at)
+            if magic != MAGIC or zero or length < HEADER_BYTES or flags not in _KNOWN_FLAGS:
+                raise ProtocolError(f"these bytes begin no frame: {data[at : at + 8].hex()}")
+            if length > self.max_bytes:
+                raise FrameTooLarge(f"a frame of {length} bytes, at most {self.max_bytes} may come")
+            if (id_ == 0) != (flags == PUSH):
+                raise ProtocolError("a request needs an id, and a push has none")
+            if length > end - at:
+                need = length
+                break
+            frames.append(Frame(command, flags, id_, data[at + HEADER_BYTES : at + length]))
+            at += length
+        self._have = end - at
+        self._need = need
+        if self._have:
+            self._parts.append(data[at:])
+        return frames

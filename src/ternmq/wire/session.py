@@ -1,0 +1,269 @@
+"""Who may say what when, on one connection: a client's side and a broker's side. No I/O.
+
+Theory of operation. Bytes that came are fed in, events come out; what is to be said is asked for as
+bytes. The state machine is small enough for a table::
+
+    client    OPENING --welcome--> OPEN --close or error--> CLOSED
+              OPENING --refused--> CLOSED
+    broker    OPENING --hello----> GREETED --welcome()--> OPEN --close or error--> CLOSED
+                                   GREETED --refuse()---> CLOSED
+
+In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO. In GREETED it looks
+the app up and takes nothing. Whatever breaks a rule is a ``ProtocolError``: the broker answers it
+with an error frame of id 0, flagged as a push, and closes; a client just closes.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple
+
+from ternmq.model.errors import (
+    ProtocolError,
+    TernMQError,
+    UnknownCommand,
+    UnsupportedVersion,
+    of_code,
+)
+from ternmq.wire import bodies, control, frames
+from ternmq.wire.commands import PUSHES, Command
+from ternmq.wire.frames import ANSWER, ERROR, ONE_WAY, PUSH, Frame, FrameReader
+
+FAREWELL: Final = 0
+"""Command number of the last frame, a push whose body is laid out like an error answer."""
+
+_COMMANDS: Final = {int(command): command for command in Command}
+
+
+class State(enum.Enum):
+    """Where a connection stands."""
+
+    OPENING = "opening"
+    GREETED = "greeted"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Request(NamedTuple):
+    """The broker's event: something is asked."""
+
+    command: Command
+    id: int
+    body: bytes
+    one_way: bool
+
+
+class Answer(NamedTuple):
+    """The client's event: a request was carried out."""
+
+    command: Command
+    id: int
+    body: bytes
+
+
+class Refusal(NamedTuple):
+    """The client's event: a request was refused, or failed."""
+
+    command: Command
+    id: int
+    error: TernMQError
+
+
+class Push(NamedTuple):
+    """The client's event: the broker says something of itself."""
+
+    command: Command
+    body: bytes
+
+
+class ServerSession:
+    """A broker's side of a connection.
+
+    Args:
+        frame_bytes: Largest frame once the client is known.
+    """
+
+    __slots__ = ("_frame_bytes", "_reader", "hello", "hello_id", "state", "version")
+
+    def __init__(self, frame_bytes: int) -> None:
+        self.state = State.OPENING
+        self.hello: control.Hello | None = None
+        self.hello_id = 0
+        self.version = 0
+        self._frame_bytes = frame_bytes
+        self._reader = FrameReader()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes kept of a frame that is not whole."""
+        return self._reader.held_bytes
+
+    def receive(self, data: bytes) -> list[Request]:
+        """Take bytes; return what is asked now. After HELLO, ``hello`` says who it is.
+
+        Raises:
+            ProtocolError: The connection must be closed; ``farewell`` says why.
+        """
+        if self.state is State.CLOSED:
+            return []
+        if self.state is State.GREETED:
+            raise ProtocolError("nothing may follow HELLO before its answer")
+        found = self._reader.feed(data)
+        if self.state is State.OPENING:
+            self._greet(found)
+            return []
+        return [self._request(frame) for frame in found]
+
+    def _greet(self, found: list[Frame]) -> None:
+        if not found:
+            return
+        first = found[0]
+        if first.command != Command.HELLO or first.flags:
+            raise ProtocolError("the first frame must be HELLO")
+        hello = control.decode(first.body, control.Hello)
+        if hello.name != control.NAME:
+            raise ProtocolError("this is not the protocol of TernMQ")
+        common = [one for one in hello.versions if one == frames.VERSION]
+        if not common:
+            raise UnsupportedVersion(
+                f"the client speaks {hello.versions}, this broker {frames.VERSION}"
+            )
+        if len(found) > 1 or self._reader.held_bytes:
+            raise ProtocolError("nothing may follow HELLO before its answer")
+        self.hello, self.hello_id, self.version = hello, first.id, common[0]
+        self.state = State.GREETED
+
+    def _request(self, frame: Frame) -> Request:
+        command = _COMMANDS.get(frame.command)
+        if frame.flags not in (0, ONE_WAY):
+            raise ProtocolError("a client sends requests, neither answers nor pushes")
+        if command is Command.HELLO:
+            raise ProtocolError("HELLO was said already")
+        if command is None or command in PUSHES:
+            raise UnknownCommand(f"command {frame.command}")
+        return Request(command, frame.id, frame.body, bool(frame.flags))
+
+    def welcome(self, welcome: control.Welcome) -> bytes:
+        """Return the answer to HELLO; the connection is open now."""
+        self.state = State.OPEN
+        self._reader.max_bytes = self._frame_bytes
+        return frames.pack(Command.HELLO, ANSWER, self.hello_id, control.encode(welcome))
+
+    def refuse(self, error: TernMQError) -> bytes:
+        """Return the answer to a HELLO that is refused; the connection is closed."""
+        self.state = State.CLOSED
+        return refusal(Command.HELLO, self.hello_id, error)
+
+    def farewell(self, error: TernMQError) -> bytes:
+        """Return the last frame of a connection that broke the protocol."""
+        self.state = State.CLOSED
+        body = bodies.pack_error(error.code, text_of(error), retriable=False, refresh_routes=False)
+        return frames.pack(FAREWELL, PUSH, 0, body)
+
+
+class ClientSession:
+    """A client's side of a connection. Request ids are given out here, from 1 on."""
+
+    __slots__ = ("_asked", "_next", "_reader", "state", "welcome")
+
+    def __init__(self) -> None:
+        self.state = State.OPENING
+        self.welcome: control.Welcome | None = None
+        self._next = 1
+        self._asked: dict[int, Command] = {}
+        # The broker is trusted with memory: what it may send is bounded by what was asked for.
+        self._reader = FrameReader(1 << 31)
+
+    @property
+    def asked(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._asked)
+
+    def hello(self, hello: control.Hello) -> bytes:
+        """Return the first frame."""
+        return self._ask(Command.HELLO, control.encode(hello))[1]
+
+    def ask(self, command: Command, body: bytes = b"") -> tuple[int, bytes]:
+        """Return (id, frame) of a request.
+
+        Raises:
+            ProtocolError: The connection is not open.
+        """
+        if self.state is not State.OPEN:
+            raise ProtocolError(f"a request while {self.state.value}")
+        return self._ask(command, body)
+
+    def _ask(self, command: Command, body: bytes) -> tuple[int, bytes]:
+        id_ = self._next
+        self._next += 1
+        self._asked[id_] = command
+        return id_, frames.pack(command, 0, id_, body)
+
+    def tell(self, command: Command, body: bytes = b"") -> bytes:
+        """Return the frame of a request that is not answered."""
+        id_ = self._next
+        self._next += 1
+        return frames.pack(command, ONE_WAY, id_, body)
+
+    def receive(self, data: bytes) -> list[Answer | Refusal | Push]:
+        """Take bytes; return what they say. The answer to HELLO is kept in ``welcome``.
+
+        Raises:
+            ProtocolError: The connection must be closed.
+        """
+        events: list[Answer | Refusal | Push] = []
+        asked = self._asked
+        for command_number, flags, id_, body in self._reader.feed(data):
+            if flags == ANSWER:
+                command = asked.pop(id_, None)
+                if command is None or command != command_number:
+                    raise ProtocolError(f"an answer to {id_}, which was not asked")
+                if self.state is State.OPENING:
+                    self._open(body)
+                events.append(Answer(command, id_, body))
+            elif flags == PUSH:
+                events.append(self._pushed(command_number, body))
+            elif flags == ANSWER | ERROR:
+                command = asked.pop(id_, None)
+                if command is None:
+                    raise ProtocolError(f"a refusal of {id_}, which was not asked")
+                if self.state is State.OPENING:
+                    self.state = State.CLOSED
+                events.append(Refusal(command, id_, of_code(*bodies.unpack_error(body))))
+            else:
+                raise ProtocolError("a broker sends answers and pushes, no requests")
+        return events
+
+    def _open(self, body: bytes) -> None:
+        self.welcome = control.decode(body, control.Welcome)
+        self.state = State.OPEN
+
+    def _pushed(self, number: int, body: bytes) -> Push | Refusal:
+        if number == FAREWELL:
+            self.state = State.CLOSED
+            return Refusal(Command.HELLO, 0, of_code(*bodies.unpack_error(body)))
+        command = _COMMANDS.get(number)
+        if command is None or command not in PUSHES:
+            raise ProtocolError(f"a push of command {number}")
+        return Push(command, body)
+
+
+def answer(request: Request, body: bytes) -> bytes:
+    """Return the frame that answers a request."""
+    return frames.pack(request.command, ANSWER, request.id, body)
+
+
+def refusal(command: int, id_: int, error: TernMQError) -> bytes:
+    """Return the frame that answers a request with an error."""
+    body = bodies.pack_error(
+        error.code,
+        text_of(error),
+        retriable=error.retriable,
+        refresh_routes=error.refresh_routes,
+    )
+    return frames.pack(command, ANSWER | ERROR, id_, body)
+
+
+def text_of(error: TernMQError) -> str:
+    """Return what happened, without the hint: the other side has that in its own table."""
+    return str(error.args[0]) if error.args else ""
