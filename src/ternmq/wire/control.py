@@ -28,12 +28,12 @@ class Nothing(Body, frozen=True, kw_only=True):
     """An answer that only says that it is done, durably."""
 
 
-class Hello(Body, frozen=True, kw_only=True):
+class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     """First frame of a connection; at most 4 KiB."""
 
     name: str = NAME
     """Says that this is our protocol, whatever else came along the wire."""
-    versions: list[int] = [VERSION]
+    versions: tuple[int, ...] = (VERSION,)
     app: str = ""
     token: str = ""
     client: str
