@@ -209,9 +209,9 @@ class Consumer:
                         if over.reply is not None:
                             world.reached("parked pull woken")
                             owner._handed(over.reply)
-                    else:
-                        world.reached("parked pull over")
-                    break
+                        else:
+                            world.reached("parked pull over")
+                        break
         if self.token is not None:
             self._check_asleep()
 
