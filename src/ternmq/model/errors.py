@@ -33,8 +33,8 @@ class TernMQError(Exception):
     """Root of every error of the package."""
 
     code: ClassVar[int] = 0
-    retriable: ClassVar[bool] = False
-    refresh_routes: ClassVar[bool] = False
+    retriable: bool = False
+    refresh_routes: bool = False
     http: ClassVar[int] = 500
     hint: ClassVar[str] = ""
 
@@ -454,14 +454,19 @@ def table() -> dict[int, type[TernMQError]]:
     return dict(sorted(found.items()))
 
 
-def of_code(code: int, text: str) -> TernMQError:
+def of_code(
+    code: int, text: str, *, retriable: bool = False, refresh_routes: bool = False
+) -> TernMQError:
     """Return the error that a code and text from the wire stand for.
 
-    Codes of a newer version become a RefusedError that names the code.
+    Codes of a newer version become a RefusedError that names the code, and goes by the flags that
+    came with it.
     """
     kind = _BY_CODE.get(code)
     if kind is None:
-        return RefusedError(f"error {code}: {text}")
+        newer = RefusedError(f"error {code}: {text}")
+        newer.retriable, newer.refresh_routes = retriable, refresh_routes
+        return newer
     error: TernMQError = kind(text)
     return error
 

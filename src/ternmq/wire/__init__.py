@@ -1,7 +1,8 @@
 """The protocol between clients and brokers: frames, commands, bodies, sessions. No I/O.
 
 Reading order: ``frames`` (how bytes become frames), ``commands`` (the table of all commands, with
-who may use each), ``bodies`` (what is laid out by hand: send, pull, settle, extend, read),
+who may use each), ``bodies`` (what is laid out by hand: send, pull, settle, extend, read; a file
+each),
 ``control`` (everything else: msgpack maps), ``session`` (who may say what when: a client's side and
 a broker's side, which tests join in memory). ``docs/protocol/`` says the same for strangers.
 

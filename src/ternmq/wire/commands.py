@@ -149,3 +149,8 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.TOPIC_CHANGED: control.TopicChanged,
     Command.GROUP_CHANGED: control.GroupChanged,
 }
+
+ONE_WAY_COMMANDS: Final = frozenset(
+    {Command.SEND, Command.SETTLE, Command.EXTEND, Command.REPORT, Command.CANCEL, Command.BYE}
+)
+"""What may be said without an answer; what is not carried out then is not told either."""

@@ -10,8 +10,9 @@ Ruler (little-endian; the same text is in ``docs/protocol/frames.md``)::
      8  u64 id        of the request, chosen by who asks, not 0; an answer repeats it; 0 in a PUSH
     16      body
 
-Requests may be answered in any order. A frame with another magic, another byte 7, unknown flags or
-a length out of bounds ends the connection: what follows it cannot be found any more.
+Requests may be answered in any order. A frame with another magic, another byte 7, flags other than
+0, 1, 3, 4 and 8, or a length out of bounds ends the connection: what follows it cannot be found any
+more.
 
 Changing this layout: raise ``VERSION``, let HELLO settle on the highest version that both sides
 know, keep reading the older one for two releases, and add golden frames under ``tests/golden``.
@@ -32,7 +33,9 @@ VERSION: Final = 1
 OPENING_BYTES: Final = 4096
 """Largest frame before HELLO was answered."""
 
-_MAX_ID: Final = 2**64 - 1
+_LARGE: Final = 4096
+"""Pieces from here on are kept as they came; smaller ones are put together."""
+_GATHERED: Final = 65_536
 
 
 class Flag(enum.IntFlag):
@@ -74,7 +77,7 @@ class FrameReader:
     """Cuts a stream of bytes into frames.
 
     It never holds more than one frame that is not whole, and takes memory for it only as its bytes
-    come, not by what its header promises.
+    come, not by what its header promises: 1/8 more than came, in however small pieces.
 
     Args:
         max_bytes: Largest frame; may be raised once the other side is known.
@@ -87,7 +90,7 @@ class FrameReader:
 
     def __init__(self, max_bytes: int = OPENING_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._have = 0
         self._need = HEADER_BYTES
 
@@ -100,12 +103,12 @@ class FrameReader:
         """Take bytes as they came; return the frames that are whole now.
 
         Raises:
-            ProtocolError: These bytes are no frames. The reader is of no use after that.
+            ProtocolError: These bytes are no frames. The reader is of no use after that, and whole
+                frames before them that came in the same call are not returned.
             FrameTooLarge: A frame is longer than ``max_bytes``.
         """
         if self._have:
-            self._parts.append(data)
-            self._have += len(data)
+            self._keep(data)
             if self._have < self._need:
                 return []
             data = b"".join(self._parts)
@@ -131,3 +134,15 @@ class FrameReader:
         if self._have:
             self._parts.append(data[at:])
         return frames
+
+    def _keep(self, data: bytes) -> None:
+        self._have += len(data)
+        if len(data) >= _LARGE:
+            self._parts.append(data)
+            return
+        # An object for every few bytes would take ten times their memory.
+        last = self._parts[-1]
+        if isinstance(last, bytearray) and len(last) < _GATHERED:
+            last += data
+        else:
+            self._parts.append(bytearray(data))

@@ -10,7 +10,8 @@ bytes. The state machine is small enough for a table::
 
 In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO. In GREETED it looks
 the app up and takes nothing. Whatever breaks a rule is a ``ProtocolError``: the broker answers it
-with an error frame of id 0, flagged as a push, and closes; a client just closes.
+with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just closes. A
+command that the broker does not know breaks no rule: the client is newer, and is told so.
 """
 
 from __future__ import annotations
@@ -18,21 +19,19 @@ from __future__ import annotations
 import enum
 from typing import Final, NamedTuple
 
-from ternmq.model.errors import (
-    ProtocolError,
-    TernMQError,
-    UnknownCommand,
-    UnsupportedVersion,
-    of_code,
-)
+from ternmq.model.errors import InvalidRequest, ProtocolError, TernMQError, UnsupportedVersion
 from ternmq.wire import bodies, control, frames
-from ternmq.wire.commands import PUSHES, Command
+from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, TABLE, Command
 from ternmq.wire.frames import ANSWER, ERROR, ONE_WAY, PUSH, Frame, FrameReader
 
 FAREWELL: Final = 0
 """Command number of the last frame, a push whose body is laid out like an error answer."""
 
-_COMMANDS: Final = {int(command): command for command in Command}
+_COMMANDS: Final = {int(command): command for command in TABLE if command is not Command.HELLO}
+"""What may be asked on an open connection."""
+_PUSHES: Final = {int(command): command for command in PUSHES}
+_WELCOME_BYTES: Final = 65_536
+_ANSWER_BYTES: Final = 1 << 31
 
 
 class State(enum.Enum):
@@ -53,6 +52,15 @@ class Request(NamedTuple):
     one_way: bool
 
 
+class Unknown(NamedTuple):
+    """The broker's event: a command that it does not know; it is refused as UnknownCommand."""
+
+    command: int
+    id: int
+    body: bytes
+    one_way: bool
+
+
 class Answer(NamedTuple):
     """The client's event: a request was carried out."""
 
@@ -62,7 +70,10 @@ class Answer(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """The client's event: a request was refused, or failed."""
+    """The client's event: a request was refused, or failed.
+
+    With HELLO and id 0 it is the broker's farewell: it closes the connection.
+    """
 
     command: Command
     id: int
@@ -98,11 +109,12 @@ class ServerSession:
         """Bytes kept of a frame that is not whole."""
         return self._reader.held_bytes
 
-    def receive(self, data: bytes) -> list[Request]:
+    def receive(self, data: bytes) -> list[Request | Unknown]:
         """Take bytes; return what is asked now. After HELLO, ``hello`` says who it is.
 
         Raises:
-            ProtocolError: The connection must be closed; ``farewell`` says why.
+            ProtocolError: The connection must be closed; ``farewell`` says why. What came with
+                these bytes is dropped as a whole.
         """
         if self.state is State.CLOSED:
             return []
@@ -110,47 +122,42 @@ class ServerSession:
             raise ProtocolError("nothing may follow HELLO before its answer")
         found = self._reader.feed(data)
         if self.state is State.OPENING:
-            self._greet(found)
+            if found:
+                self._greet(found)
             return []
-        return [self._request(frame) for frame in found]
+        return [_request(frame) for frame in found]
 
     def _greet(self, found: list[Frame]) -> None:
-        if not found:
-            return
         first = found[0]
         if first.command != Command.HELLO or first.flags:
             raise ProtocolError("the first frame must be HELLO")
-        hello = control.decode(first.body, control.Hello)
+        try:
+            hello = control.decode(first.body, control.Hello)
+        except InvalidRequest as error:
+            raise ProtocolError(text_of(error)) from error
         if hello.name != control.NAME:
             raise ProtocolError("this is not the protocol of TernMQ")
-        common = [one for one in hello.versions if one == frames.VERSION]
-        if not common:
+        if frames.VERSION not in hello.versions:
             raise UnsupportedVersion(
-                f"the client speaks {hello.versions}, this broker {frames.VERSION}"
+                f"the client speaks {list(hello.versions[:8])}, this broker {[frames.VERSION]}"
             )
+        if hello.auxiliary and not hello.session:
+            raise ProtocolError("an auxiliary connection needs a session")
         if len(found) > 1 or self._reader.held_bytes:
             raise ProtocolError("nothing may follow HELLO before its answer")
-        self.hello, self.hello_id, self.version = hello, first.id, common[0]
+        self.hello, self.hello_id, self.version = hello, first.id, frames.VERSION
         self.state = State.GREETED
-
-    def _request(self, frame: Frame) -> Request:
-        command = _COMMANDS.get(frame.command)
-        if frame.flags not in (0, ONE_WAY):
-            raise ProtocolError("a client sends requests, neither answers nor pushes")
-        if command is Command.HELLO:
-            raise ProtocolError("HELLO was said already")
-        if command is None or command in PUSHES:
-            raise UnknownCommand(f"command {frame.command}")
-        return Request(command, frame.id, frame.body, bool(frame.flags))
 
     def welcome(self, welcome: control.Welcome) -> bytes:
         """Return the answer to HELLO; the connection is open now."""
+        assert self.state is State.GREETED
         self.state = State.OPEN
         self._reader.max_bytes = self._frame_bytes
         return frames.pack(Command.HELLO, ANSWER, self.hello_id, control.encode(welcome))
 
     def refuse(self, error: TernMQError) -> bytes:
         """Return the answer to a HELLO that is refused; the connection is closed."""
+        assert self.state is State.GREETED
         self.state = State.CLOSED
         return refusal(Command.HELLO, self.hello_id, error)
 
@@ -159,6 +166,20 @@ class ServerSession:
         self.state = State.CLOSED
         body = bodies.pack_error(error.code, text_of(error), retriable=False, refresh_routes=False)
         return frames.pack(FAREWELL, PUSH, 0, body)
+
+
+def _request(frame: Frame) -> Request | Unknown:
+    number, flags, id_, body = frame
+    if flags not in (0, ONE_WAY):
+        raise ProtocolError("a client sends requests, neither answers nor pushes")
+    if number == Command.HELLO:
+        raise ProtocolError("HELLO was said already")
+    command = _COMMANDS.get(number)
+    if command is None:
+        return Unknown(number, id_, body, bool(flags))
+    if flags and command not in ONE_WAY_COMMANDS:
+        raise ProtocolError(f"{command.name} without an answer makes no sense")
+    return Request(command, id_, body, bool(flags))
 
 
 class ClientSession:
@@ -171,8 +192,7 @@ class ClientSession:
         self.welcome: control.Welcome | None = None
         self._next = 1
         self._asked: dict[int, Command] = {}
-        # The broker is trusted with memory: what it may send is bounded by what was asked for.
-        self._reader = FrameReader(1 << 31)
+        self._reader = FrameReader(_WELCOME_BYTES)
 
     @property
     def asked(self) -> int:
@@ -200,7 +220,13 @@ class ClientSession:
         return id_, frames.pack(command, 0, id_, body)
 
     def tell(self, command: Command, body: bytes = b"") -> bytes:
-        """Return the frame of a request that is not answered."""
+        """Return the frame of a request that is not answered.
+
+        Raises:
+            ProtocolError: The connection is not open.
+        """
+        if self.state is not State.OPEN:
+            raise ProtocolError(f"a request while {self.state.value}")
         id_ = self._next
         self._next += 1
         return frames.pack(command, ONE_WAY, id_, body)
@@ -212,39 +238,45 @@ class ClientSession:
             ProtocolError: The connection must be closed.
         """
         events: list[Answer | Refusal | Push] = []
-        asked = self._asked
-        for command_number, flags, id_, body in self._reader.feed(data):
-            if flags == ANSWER:
-                command = asked.pop(id_, None)
-                if command is None or command != command_number:
-                    raise ProtocolError(f"an answer to {id_}, which was not asked")
-                if self.state is State.OPENING:
-                    self._open(body)
-                events.append(Answer(command, id_, body))
-            elif flags == PUSH:
-                events.append(self._pushed(command_number, body))
-            elif flags == ANSWER | ERROR:
-                command = asked.pop(id_, None)
-                if command is None:
-                    raise ProtocolError(f"a refusal of {id_}, which was not asked")
-                if self.state is State.OPENING:
-                    self.state = State.CLOSED
-                events.append(Refusal(command, id_, of_code(*bodies.unpack_error(body))))
+        if self.state is State.CLOSED:
+            return events
+        for number, flags, id_, body in self._reader.feed(data):
+            if flags == PUSH:
+                events.append(self._pushed(number, body))
+            elif flags & ANSWER:
+                command = self._asked.pop(id_, None)
+                if command is None or command != number:
+                    raise ProtocolError(f"an answer of {number} to {id_}, which did not ask that")
+                if flags == ANSWER:
+                    if self.state is State.OPENING:
+                        self._open(body)
+                    events.append(Answer(command, id_, body))
+                else:
+                    if self.state is State.OPENING:
+                        self.state = State.CLOSED
+                    events.append(Refusal(command, id_, bodies.unpack_refusal(body)))
             else:
                 raise ProtocolError("a broker sends answers and pushes, no requests")
+            if self.state is State.CLOSED:
+                break
         return events
 
     def _open(self, body: bytes) -> None:
-        self.welcome = control.decode(body, control.Welcome)
+        welcome = control.decode_answer(body, control.Welcome)
+        if welcome.version != frames.VERSION:
+            raise UnsupportedVersion(f"the broker speaks version {welcome.version}")
+        self.welcome = welcome
         self.state = State.OPEN
+        # The broker is trusted with memory: what it may send is bounded by what is asked for.
+        self._reader.max_bytes = _ANSWER_BYTES
 
     def _pushed(self, number: int, body: bytes) -> Push | Refusal:
         if number == FAREWELL:
             self.state = State.CLOSED
-            return Refusal(Command.HELLO, 0, of_code(*bodies.unpack_error(body)))
-        command = _COMMANDS.get(number)
-        if command is None or command not in PUSHES:
-            raise ProtocolError(f"a push of command {number}")
+            return Refusal(Command.HELLO, 0, bodies.unpack_refusal(body))
+        command = _PUSHES.get(number)
+        if command is None or self.state is not State.OPEN:
+            raise ProtocolError(f"a push of {number} while {self.state.value}")
         return Push(command, body)
 
 

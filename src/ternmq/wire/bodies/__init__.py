@@ -1,0 +1,116 @@
+"""Bodies that are laid out by hand: of errors, and of the commands that move messages.
+
+Everything is imported from here. One file each, the ruler above the codec: ``refusal`` (an answer
+that says no), ``send``, ``pull``, ``settle``, ``extend``, ``read``, ``connection`` (cancel, ping);
+``checks`` is what they share. All numbers are little-endian. *names* in a ruler are the bytes of
+the names that a head counts, one after the other, zero padded to 8. The same rulers are in
+``docs/protocol/messages.md``.
+
+Two rules hold everywhere. A request is judged by the broker: what is reserved must be 0, lengths
+must fit to the byte, names must be names; else ``InvalidRequest``, and the connection goes on. An
+answer is judged by the client: lengths must fit, what is reserved is passed over (a newer broker
+may use it); else ``ProtocolError``, and the connection ends, since what became of the request
+cannot be known.
+
+Records are those of ``docs/format/records.md``: as stored in the journal, or made by the broker for
+this answer out of one of them (then the batch in it is a slice). No body here looks into batches or
+records.
+"""
+
+from __future__ import annotations
+
+from ternmq.wire.bodies.checks import MAX_NAME_BYTES, NO_OFFSET, NO_QUEUE
+from ternmq.wire.bodies.connection import (
+    CANCEL,
+    PONG,
+    pack_cancel,
+    pack_pong,
+    unpack_cancel,
+    unpack_nothing,
+    unpack_pong,
+)
+from ternmq.wire.bodies.extend import (
+    EXTEND,
+    EXTENDED,
+    Extend,
+    pack_extend,
+    pack_extended,
+    unpack_extend,
+    unpack_extended,
+)
+from ternmq.wire.bodies.pull import (
+    DELIVERY,
+    PULL,
+    RUN,
+    Delivery,
+    Pull,
+    Run,
+    delivery_head,
+    pack_pull,
+    unpack_delivery,
+    unpack_pull,
+)
+from ternmq.wire.bodies.read import (
+    READ,
+    ROWS,
+    Read,
+    Rows,
+    pack_read,
+    rows_head,
+    unpack_read,
+    unpack_rows,
+)
+from ternmq.wire.bodies.refusal import (
+    ERROR,
+    MAX_TEXT_BYTES,
+    REFRESH_ROUTES,
+    RETRIABLE,
+    pack_error,
+    unpack_error,
+    unpack_refusal,
+)
+from ternmq.wire.bodies.send import (
+    CONFLICT,
+    DUPLICATE,
+    RECEIPT,
+    RECEIPT_ROW,
+    SEND,
+    WRITTEN,
+    Receipt,
+    ReceiptRow,
+    Send,
+    pack_receipt,
+    pack_send,
+    send_prefix,
+    unpack_receipt,
+    unpack_send,
+)
+from ternmq.wire.bodies.settle import (
+    BY_POLICY,
+    MAX_REASON_BYTES,
+    MAX_SPANS,
+    OUTCOMES,
+    SETTLE,
+    SETTLED,
+    SPAN,
+    Settle,
+    Settled,
+    pack_settle,
+    pack_settled,
+    unpack_settle,
+    unpack_settled,
+)
+
+__all__ = [
+    "BY_POLICY", "CANCEL", "CONFLICT", "DELIVERY", "DUPLICATE", "ERROR", "EXTEND", "EXTENDED",
+    "MAX_NAME_BYTES", "MAX_REASON_BYTES", "MAX_SPANS", "MAX_TEXT_BYTES",
+    "NO_OFFSET", "NO_QUEUE", "OUTCOMES", "PONG", "PULL", "READ", "RECEIPT", "RECEIPT_ROW",
+    "REFRESH_ROUTES", "RETRIABLE", "ROWS", "RUN", "SEND", "SETTLE", "SETTLED", "SPAN", "WRITTEN",
+    "Delivery", "Extend", "Pull", "Read", "Receipt", "ReceiptRow", "Rows", "Run", "Send", "Settle",
+    "Settled", "delivery_head", "pack_cancel", "pack_error", "pack_extend", "pack_extended",
+    "pack_pong", "pack_pull", "pack_read", "pack_receipt", "pack_send", "pack_settle",
+    "pack_settled", "rows_head", "send_prefix", "unpack_cancel", "unpack_delivery",
+    "unpack_error", "unpack_extend", "unpack_extended", "unpack_nothing", "unpack_pong",
+    "unpack_pull", "unpack_read", "unpack_receipt", "unpack_refusal", "unpack_rows",
+    "unpack_send", "unpack_settle", "unpack_settled",
+]  # fmt: skip

@@ -1,0 +1,117 @@
+"""What all bodies share: names, padding, lengths.
+
+Names are the same few over and over, so what was found to be one is remembered; the memory for that
+is bounded, whatever comes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from struct import Struct
+from typing import Final
+
+from ternmq.model.errors import InvalidName, InvalidRequest, ProtocolError
+
+NO_QUEUE: Final = 2**32 - 1
+NO_OFFSET: Final = 2**64 - 1
+MAX_NAME_BYTES: Final = 127
+ZEROS: Final = tuple(bytes(size) for size in range(8))
+
+_NAME: Final = re.compile(rb"\$?[A-Za-z0-9._-]+\Z")
+
+
+@functools.lru_cache(maxsize=4096)
+def name_of(data: bytes) -> str:
+    """Return the name that these bytes are.
+
+    Raises:
+        InvalidName: It has a wrong length, other characters than ``A-Z a-z 0-9 . _ -`` (one ``$``
+            may stand in front), or is one or two dots.
+    """
+    if len(data) > MAX_NAME_BYTES or _NAME.match(data) is None or data in {b".", b".."}:
+        raise InvalidName(f"not a name: {data[:40].decode(errors='replace')!r}")
+    return data.decode("ascii")
+
+
+@functools.lru_cache(maxsize=4096)
+def bytes_of(name: str) -> bytes:
+    """Return the bytes of a name. Raises as ``name_of`` does."""
+    data = name.encode(errors="replace")
+    name_of(data)
+    return data
+
+
+def padded(data: bytes) -> bytes:
+    """Return the bytes, zero padded to 8."""
+    return data + ZEROS[-len(data) % 8]
+
+
+def names(body: bytes, at: int, *lengths: int) -> tuple[list[str], int]:
+    """Return the names at ``at`` and where their padding ends.
+
+    Raises:
+        InvalidRequest: They or their padding do not fit, or they are no names.
+    """
+    found: list[str] = []
+    for length in lengths:
+        found.append(name_of(body[at : at + length]))
+        at += length
+    return found, padding(body, at)
+
+
+def padding(body: bytes, end: int) -> int:
+    """Return where the zeros behind ``end`` end.
+
+    Raises:
+        InvalidRequest: The body ends before that, or they are no zeros.
+    """
+    size = -end % 8
+    if body[end : end + size] != ZEROS[size] or end + size > len(body):
+        raise InvalidRequest(f"what ends at byte {end} is cut short, or not padded with zeros")
+    return end + size
+
+
+def at_least(body: bytes, shape: Struct) -> None:
+    """Check that a request has room for its head.
+
+    Raises:
+        InvalidRequest: It has not.
+    """
+    if len(body) < shape.size:
+        raise InvalidRequest(f"a body of {len(body)} bytes, at least {shape.size} are needed")
+
+
+def exactly(body: bytes, end: int) -> None:
+    """Check that a request ends where it says.
+
+    Raises:
+        InvalidRequest: It does not.
+    """
+    if len(body) != end:
+        raise InvalidRequest(f"a body of {len(body)} bytes, {end} were described")
+
+
+def answer_at_least(body: bytes, shape: Struct) -> None:
+    """Check that an answer has room for its head.
+
+    Raises:
+        ProtocolError: It has not.
+    """
+    if len(body) < shape.size:
+        raise ProtocolError(f"an answer of {len(body)} bytes, at least {shape.size} are needed")
+
+
+def answer_exactly(body: bytes, end: int) -> None:
+    """Check that an answer ends where it says.
+
+    Raises:
+        ProtocolError: It does not.
+    """
+    if len(body) != end:
+        raise ProtocolError(f"an answer of {len(body)} bytes, {end} were described")
+
+
+def unfit(error: Exception) -> InvalidRequest:
+    """Return the error for a number that its field cannot hold."""
+    return InvalidRequest(f"a number does not fit its field: {error}")

@@ -1,0 +1,163 @@
+"""PULL: rows for a group, under a lease.
+
+Ruler::
+
+    PULL            0  u32 queue (2**32-1: any), u32 max_messages
+                    8  u32 max_bytes (0: as many as the broker allows), u32 wait_ms
+                   16  u8 topic_bytes, u8 group_bytes, 6 x u8 0
+                   24  names: topic, group
+      answer        0  u32 topic, u32 queue, u32 epoch, u32 run_count
+                   16  u64 lease (0: nothing came), i64 lease_until_us, i64 now_us
+                   40  u64 suspect_below
+                   48  run_count x (u64 start, u32 rows, u16 attempt, u16 deliveries)
+                    .  records of kind MESSAGES, one after the other, to the end of the frame
+
+``max_messages`` is 1 or more. A run names offsets; rows of a record that no run names are not for
+this consumer. A row of ``deliveries`` 1 in a record whose position is below ``suspect_below`` may
+have been handed out before a power cut.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ternmq.model.errors import InvalidRequest, ProtocolError
+from ternmq.wire.bodies.checks import (
+    NO_QUEUE,
+    answer_at_least,
+    at_least,
+    bytes_of,
+    exactly,
+    names,
+    padded,
+    unfit,
+)
+
+PULL: Final = Struct("<IIIIQ")
+"""The last number: topic_bytes, group_bytes and the zeros behind them."""
+DELIVERY: Final = Struct("<IIIIQqqQ")
+RUN: Final = Struct("<QIHH")
+
+
+class Pull(NamedTuple):
+    """A PULL request; ``queue`` None: any."""
+
+    topic: str
+    group: str
+    queue: int | None
+    max_messages: int
+    max_bytes: int
+    wait_ms: int
+
+
+class Run(NamedTuple):
+    """Offsets ``[start, start + rows)`` handed out, all of one attempt."""
+
+    start: int
+    rows: int
+    attempt: int
+    deliveries: int
+
+
+class Delivery(NamedTuple):
+    """A PULL answer; ``lease`` 0: nothing came. ``records`` are the bytes as received."""
+
+    topic: int
+    queue: int
+    epoch: int
+    lease: int
+    lease_until_us: int
+    now_us: int
+    suspect_below: int
+    runs: tuple[Run, ...]
+    records: bytes
+
+
+def pack_pull(pull: Pull) -> bytes:
+    """Return the body of a PULL.
+
+    Raises:
+        InvalidRequest: A name is none, or a number does not fit.
+    """
+    topic, group = bytes_of(pull.topic), bytes_of(pull.group)
+    try:
+        return PULL.pack(
+            NO_QUEUE if pull.queue is None else pull.queue,
+            pull.max_messages,
+            pull.max_bytes,
+            pull.wait_ms,
+            len(topic) | len(group) << 8,
+        ) + padded(topic + group)
+    except struct.error as error:
+        raise unfit(error) from error
+
+
+def unpack_pull(body: bytes) -> Pull:
+    """Return what a PULL asks.
+
+    Raises:
+        InvalidRequest: It is laid out otherwise.
+    """
+    at_least(body, PULL)
+    queue, most, size, wait, sizes = PULL.unpack_from(body)
+    if sizes >> 16:
+        raise InvalidRequest("bytes 18 to 24 are not 0")
+    if not most:
+        raise InvalidRequest("a pull of no messages")
+    (topic, group), end = names(body, PULL.size, sizes & 255, sizes >> 8)
+    exactly(body, end)
+    return Pull(topic, group, None if queue == NO_QUEUE else queue, most, size, wait)
+
+
+def delivery_head(
+    topic: int,
+    queue: int,
+    epoch: int,
+    lease: int,
+    lease_until_us: int,
+    now_us: int,
+    suspect_below: int,
+    runs: Sequence[tuple[int, int, int, int]],
+) -> bytes:
+    """Return what stands before the records in the answer to a PULL.
+
+    Args:
+        topic: Number.
+        queue: Number.
+        epoch: Of the lease.
+        lease: Number; 0 when nothing came.
+        lease_until_us: Broker time at which the lease ends.
+        now_us: Broker time.
+        suspect_below: Position; see the module.
+        runs: (start, stop, attempt, deliveries) each.
+    """
+    head = DELIVERY.pack(
+        topic, queue, epoch, len(runs), lease, lease_until_us, now_us, suspect_below
+    )
+    if len(runs) == 1:
+        start, stop, attempt, deliveries = runs[0]
+        return head + RUN.pack(start, stop - start, attempt, deliveries)
+    return head + b"".join(
+        [
+            RUN.pack(start, stop - start, attempt, deliveries)
+            for start, stop, attempt, deliveries in runs
+        ]
+    )
+
+
+def unpack_delivery(body: bytes) -> Delivery:
+    """Return what the answer to a PULL says; its records are not looked into.
+
+    Raises:
+        ProtocolError: It is laid out otherwise.
+    """
+    answer_at_least(body, DELIVERY)
+    topic, queue, epoch, run_count, lease, until, now, suspect = DELIVERY.unpack_from(body)
+    at = DELIVERY.size + RUN.size * run_count
+    if at > len(body):
+        raise ProtocolError(f"{run_count} runs do not fit an answer of {len(body)} bytes")
+    runs = tuple([Run(*run) for run in RUN.iter_unpack(body[DELIVERY.size : at])])
+    return Delivery(topic, queue, epoch, lease, until, now, suspect, runs, body[at:])

@@ -1,0 +1,154 @@
+"""SEND: a batch for a topic, and the receipt.
+
+Ruler::
+
+    SEND            0  u32 queue (2**32-1: the broker chooses), u8 topic_bytes, 3 x u8 0
+                    8  names: topic
+                    .  the batch, to the end of the frame
+      answer        0  u64 first_offset (2**64-1: none), u32 topic, u32 queue
+                   16  u32 count, u32 flags (1 duplicate, 2 written, not synced yet)
+                   24  u32 row_count, u32 0
+                   32  row_count x (u64 offset (2**64-1: none), u32 row, u32 flags (1 conflict))
+
+``count`` rows were stored from ``first_offset`` on. The rows of the answer are those that were not
+stored now: their application id is known already, with the offset of the message that has it; with
+*conflict*, its body is another.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ternmq.model.errors import InvalidRequest
+from ternmq.wire.bodies.checks import (
+    MAX_NAME_BYTES,
+    NO_OFFSET,
+    NO_QUEUE,
+    answer_at_least,
+    answer_exactly,
+    at_least,
+    bytes_of,
+    name_of,
+    padded,
+    padding,
+    unfit,
+)
+
+SEND: Final = Struct("<II")
+"""queue; topic_bytes and the zeros behind it, read as one number."""
+RECEIPT: Final = Struct("<QIIIIII")
+RECEIPT_ROW: Final = Struct("<QII")
+
+DUPLICATE: Final = 1
+WRITTEN: Final = 2
+CONFLICT: Final = 1
+
+
+class Send(NamedTuple):
+    """A SEND request; ``queue`` None lets the broker choose."""
+
+    topic: str
+    queue: int | None
+    batch: bytes
+
+
+class ReceiptRow(NamedTuple):
+    """A row of a batch that was not stored now; ``offset`` None: refused, or not known any more."""
+
+    row: int
+    offset: int | None
+    conflict: bool
+
+
+class Receipt(NamedTuple):
+    """A SEND answer: ``stored`` rows from ``first_offset`` on (None: durability ``fast``)."""
+
+    first_offset: int | None
+    topic: int
+    queue: int
+    stored: int
+    duplicate: bool
+    written: bool
+    others: tuple[ReceiptRow, ...]
+
+
+def pack_send(topic: str, queue: int | None, batch: bytes) -> bytes:
+    """Return the body of a SEND.
+
+    Raises:
+        InvalidRequest: A name is none, or a number does not fit.
+    """
+    name = bytes_of(topic)
+    try:
+        return SEND.pack(NO_QUEUE if queue is None else queue, len(name)) + padded(name) + batch
+    except struct.error as error:
+        raise unfit(error) from error
+
+
+def send_prefix(topic: str, queue: int | None) -> bytes:
+    """Return what stands before the batch in every SEND to this topic and queue."""
+    return pack_send(topic, queue, b"")
+
+
+def unpack_send(body: bytes) -> Send:
+    """Return what a SEND asks; the batch is not looked into.
+
+    Raises:
+        InvalidRequest: It is laid out otherwise.
+    """
+    at_least(body, SEND)
+    queue, size = SEND.unpack_from(body)
+    if size > MAX_NAME_BYTES:
+        raise InvalidRequest("the topic's name is too long, or bytes 5 to 8 are not 0")
+    at = 8 + size
+    topic = name_of(body[8:at])
+    return Send(topic, None if queue == NO_QUEUE else queue, body[padding(body, at) :])
+
+
+def pack_receipt(receipt: Receipt) -> bytes:
+    """Return the body of the answer to a SEND."""
+    head = RECEIPT.pack(
+        NO_OFFSET if receipt.first_offset is None else receipt.first_offset,
+        receipt.topic,
+        receipt.queue,
+        receipt.stored,
+        DUPLICATE * receipt.duplicate | WRITTEN * receipt.written,
+        len(receipt.others),
+        0,
+    )
+    if not receipt.others:
+        return head
+    return head + b"".join(
+        [
+            RECEIPT_ROW.pack(NO_OFFSET if offset is None else offset, row, CONFLICT * conflict)
+            for row, offset, conflict in receipt.others
+        ]
+    )
+
+
+def unpack_receipt(body: bytes) -> Receipt:
+    """Return what the answer to a SEND says.
+
+    Raises:
+        ProtocolError: It is laid out otherwise.
+    """
+    answer_at_least(body, RECEIPT)
+    first, topic, queue, count, flags, row_count, _ = RECEIPT.unpack_from(body)
+    answer_exactly(body, RECEIPT.size + row_count * RECEIPT_ROW.size)
+    rows = tuple(
+        [
+            ReceiptRow(row, None if offset == NO_OFFSET else offset, bool(told & CONFLICT))
+            for offset, row, told in RECEIPT_ROW.iter_unpack(body[RECEIPT.size :])
+        ]
+    )
+    return Receipt(
+        None if first == NO_OFFSET else first,
+        topic,
+        queue,
+        count,
+        bool(flags & DUPLICATE),
+        bool(flags & WRITTEN),
+        rows,
+    )

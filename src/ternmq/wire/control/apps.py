@@ -1,0 +1,61 @@
+"""Control: apps and what they may do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ternmq.wire.control.coding import Body, Line
+
+
+class GrantInfo(Body, frozen=True, kw_only=True):
+    """Something that an app may do, or (``deny``) must not do; a pattern ends in * or is exact."""
+
+    right: Line
+    topic: str = "*"
+    group: str = "*"
+    deny: bool = False
+
+
+class AppPut(Body, frozen=True, kw_only=True):
+    """Make an app, change its grants, or (``new_token``) give it another token."""
+
+    app: str
+    grants: Annotated[list[GrantInfo], Meta(max_length=1000)]
+    owner: Line = ""
+    new_token: bool = False
+
+
+class AppToken(Body, frozen=True, kw_only=True):
+    """The token, told this one time; empty when it was left as it is."""
+
+    token: str = ""
+
+    def __repr__(self) -> str:
+        """Show no token."""
+        return "AppToken(token=***)"
+
+
+class AppDelete(Body, frozen=True, kw_only=True):
+    """Remove an app; its connections are closed."""
+
+    app: str
+
+
+class AppList(Body, frozen=True, kw_only=True):
+    """Ask for the apps."""
+
+
+class AppInfo(Body, frozen=True, kw_only=True):
+    """An app, without its token."""
+
+    app: str
+    owner: str
+    grants: list[GrantInfo]
+
+
+class Apps(Body, frozen=True, kw_only=True):
+    """Apps, by name."""
+
+    apps: list[AppInfo]

@@ -1,0 +1,84 @@
+"""Control: topics, and what producers report of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from ternmq.model.specs import TopicSpec
+from ternmq.wire.control.coding import Body, Count, Limit, Time
+
+
+class TopicCreate(Body, frozen=True, kw_only=True):
+    """Make a topic; TopicExists if it is there."""
+
+    topic: str
+    spec: TopicSpec
+
+
+class TopicChange(Body, frozen=True, kw_only=True):
+    """Give a topic other settings."""
+
+    topic: str
+    spec: TopicSpec
+
+
+class TopicDelete(Body, frozen=True, kw_only=True):
+    """Remove a topic with all its messages and groups."""
+
+    topic: str
+
+
+class TopicList(Body, frozen=True, kw_only=True):
+    """Ask for topics, by name; all that the app has a right on."""
+
+    names: Annotated[list[str], Meta(max_length=10_000)] | None = None
+    after: str = ""
+    limit: Limit = 1000
+
+
+class QueueInfo(Body, frozen=True, kw_only=True):
+    """Offsets of a queue: the oldest kept, and the next (durable ones only)."""
+
+    first: int
+    next: int
+
+
+class TopicInfo(Body, frozen=True, kw_only=True):
+    """A topic."""
+
+    number: int
+    spec: TopicSpec
+    queues: list[QueueInfo]
+    groups: list[str]
+
+
+class Topics(Body, frozen=True, kw_only=True):
+    """Topics by name; ``more`` when the limit was reached."""
+
+    topics: list[TopicInfo]
+    more: bool = False
+
+
+class TopicChanged(Body, frozen=True, kw_only=True):
+    """Push: a topic has other settings, or is gone."""
+
+    topic: str
+    gone: bool = False
+
+
+class ReportEntry(Body, frozen=True, kw_only=True):
+    """What a producer says of one 10-minute bucket of born time; counts since it began."""
+
+    bucket_us: Time
+    sent: Count
+    given_up: Count
+
+
+class Report(Body, frozen=True, kw_only=True):
+    """Counts of one producer and topic; every ten seconds, and at close."""
+
+    topic: str
+    producer: Annotated[int, Meta(ge=0)]
+    entries: Annotated[list[ReportEntry], Meta(max_length=10_000)]
