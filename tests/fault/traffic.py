@@ -130,7 +130,9 @@ class Traffic:
         sessions: list[int] = []
         for number in old:
             try:
-                self._broker.reconnected(number)
+                known = self._broker.views.sessions.by_number.get(number)
+                client = "" if known is None else known.info.client
+                self._broker.resume(number, "app", client)
             except UnknownSession:
                 continue
             sessions.append(number)

@@ -12,6 +12,7 @@ from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.model.specs import SubscriptionSpec
+from ternmq.record.control import BUCKET_US, App, Count, Grant
 from tests.sim.history import GroupKey
 from tests.sim.reference import LEASED, RefGroup
 
@@ -161,3 +162,31 @@ class Operator:
             return
         spec = msgspec.structs.replace(topic.spec, queues=topic.spec.queues + 1)
         self._do("grow topic", lambda: world.broker.change_topic(world.now_us(), spec))
+
+    def _app(self) -> None:
+        """Make an app, change it, or remove it."""
+        world = self.world
+        chance = world.chance
+        name = chance.choice(("shop", "billing", "audit"))
+        if chance.random() < 0.4:
+            self._do("delete app", lambda: world.broker.delete_app(world.now_us(), name))
+            return
+        grants = tuple(
+            Grant(chance.choice(("consume", "manage")), chance.choice(("t", "u*")), "g", at == 1)
+            for at in range(chance.randrange(3))
+        )
+        token = chance.randbytes(48)
+        app = App(name, "sim", token[:16], token[16:], grants, world.now_us())
+        self._do("put app", lambda: world.broker.put_app(world.now_us(), app))
+
+    def _report(self) -> None:
+        """Report counts in the name of some session."""
+        world = self.world
+        sessions = sorted(world.broker.views.sessions.by_number)
+        if not sessions:
+            return
+        session = world.chance.choice(sessions)
+        bucket = world.now_us() // BUCKET_US * BUCKET_US
+        entries = [Count(bucket, world.chance.randrange(100), world.chance.randrange(3))]
+        self._do("report", lambda: (
+            world.broker.report(world.now_us(), session, self.topic, 11, entries)))  # fmt: skip

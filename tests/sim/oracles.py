@@ -21,6 +21,7 @@ from ternmq.model.errors import (
     LeaseExpired,
     RefusedError,
     TopicExists,
+    UnknownApp,
     UnknownGroup,
     UnknownSession,
     UnknownTopic,
@@ -37,6 +38,7 @@ _RESTS_ON: Final[dict[type[RefusedError], frozenset[int]]] = {
     GroupExists: frozenset({Kind.CONFIG}),
     GroupPaused: frozenset({Kind.CONFIG}),
     UnknownSession: frozenset({Kind.LEFT}),
+    UnknownApp: frozenset({Kind.CONFIG}),
     LeaseExpired: frozenset({Kind.ENDED, Kind.SETTLED, Kind.CURSOR}),
 }
 """Refusals, and the kinds of records that they may follow from."""

@@ -8,7 +8,7 @@ from typing import Final
 REQUIRED: Final = (
     "record SEGMENT", "record PAD", "record STATE", "record MOVED", "record MESSAGES",
     "record PULLED", "record EXTENDED", "record ENDED", "record SETTLED", "record CURSOR",
-    "record CONFIG", "record JOINED", "record LEFT", "record EPOCH", "record MARK",
+    "record CONFIG", "record COUNTS", "record JOINED", "record LEFT", "record EPOCH", "record MARK",
     "two rolls, two STATE sets, a MOVED and a dead letter",
     "segment removed", "moved row", "moved failure", "delivered from a MOVED record",
     "dead letter", "held", "retried", "released and again", "extended",
@@ -20,6 +20,7 @@ REQUIRED: Final = (
     "fast send", "parked pull woken", "would block", "session not resumed",
     "operator retry_now", "operator delete_failures", "operator pause",
     "operator unsubscribe", "operator delete topic", "operator grow topic",
+    "operator put app", "operator delete app", "operator report",
     "tail cut", "end beyond the durable mark", "clean start", "fresh start",
     "loaded a STATE set", "fault: CRC", "fault: magic",
     "incomplete STATE set at the end", "index file not believed",

@@ -123,6 +123,7 @@ class Reference:
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
+        self.apps: dict[str, control.App] = {}
         self.stored: dict[bytes, int] = {}
         """Batch -> position of its record, while deduplication must know it."""
         self.moved: dict[tuple[int, int, int], int] = {}
@@ -151,11 +152,13 @@ class Reference:
         if kind == Kind.MESSAGES:
             self._messages(record)
         elif kind == Kind.CONFIG:
-            self._config(record, control.unpack_config(record.body))
+            self._config(control.unpack_config(record.body))
         elif kind == Kind.MOVED:
             self._moved(record, moved.unpack(record.body))
         elif kind in (Kind.JOINED, Kind.LEFT):
             self._session(record)
+        elif kind == Kind.COUNTS:
+            self._counts(record)
         else:
             self._delivery(record)
 
@@ -189,6 +192,13 @@ class Reference:
             for lease in group.leases.values():
                 if lease.session == left.session:
                     raise Violation(f"session {left.session} left and still holds rows")
+
+    def _counts(self, record: RawRecord) -> None:
+        counts = control.unpack_counts(record.body)
+        if counts.topic not in self.topics:
+            raise Violation(f"COUNTS at {record.position}: no topic {counts.topic}")
+        if not counts.entries:
+            raise Violation(f"COUNTS at {record.position} says nothing")
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -569,7 +579,24 @@ class Reference:
 
     # -- settings ---------------------------------------------------------------------------------
 
-    def _config(self, record: RawRecord, change: control.Config) -> None:
+    def _config(self, change: control.Config) -> None:
+        if isinstance(change, control.App):
+            self.apps[change.name] = change
+        elif isinstance(change, control.AppDeleted):
+            if self.apps.pop(change.name, None) is None:
+                raise Violation(f"app {change.name} is deleted and was not there")
+        else:
+            self._topics(change)
+
+    def _topics(
+        self,
+        change: control.TopicCreated
+        | control.TopicChanged
+        | control.TopicDeleted
+        | control.Subscribed
+        | control.SubscriptionChanged
+        | control.Unsubscribed,
+    ) -> None:
         if isinstance(change, control.TopicCreated):
             if change.number in self.topics:
                 raise Violation(f"topic number {change.number} is used again")
@@ -648,6 +675,15 @@ class Reference:
                     raise Violation(f"group {key}: unread {unread[0]} went with its segment")
 
     # -- comparison -------------------------------------------------------------------------------
+
+    def compare_apps(self, apps: dict[str, control.App]) -> None:
+        """Compare with the broker's view of the apps.
+
+        Raises:
+            Violation: they differ.
+        """
+        if apps != self.apps:
+            raise Violation(f"the apps are {sorted(apps)}; should be {sorted(self.apps)}")
 
     def compare(self, key: tuple[int, int, int], held: GroupQueue | None) -> None:
         """Compare with the broker's view of one group queue.

@@ -239,7 +239,7 @@ def settings(seed: str) -> World:
         _client(world, Consumer(world, "tu"[at % 2], "gh"[at // 2], f"c{at}", fail=0.3))
     for topic in ("t", "u"):
         _client(world, Operator(world, topic, "g", every_us=15_000, acts=(
-            "recreate", "grow", "pause", "reset", "policy")))  # fmt: skip
+            "recreate", "grow", "pause", "reset", "policy", "app", "app", "report")))  # fmt: skip
     return world
 
 

@@ -272,6 +272,7 @@ class World:
             for key in self.reference.touched:
                 self.reference.compare(key, self.shadow.held.get(key))
             if record.kind in (Kind.CONFIG, Kind.EPOCH):
+                self.reference.compare_apps(self.shadow.catalog.apps)
                 for key in self.reference.groups:
                     self.reference.compare(key, self.shadow.held.get(key))
             reign.portraits.append(portrait(self.shadow))

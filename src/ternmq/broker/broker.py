@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
+from ternmq.broker.apps import check_app, check_counts
 from ternmq.broker.catalog import Queue, Subscription, Topic, Waiter
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
@@ -43,6 +44,7 @@ from ternmq.model.errors import (
     RefusedError,
     StrictNeedsReplica,
     TopicExists,
+    UnknownApp,
     UnknownQueue,
     UnknownSession,
 )
@@ -50,7 +52,7 @@ from ternmq.model.specs import Limits, Mode, Start, SubscriptionSpec, TopicSpec,
 from ternmq.model.types import DAY_US, SECOND_US
 from ternmq.record import control
 from ternmq.record.facts import Cause, Move, Outcome, Span
-from ternmq.record.header import Kind
+from ternmq.record.header import HEADER_BYTES, Kind
 
 _FOREVER: Final = 1 << 63
 _HELD: Final = Outcome.HELD
@@ -105,7 +107,8 @@ class Broker:
         self._waiters: dict[int, Waiter] = {}
         self._deadlines: list[tuple[int, int]] = []  # (time, token) of parked pulls, a heap
         self._next_token = 1
-        self._unseen: deque[tuple[int, Queue]] = deque()
+        self._unseen: list[tuple[int, int, int, Queue]] = []
+        """Watched queues whose newest rows are not durable yet: a heap by where these end."""
         self.rewinds = 0
         """How often a group was reset, or began: retention judges anew."""
         self._awake: dict[Subscription, None] = {}
@@ -116,7 +119,7 @@ class Broker:
         """Derive the timers from the views; every session is given its grace anew."""
         for number in sorted(self.views.sessions.by_number):
             session = self.views.sessions.by_number[number]
-            session.connected = False
+            session.connections = 0
             session.gone_us = now_us + self.limits.session_grace_us
             self.timers.set(session.gone_us, Timer.SESSION, session)
         for key in sorted(self.views.held):
@@ -274,6 +277,28 @@ class Broker:
             now_us, control.Unsubscribed(subscription.group, subscription.topic.number)
         )
 
+    def put_app(self, now_us: int, app: control.App) -> DoneReply:
+        """Make an app, or give it another token, other grants or another owner.
+
+        Raises:
+            InvalidName, InvalidRequest, Busy.
+        """
+        check_app(app)
+        apps = self.views.catalog.apps
+        if app.name not in apps and len(apps) >= self.limits.apps:
+            raise Busy(f"there are {self.limits.apps} apps")
+        return self._config(now_us, app)
+
+    def delete_app(self, now_us: int, name: str) -> DoneReply:
+        """Remove an app; its sessions are the shell's to close.
+
+        Raises:
+            UnknownApp.
+        """
+        if name not in self.views.catalog.apps:
+            raise UnknownApp(f"no app {name[:40]!r}")
+        return self._config(now_us, control.AppDeleted(name))
+
     def _dismiss(self, subscription: Subscription) -> None:
         while subscription.waiters:
             self._finish_waiter(subscription.waiters.popleft(), None)
@@ -292,24 +317,30 @@ class Broker:
         sessions = self.views.sessions
         if len(sessions.by_number) >= self.limits.sessions:
             raise Busy(f"there are {self.limits.sessions} sessions")
-        info = control.Joined(sessions.next_number, app, client, address, pid, version)
+        info = control.Joined(sessions.next_number, app, client, address, pid, version, now_us)
         position = self.journal.append(Kind.JOINED, control.pack(info), now_us)
         sessions.apply_joined(position, info)
         return DoneReply(self.journal.end, info.session)
 
-    def reconnected(self, session: int) -> None:
-        """The session's client is back within its grace.
+    def resume(self, number: int, app: str, client: str) -> control.Joined:
+        """One more connection of a session's client: back within its grace, or an auxiliary one.
 
         Raises:
-            UnknownSession: the grace was over.
+            UnknownSession: the grace was over, or it is another client's.
         """
-        self._session(session).connected = True
+        session = self._session(number)
+        if not session.belongs_to(app, client):
+            raise UnknownSession(f"no session {number}")
+        session.connections += 1
+        return session.info
 
     def disconnected(self, now_us: int, session: int) -> None:
-        """The session's connection is gone; its grace begins."""
+        """One of the session's connections is gone; with the last one its grace begins."""
         known = self.views.sessions.by_number.get(session)
-        if known is not None and known.connected:
-            known.connected = False
+        if known is None or known.connections == 0:
+            return
+        known.connections -= 1
+        if known.connections == 0:
             known.gone_us = now_us + self.limits.session_grace_us
             self.timers.set(known.gone_us, Timer.SESSION, known)
             self._forget_waiters(session)
@@ -340,6 +371,29 @@ class Broker:
             raise UnknownSession(f"no session {number}")
         return session
 
+    def report(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        producer: int,
+        entries: Sequence[control.Count],
+    ) -> DoneReply:
+        """Record what a producer has sent and given up, for the audit; no view rests on it.
+
+        Raises:
+            UnknownSession, UnknownTopic, InvalidRequest.
+            DiskFull: the room that is left is not for reports.
+        """
+        self._session(session)
+        counts = control.Counts(producer, self.views.catalog.topic(topic).number, tuple(entries))
+        check_counts(counts)
+        body = control.pack_counts(counts)
+        if self.sending.blocked or self.journal.room() < len(body) + HEADER_BYTES:
+            raise DiskFull("no room for reports")
+        self.journal.append(Kind.COUNTS, body, now_us)
+        return DoneReply(self.journal.end)
+
     # -- sends
     # --------------------------------------------------------------------------------------
 
@@ -349,7 +403,7 @@ class Broker:
         reply = self.sending.send(now_us, found, batch, queue)
         stored = found.queues[reply.queue]
         if stored.watched:
-            self._unseen.append((stored.end, stored))
+            self._unseen_until_durable(stored)
         return reply
 
     # -- pulls
@@ -452,8 +506,11 @@ class Broker:
         for queue in subscription.topic.queues:
             queue.watched = True
             if queue.end > durable:
-                self._unseen.append((queue.end, queue))
+                self._unseen_until_durable(queue)
         return token
+
+    def _unseen_until_durable(self, queue: Queue) -> None:
+        heappush(self._unseen, (queue.end, queue.topic.number, queue.number, queue))
 
     def cancel(self, token: int) -> None:
         """Give up a parked pull; no answer comes."""
@@ -478,7 +535,7 @@ class Broker:
         durable = self.journal.durable
         unseen = self._unseen
         while unseen and unseen[0][0] <= durable:
-            _, queue = unseen.popleft()
+            queue = heappop(unseen)[3]
             watched = False
             for subscription in queue.topic.subscriptions.values():
                 if subscription.waiters:

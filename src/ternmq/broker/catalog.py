@@ -1,4 +1,4 @@
-"""What exists: topics with their queues, and the groups that consume them.
+"""What exists: topics with their queues, the groups that consume them, and the apps.
 
 Objects are named by number in every record; numbers are never reused, so a recreated name is a new
 object. Changes are CONFIG records, decided in `broker` and applied here.
@@ -14,11 +14,21 @@ from ternmq.broker.groupqueue import GroupQueue
 from ternmq.model.errors import UnknownGroup, UnknownTopic
 from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
 from ternmq.record.batch import topic_seed
+from ternmq.record.control import App
+from ternmq.record.hashes import key_hash
 
 PAGE_BITS: Final = 6
 """Topics, and the subscriptions of a topic, are written to STATE in pages of 64 numbers."""
 QUEUE_BITS: Final = 4
 """Offsets are written in pages of 16 queues of 64 topics."""
+APP_PAGES: Final = 1024
+"""Apps are written in so many pages at most, by the hash of their names: ten apps of ten thousand
+share one, so a page stays far below 64 KiB unless their grants are very many."""
+
+
+def app_page(name: str) -> int:
+    """Return the page of STATE that an app is written in."""
+    return key_hash(name.encode()) % APP_PAGES
 
 
 class Queue:
@@ -124,9 +134,12 @@ class Subscription:
 
 
 class Catalog:
-    """All topics and subscriptions, by number and by name."""
+    """All topics and subscriptions, by number and by name; all apps, by name."""
 
     __slots__ = (
+        "_app_names",
+        "app_pages",
+        "apps",
         "by_name",
         "next_group",
         "next_topic",
@@ -147,6 +160,10 @@ class Catalog:
         """Topic -> page of group numbers -> newest record that changed a setting in it."""
         self.queue_pages: dict[tuple[int, int], list[int]] = {}
         """(page of topics, page of queues) -> newest record that moved an offset in it."""
+        self.apps: dict[str, App] = {}
+        self.app_pages: dict[int, int] = {}
+        """Page of apps -> newest record that changed one in it."""
+        self._app_names: dict[int, set[str]] = {}
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, or raise UnknownTopic."""
@@ -205,3 +222,17 @@ class Catalog:
         if subscription is not None and topic.by_group.get(subscription.name) is subscription:
             del topic.by_group[subscription.name]
         return subscription
+
+    def put_app(self, app: App) -> None:
+        """Put an app in, in place of the one of that name."""
+        self.apps[app.name] = app
+        self._app_names.setdefault(app_page(app.name), set()).add(app.name)
+
+    def remove_app(self, name: str) -> None:
+        """Take an app out."""
+        if self.apps.pop(name, None) is not None:
+            self._app_names[app_page(name)].discard(name)
+
+    def apps_of_page(self, page: int) -> list[App]:
+        """Return the apps of a page, by name."""
+        return [self.apps[name] for name in sorted(self._app_names.get(page, ()))]

@@ -26,6 +26,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
     gauges = [
         ("topics", len(views.catalog.topics), "Topics; cap `topics`."),
         ("group_queues", len(held), "Views of a queue by a group; cap `groups` a topic."),
+        ("apps", len(views.catalog.apps), "Apps; cap `apps`."),
         ("sessions", len(views.sessions.by_number), "Clients; cap `sessions`."),
         ("producers", len(views.dedup.producers), "Remembered; cap `producers`."),
         ("dedup_batches", len(views.dedup), "Batches and ids remembered; cap `dedup_batches`."),

@@ -1,11 +1,12 @@
 """Clients: who is here, and who has been gone for how long.
 
-A session outlives its connection by a grace, also over a restart of the broker. When it ends, what
-it held is handed to others.
+A session belongs to one client instance of one app, and outlives its connections by a grace, also
+over a restart of the broker. When it ends, what it held is handed to others.
 """
 
 from __future__ import annotations
 
+from hmac import compare_digest
 from typing import Final
 
 from ternmq.record.control import Joined
@@ -16,15 +17,25 @@ PAGE_BITS: Final = 6
 class Session:
     """A connected library instance."""
 
-    __slots__ = ("connected", "gone_us", "info", "number")
+    __slots__ = ("connections", "gone_us", "info", "number")
 
     def __init__(self, info: Joined) -> None:
         self.number = info.session
         self.info = info
-        self.connected = True
-        """Volatile: after a start every session is given its grace."""
+        self.connections = 1
+        """Volatile: after a start there are none, and every session is given its grace."""
         self.gone_us = 0
         """Volatile: when the grace ends, if not connected."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self.connections > 0
+
+    def belongs_to(self, app: str, client: str) -> bool:
+        """Whether it is this client instance's; its name is a secret, so time tells nothing."""
+        same = compare_digest(self.info.client.encode(), client.encode())
+        return same and self.info.app == app
 
 
 class Sessions:

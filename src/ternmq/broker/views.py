@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic
+from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sessions import Sessions
@@ -38,6 +38,7 @@ FORGOTTEN: Final = 6
 DEDUP: Final = 7
 HELD: Final = 8
 SHARD: Final = 9
+APPS: Final = 10
 """Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
 
 _QUEUE: Final = struct.Struct("<IIQQ")
@@ -70,6 +71,7 @@ _decode_global: Final = msgspec.msgpack.Decoder(_Global)
 _decode_topics: Final = msgspec.msgpack.Decoder(list[_TopicState])
 _decode_subscriptions: Final = msgspec.msgpack.Decoder(list[_SubscriptionState])
 _decode_sessions: Final = msgspec.msgpack.Decoder(list[control.Joined])
+_decode_apps: Final = msgspec.msgpack.Decoder(list[control.App])
 
 
 class Views:
@@ -110,6 +112,7 @@ class Views:
             DEDUP: self._load_dedup,
             HELD: self._load_held,
             SHARD: self._load_shard,
+            APPS: self._load_apps,
         }
         self._begin = 0
         self._stamps: dict[StateKey, int] = {}
@@ -256,8 +259,20 @@ class Views:
                     for held in subscription.queues:
                         held.scan = 0  # what the filter before passed over is judged anew
                     self._touch_subscription(position, change.topic, change.group)
-        else:
+        elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
+        else:
+            self._change_app(position, change)
+
+    def _change_app(self, position: int, change: control.App | control.AppDeleted) -> None:
+        page = app_page(change.name)
+        if position < self._stamp(APPS, page):
+            return
+        self.catalog.app_pages[page] = position
+        if isinstance(change, control.App):
+            self.catalog.put_app(change)
+        else:
+            self.catalog.remove_app(change.name)
 
     def _subscribe(self, position: int, change: control.Subscribed) -> None:
         catalog = self.catalog
@@ -360,6 +375,11 @@ class Views:
         for joined in _decode_sessions.decode(payload):
             self.sessions.apply_joined(stamp, joined)
 
+    def _load_apps(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self.catalog.app_pages[key.a] = stamp
+        for app in _decode_apps.decode(payload):
+            self.catalog.put_app(app)
+
     def _load_forgotten(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del key, stamp
         self.dedup.load_forgotten(payload)
@@ -444,6 +464,8 @@ class Views:
             yield StateKey(QUEUES, topics, queues)
         for page in sorted(self.sessions.pages):
             yield StateKey(SESSIONS, page)
+        for page in sorted(self.catalog.app_pages):
+            yield StateKey(APPS, page)
         for page in self.dedup.pages():
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(self.dedup.runs):
@@ -466,6 +488,8 @@ class Views:
             return _ALWAYS if page is None else page[0]
         if key.type == SESSIONS:
             return self.sessions.pages.get(key.a, _ALWAYS)
+        if key.type == APPS:
+            return self.catalog.app_pages.get(key.a, _ALWAYS)
         if key.type == DEDUP:
             return IMMUTABLE
         if key.type not in (HELD, SHARD):
@@ -504,6 +528,8 @@ class Views:
             known = self.sessions.by_number
             numbers = range(first, first + (1 << PAGE_BITS))
             return encode([known[number].info for number in numbers if number in known])
+        if key.type == APPS:
+            return encode(catalog.apps_of_page(key.a))
         if key.type == FORGOTTEN:
             return self.dedup.forgotten(key.a)
         if key.type == DEDUP:

@@ -138,6 +138,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     topics: int = 100_000
     groups: int = 10_000
+    apps: int = 10_000
     sessions: int = 20_000
     session_grace_us: int = 10 * SECOND_US
     producers: int = 200_000

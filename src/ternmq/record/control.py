@@ -8,11 +8,13 @@ gets a new number.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
+from ternmq.model.types import MINUTE_US
 
 SEGMENT: Final = struct.Struct("<QQQQ")
 """base, segment_size, begin and end of the newest complete STATE set (2**64-1: none)."""
@@ -25,6 +27,8 @@ MARK: Final = struct.Struct("<Q")
 COUNTS_HEAD: Final = struct.Struct("<QII")
 """producer id, topic number, entry count; then the entries."""
 COUNTS_ENTRY: Final = struct.Struct("<qQQ")
+BUCKET_US: Final = 10 * MINUTE_US
+"""Producers count the rows of so much born time together; a bucket is named by its beginning."""
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic-created"):
@@ -72,8 +76,48 @@ class Unsubscribed(msgspec.Struct, frozen=True, tag="unsubscribed"):
     topic: int
 
 
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that an app may do, or (``deny``) must not do."""
+
+    right: str
+    """``produce``, ``consume`` or ``manage``."""
+    topic: str = "*"
+    """A name, or the beginning of names with a ``*`` behind it."""
+    group: str = "*"
+    deny: bool = False
+
+
+class App(msgspec.Struct, frozen=True, tag="app-put"):
+    """An app is there from now on, or has another token, other grants, another owner."""
+
+    name: str
+    owner: str
+    salt: bytes
+    hash: bytes
+    """HMAC-SHA-256 of the token, keyed with the salt; the token itself is stored nowhere."""
+    grants: tuple[Grant, ...]
+    created_us: int
+
+    def __repr__(self) -> str:
+        """Show no part of the token's hash."""
+        return f"App(name={self.name!r}, owner={self.owner!r}, token=***, grants={self.grants!r})"
+
+
+class AppDeleted(msgspec.Struct, frozen=True, tag="app-deleted"):
+    """An app is gone; its token opens nothing any more."""
+
+    name: str
+
+
 Config = (
-    TopicCreated | TopicChanged | TopicDeleted | Subscribed | SubscriptionChanged | Unsubscribed
+    TopicCreated
+    | TopicChanged
+    | TopicDeleted
+    | Subscribed
+    | SubscriptionChanged
+    | Unsubscribed
+    | App
+    | AppDeleted
 )
 
 
@@ -86,6 +130,8 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
     address: str = ""
     pid: int = 0
     version: str = ""
+    since_us: int = 0
+    """When it came."""
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):
@@ -139,3 +185,36 @@ def unpack_left(body: bytes) -> Left:
 def unpack_alarm(body: bytes) -> Alarm:
     """Return the alarm that an ALARM body tells of."""
     return _alarm.decode(_payload(body))
+
+
+class Count(NamedTuple):
+    """What a producer reports of the rows born in one bucket, since it began."""
+
+    bucket_us: int
+    """Beginning of the bucket, a multiple of ``BUCKET_US``."""
+    sent: int
+    given_up: int
+
+
+class Counts(NamedTuple):
+    """A producer's report on one topic."""
+
+    producer: int
+    topic: int
+    entries: tuple[Count, ...]
+
+
+def pack_counts(counts: Counts) -> bytes:
+    """Return the body of a COUNTS record."""
+    head = COUNTS_HEAD.pack(counts.producer, counts.topic, len(counts.entries))
+    return head + b"".join([COUNTS_ENTRY.pack(*entry) for entry in counts.entries])
+
+
+def unpack_counts(body: bytes) -> Counts:
+    """Return the report that a COUNTS body tells of."""
+    producer, topic, count = COUNTS_HEAD.unpack_from(body)
+    stop = COUNTS_HEAD.size + count * COUNTS_ENTRY.size
+    entries: Sequence[tuple[int, int, int]] = list(
+        COUNTS_ENTRY.iter_unpack(body[COUNTS_HEAD.size : stop])
+    )
+    return Counts(producer, topic, tuple(Count(*entry) for entry in entries))

@@ -297,7 +297,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def reconnect(self, data: Data) -> None:
         session = one(data, sorted(self.known.gone))
-        self.world.broker.reconnected(session)
+        self.world.resume(session)
         self.known.gone[session] = None
 
     @precondition(lambda self: self.connected())
@@ -463,7 +463,7 @@ class BrokerMachine(RuleBasedStateMachine):
         for session in self.known.gone:
             self.known.gone[session] = world.now + GRACE
             if back:
-                world.broker.reconnected(session)
+                world.resume(session)
                 self.known.gone[session] = None
         self.recovered = {
             topic: world.broker.views.catalog.topic(topic).queues[0].next for topic in ("t", "k")

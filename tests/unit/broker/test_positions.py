@@ -212,7 +212,7 @@ def test_a_reset_is_not_undone_by_a_lease_of_a_reign_before() -> None:
     world.send("t", 4)
     pulled = pull(world, session)
     world.restart()
-    world.broker.reconnected(session)
+    world.resume(session)
     world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 0))
     with pytest.raises(LeaseExpired):
         world.settle(session, "t", "g", pulled, spans=[(0, 4)])
@@ -234,7 +234,7 @@ def test_rows_settled_ahead_are_unread_again_after_a_reset_and_a_restart() -> No
     world.broker.writer.step(world.now, lambda: True)
     same_after_restart(world)
     world.restart()
-    world.broker.reconnected(session)
+    world.resume(session)
     assert offsets(pull(world, session)) == list(range(1, 10))
 
 
@@ -250,7 +250,7 @@ def test_what_was_settled_ahead_is_forgotten_in_state_when_the_cursor_has_passed
     image = world.disk.image()
     lost = pull(world, session, 24)
     cut(world, image)
-    world.broker.reconnected(session)
+    world.resume(session)
     world.settle(session, "t", "g", lost, spans=[(1000, 1024)])
 
     def write_set() -> None:
@@ -264,7 +264,7 @@ def test_what_was_settled_ahead_is_forgotten_in_state_when_the_cursor_has_passed
     same_after_restart(world)
     write_set()
     world.restart()
-    world.broker.reconnected(session)
+    world.resume(session)
     assert offsets(pull(world, session, 100)) == list(range(990, 1090))
 
 

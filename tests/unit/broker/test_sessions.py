@@ -57,12 +57,12 @@ def test_a_session_that_comes_back_within_its_grace_keeps_what_it_has() -> None:
         pulled = pull(world, one)
         world.broker.disconnected(world.now, one)
         world.pass_time(GRACE - 1)
-        world.broker.reconnected(one)
+        world.resume(one)
         world.pass_time(2)
         assert world.pull(other, "t", "g") is None
         world.broker.disconnected(world.now, one)  # a second time: a grace of its own
         world.pass_time(GRACE - 1)
-        world.broker.reconnected(one)
+        world.resume(one)
         assert world.settle(one, "t", "g", pulled).settled == [(0, 3, 1, 1)]
 
     explore(scenario)
@@ -75,7 +75,7 @@ def test_a_grace_that_began_anew_is_not_cut_short_by_the_one_before() -> None:
     pull(world, one)
     world.broker.disconnected(world.now, one)
     world.pass_time(GRACE // 2)
-    world.broker.reconnected(one)
+    world.resume(one)
     world.broker.disconnected(world.now, one)
     world.pass_time(GRACE - 1)
     assert world.held("t", "g").leased_rows == 3
@@ -98,7 +98,7 @@ def test_leaving_hands_everything_back_uncounted_at_once() -> None:
         with pytest.raises(UnknownSession):
             world.leave(one)
         with pytest.raises(UnknownSession):
-            world.broker.reconnected(one)
+            world.resume(one)
         world.broker.disconnected(world.now, one)  # late news of its connection
         world.pass_time(2 * GRACE)
         assert world.broker.views.sessions.by_number.keys() == {other}
@@ -160,7 +160,7 @@ def test_a_session_that_comes_back_while_it_is_being_ended_lives_on() -> None:
     world.broker.disconnected(world.now, one)
     world.now += GRACE
     assert world.broker.tick(world.now)
-    world.broker.reconnected(one)
+    world.resume(one)
     while world.broker.tick(world.now):
         pass
     assert world.held("t", "g").leased_rows == 900 - 512
@@ -179,7 +179,7 @@ def test_a_restart_gives_every_session_its_grace_anew() -> None:
     world.restart()
     world.pass_time(GRACE - 1)
     assert world.held("t", "g").leased_rows == 4
-    world.broker.reconnected(one)
+    world.resume(one)
     world.pass_time(1)
     assert world.held("t", "g").leased_rows == 2
     assert other not in world.broker.views.sessions.by_number
@@ -196,7 +196,7 @@ def test_leases_end_by_time_after_a_restart_too() -> None:
     world.send("t", 2)
     pulled = pull(world, one)
     world.restart()
-    world.broker.reconnected(one)
+    world.resume(one)
     world.pass_time(pulled.until_us - world.now - 1)
     assert world.held("t", "g").leased_rows == 2
     world.pass_time(1)
@@ -234,3 +234,46 @@ def test_settles_need_no_living_session_only_the_lease() -> None:
     world.send("t", 2)
     pulled = pull(world, one)
     assert world.settle(other, "t", "g", pulled, Outcome.DONE).settled == [(0, 2, 1, 1)]
+
+
+def test_only_the_same_client_of_the_same_app_comes_back() -> None:
+    world = World()
+    one = world.join("mine")
+    other = world.join("other")
+    for app, client in (("app", "other"), ("ap", "mine"), ("", ""), ("app", "mıne")):
+        with pytest.raises(UnknownSession):
+            world.broker.resume(one, app, client)
+    info = world.broker.resume(one, "app", "mine")
+    assert (info.session, info.app, info.client) == (one, "app", "mine")
+    world.restart()
+    with pytest.raises(UnknownSession):
+        world.broker.resume(other, "app", "mine")
+    world.broker.resume(one, "app", "mine")
+    world.pass_time(GRACE)
+    assert world.broker.views.sessions.by_number.keys() == {one}
+    with pytest.raises(UnknownSession):
+        world.broker.resume(other, "app", "other")
+
+
+def test_a_session_lives_as_long_as_one_of_its_connections() -> None:
+    world = World()
+    one = start(world)
+    world.send("t", 2)
+    pull(world, one)
+    world.resume(one)  # its auxiliary connection
+    token = world.park(one, "t", "g")
+    world.broker.disconnected(world.now, one)
+    world.pass_time(2 * GRACE)
+    assert one in world.broker.views.sessions.by_number
+    world.send("t", 1)
+    assert [found.token for found in world.woken()] == [token]
+    world.park(one, "t", "g")
+    world.broker.disconnected(world.now, one)
+    assert world.broker.parked_pulls == 0
+    world.broker.disconnected(world.now, one)  # told once more: nothing is counted twice
+    world.resume(one)
+    world.pass_time(2 * GRACE)
+    assert one in world.broker.views.sessions.by_number
+    world.broker.disconnected(world.now, one)
+    world.pass_time(GRACE)
+    assert one not in world.broker.views.sessions.by_number

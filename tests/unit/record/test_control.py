@@ -19,6 +19,11 @@ from ternmq.model.specs import (
 from ternmq.record import control
 from ternmq.record.control import (
     Alarm,
+    App,
+    AppDeleted,
+    Count,
+    Counts,
+    Grant,
     Joined,
     Left,
     Subscribed,
@@ -71,7 +76,18 @@ changes = st.one_of(
     ),
     st.builds(SubscriptionChanged, u32, u32, subscription_specs),
     st.builds(Unsubscribed, u32, u32),
+    st.builds(
+        App,
+        names,
+        st.text(max_size=20),
+        st.binary(min_size=16, max_size=16),
+        st.binary(min_size=32, max_size=32),
+        st.lists(st.builds(Grant, names, names, names, st.booleans()), max_size=4).map(tuple),
+        times,
+    ),
+    st.builds(AppDeleted, names),
 )
+u64 = st.integers(0, 2**64 - 1)
 
 
 @given(changes, st.integers(0, 7))
@@ -80,7 +96,7 @@ def test_config_round_trip(change: control.Config, padding: int) -> None:
 
 
 @given(
-    st.builds(Joined, u32, names, names, st.text(max_size=20), u32, st.text(max_size=9)),
+    st.builds(Joined, u32, names, names, st.text(max_size=20), u32, st.text(max_size=9), times),
     st.integers(0, 7),
 )
 def test_joined_round_trip(joined: Joined, padding: int) -> None:
@@ -95,6 +111,22 @@ def test_left_round_trip(left: Left) -> None:
 @given(st.builds(Alarm, names, st.text(max_size=50)))
 def test_alarm_round_trip(alarm: Alarm) -> None:
     assert control.unpack_alarm(control.pack(alarm)) == alarm
+
+
+@given(
+    st.builds(Counts, u64, u32, st.lists(st.builds(Count, times, u64, u64), max_size=5).map(tuple)),
+    st.integers(0, 7),
+)
+def test_counts_round_trip(counts: Counts, padding: int) -> None:
+    assert control.unpack_counts(control.pack_counts(counts) + bytes(padding)) == counts
+
+
+def test_no_part_of_a_token_is_printed() -> None:
+    app = App("shop", "me", b"saltsaltsaltsalt", b"hashhash" * 4, (Grant("produce"),), 1)
+    for text in (repr(app), str(app), f"{[app]}"):
+        assert "salt" not in text
+        assert "hashhash" not in text
+        assert "token=***" in text
 
 
 def test_kinds_are_not_mixed_up() -> None:

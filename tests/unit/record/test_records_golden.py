@@ -79,7 +79,10 @@ MOVED = Moved(
         ),
     ),
 )  # fmt: skip
-COUNTS = control.COUNTS_HEAD.pack(7, 2, 1) + control.COUNTS_ENTRY.pack(TIME_US, 1000, 3)
+COUNTS = control.pack_counts(
+    control.Counts(7, 2, (control.Count(TIME_US - TIME_US % control.BUCKET_US, 1000, 3),))
+)
+JOINED = control.Joined(4, "shop", "c-1", "10.0.0.1:5", 77, "0.1", TIME_US)
 CONFIGS: list[control.Config] = [
     control.TopicCreated(2, TopicSpec(name="orders", queues=4, ordered=True, retention_us=99)),
     control.Subscribed(1, "billing", 2, SPEC, [0, 1, 2, 3]),
@@ -87,7 +90,13 @@ CONFIGS: list[control.Config] = [
     control.SubscriptionChanged(1, 2, SubscriptionSpec()),
     control.Unsubscribed(1, 2),
     control.TopicDeleted(2),
-]
+    control.App(
+        "shop", "the shop team", bytes(range(16)), bytes(range(32)),
+        (control.Grant("produce", "orders.*"), control.Grant("consume", "orders", "b*", True)),
+        TIME_US,
+    ),
+    control.AppDeleted("shop"),
+]  # fmt: skip
 
 
 class _Source:
@@ -116,7 +125,7 @@ def written() -> bytes:
     commit(journal)
     bodies: list[tuple[Kind, bytes]] = [(Kind.CONFIG, control.pack(one)) for one in CONFIGS]
     bodies += [
-        (Kind.JOINED, control.pack(control.Joined(4, "shop", "c-1", "10.0.0.1:5", 77, "0.1"))),
+        (Kind.JOINED, control.pack(JOINED)),
         (Kind.MESSAGES, messages.pack(2, 3, 8, 5, BATCH, ())),
         (Kind.MESSAGES, messages.pack(2, 3, 13, 3, BATCH, ((0, 2), (4, 5)))),
         (Kind.PULLED, facts.pack_pulled([ONE_RUN])),
@@ -180,7 +189,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Kind.CONFIG: control.unpack_config,
     Kind.JOINED: control.unpack_joined,
     Kind.LEFT: control.unpack_left,
-    Kind.COUNTS: lambda body: body[:40].hex(),
+    Kind.COUNTS: control.unpack_counts,
     Kind.ALARM: control.unpack_alarm,
 }
 
