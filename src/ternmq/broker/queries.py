@@ -107,7 +107,7 @@ class Queries:
             raise InvalidRequest("offset must be 0 or more, max_messages 1 or more")
         if offset < queue.first:
             raise OffsetExpired(f"the oldest offset kept is {queue.first}")
-        end = self._visible(topic, queue)
+        end = self.visible(topic, queue)
         if offset >= end:
             return ReadReply(offset, offset, Places((), (), (), offset))
         stop = min(end, offset + max_messages)
@@ -123,7 +123,7 @@ class Queries:
         broker = self._broker
         topic, queue = self._queue(topic_name, number)
         found = None
-        if 0 <= offset < self._visible(topic, queue):
+        if 0 <= offset < self.visible(topic, queue):
             found = lookup.by_offset(
                 broker.index,
                 broker.store,
@@ -210,7 +210,7 @@ class Queries:
         found = lookup.offset_at_time(
             self._broker.index, self._broker.store, topic.number, number, time_us
         )
-        end = self._visible(topic, queue)
+        end = self.visible(topic, queue)
         return end if found is None else min(found, end)
 
     # -- groups -----------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Queries:
         return GroupStatus(
             held.cursor,
             held.floor(),
-            self._visible(topic, queue),
+            self.visible(topic, queue),
             held.leased_rows,
             held.ready.rows,
             held.waiting_rows,
@@ -289,7 +289,12 @@ class Queries:
             )
         return listed
 
-    def _visible(self, topic: Topic, queue: Queue) -> int:
+    def visible(self, topic: Topic, queue: Queue) -> int:
+        """Return the next offset of a queue, as far as its messages are durable.
+
+        Raises:
+            WouldBlock.
+        """
         durable = self._broker.journal.durable
         if queue.end <= durable:
             return queue.next

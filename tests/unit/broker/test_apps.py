@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ternmq.broker.catalog import APP_PAGES, app_page
+from ternmq.broker.listings import Listings
 from ternmq.model.errors import (
     Busy,
     InvalidName,
@@ -183,3 +184,12 @@ def test_what_no_report_may_say(producer: int, entries: list[Count]) -> None:
     with pytest.raises(InvalidRequest):
         world.broker.report(world.now, session, "t", producer, entries)
     assert world.broker.journal.end == before
+
+
+def test_apps_are_listed_by_name() -> None:
+    world = World()
+    for name in ("b", "c", "a"):
+        put(world, app(name))
+    page = Listings(world.broker).apps()
+    assert [one.name for one in page.apps] == ["a", "b", "c"]
+    assert page.position == world.end
