@@ -1,0 +1,160 @@
+"""The one place that says yes: every front of the broker asks here, before anything else.
+
+What a command needs stands in ``wire.commands.TABLE``; what an app has stands in the catalog. An
+answer is remembered per app until the app is another one (a changed app is a new object), so the
+hot path is two look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ternmq.access import tokens
+from ternmq.access.grants import Verdict, judge, sees
+from ternmq.model.errors import Forbidden, Unauthenticated
+from ternmq.record.control import App
+from ternmq.wire.commands import TABLE, Command, Policy, Right, Scope
+
+MAX_REMEMBERED: Final = 4096
+"""Answers remembered for one app; beyond, it begins anew. Names that were refused are not kept."""
+_SHOWN: Final = 60
+_NOBODY: Final = tokens.seal("nobody", tokens.new_token(bytes(32)), now_us=0, salt=bytes(16))
+"""Compared with when there is no such app, so that a name takes as long as a token."""
+
+Question = tuple[Command, str | None, str | None]
+
+
+class _Known:
+    """Questions that were answered with yes, for one state of an app."""
+
+    __slots__ = ("app", "yes")
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.yes: set[Question] = set()
+
+
+class Authoriser:
+    """Says whether an app may do something. Loop only.
+
+    Args:
+        apps: Those of the catalog, by name: the live dictionary.
+        required: False: nobody has to prove anything, and everybody may do everything. Only for
+            brokers that listen on loopback alone (``settings`` sees to that).
+    """
+
+    def __init__(self, apps: Mapping[str, App], *, required: bool = True) -> None:
+        self._apps = apps
+        self._required = required
+        self._known: dict[str, _Known] = {}
+
+    def authenticate(self, app: str, token: str) -> None:
+        """Return if the token is the app's own.
+
+        Raises:
+            Unauthenticated: it is not, or there is no such app; which of the two is not told.
+        """
+        if not self._required:
+            return
+        if not app or not token:
+            raise Unauthenticated("this broker wants an app and its token")
+        known = self._apps.get(app)
+        right = len(token) <= tokens.LONGEST and tokens.matches(known or _NOBODY, token)
+        if known is not None and right:
+            return
+        if token.startswith(tokens.PREFIX) and not tokens.is_whole(token):
+            raise Unauthenticated("the token was not copied whole")
+        raise Unauthenticated(f"app {_shown(app)} is not known, or the token is not its own")
+
+    def check(
+        self, app: str, command: Command, topic: str | None = None, group: str | None = None
+    ) -> None:
+        """Return if the app may use the command for what is named.
+
+        Args:
+            app: As it said HELLO.
+            command: One that clients can send.
+            topic: What the request names; commands of scope topic or group need it.
+            group: Commands of scope group need it.
+
+        Raises:
+            Forbidden: a grant is missing, or there is a deny; the text names it.
+            Unauthenticated: the app was deleted.
+        """
+        if not self._required:
+            return
+        known = self._state(app)
+        question = (command, topic, group)
+        if question in known.yes:
+            return
+        self._judge(known.app, command, topic, group)
+        if len(known.yes) >= MAX_REMEMBERED:
+            known.yes.clear()
+        known.yes.add(question)
+
+    def sees_topic(self, app: str, topic: str) -> bool:
+        """Return whether a list for the app names the topic: it has some right on it."""
+        if not self._required:
+            return True
+        found = self._apps.get(app)
+        return found is not None and sees(found.grants, topic)
+
+    def sees_group(self, app: str, topic: str, group: str) -> bool:
+        """Return whether a list for the app names the group: it may consume for it or manage it."""
+        if not self._required:
+            return True
+        found = self._apps.get(app)
+        return found is not None and any(
+            judge(found.grants, right.value, topic, group) is Verdict.ALLOWED
+            for right in (Right.CONSUME, Right.MANAGE)
+        )
+
+    def _state(self, name: str) -> _Known:
+        app = self._apps.get(name)
+        if app is None:
+            self._known.pop(name, None)
+            raise Unauthenticated(f"app {_shown(name)} is not there any more")
+        known = self._known.get(name)
+        if known is None or known.app is not app:
+            known = self._known[name] = _Known(app)
+        return known
+
+    def _judge(self, app: App, command: Command, topic: str | None, group: str | None) -> None:
+        policy = TABLE[command].policy
+        scope = policy.scope
+        if scope is Scope.NOTHING:
+            return
+        if scope is Scope.BROKER:
+            topic = group = None
+        elif not topic or (scope is Scope.GROUP and not group):
+            raise Forbidden(f"{command.name} names no {scope.value}")
+        elif scope is Scope.TOPIC:
+            group = None
+        denied: Right | None = None
+        for right in policy.rights:
+            verdict = judge(app.grants, right.value, topic, group)
+            if verdict is Verdict.ALLOWED:
+                return
+            if verdict is Verdict.DENIED:
+                denied = right
+        what = _place(policy, topic, group)
+        if denied is not None:
+            raise Forbidden(f"app {_shown(app.name)} is denied to {denied.value} {what}")
+        rights = " or ".join([right.value for right in policy.rights])
+        raise Forbidden(f"app {_shown(app.name)} has no grant to {rights} {what}")
+
+
+def _place(policy: Policy, topic: str | None, group: str | None) -> str:
+    if policy.scope is Scope.BROKER:
+        return "every topic and group ('*'), which this needs"
+    if Right.PRODUCE in policy.rights:
+        return f"to topic {_shown(topic or '')}"
+    if group is None:
+        return f"topic {_shown(topic or '')} for every group ('*')"
+    return f"topic {_shown(topic or '')} for group {_shown(group)}"
+
+
+def _shown(name: str) -> str:
+    """Return a name that came from outside so that it can stand in a line of a log."""
+    return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")

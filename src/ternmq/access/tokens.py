@@ -1,0 +1,91 @@
+"""Tokens: what an app proves itself with, and what the broker keeps of it.
+
+A token is ``tmq_``, 43 characters of base64url (32 random bytes) and 6 of a checksum. Prefix and
+checksum are for people and for scanners of repositories: a token that was copied in part is told
+from one that is wrong, and a leaked one is found.
+
+Stored is HMAC-SHA-256 of the text, keyed with 16 random bytes. Not scrypt or PBKDF2: those make
+guessing slow, which passwords need because people choose them; 256 random bits cannot be guessed at
+any speed, and a slow hash would hand every stranger who connects a way to keep the broker busy. The
+salt sees to it that equal tokens of two brokers cannot be seen to be equal.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from ternmq.broker.apps import SALT_BYTES
+from ternmq.model.secret import Secret
+from ternmq.record.control import App, Grant
+
+ADMIN: Final = "admin"
+"""The app that is there first, so that somebody can make the others."""
+PREFIX: Final = "tmq_"
+RANDOM_BYTES: Final = 32
+LONGEST: Final = 256
+"""No text that is longer is looked at."""
+_CHECKED: Final = re.compile(r"tmq_[A-Za-z0-9_-]{43}[A-Za-z0-9_-]{6}\Z")
+_CHECKSUM_LENGTH: Final = 6
+
+
+def new_token(random: bytes | None = None) -> Secret:
+    """Return a new token; ``random`` are the 32 bytes it is made of, for tests."""
+    random = secrets.token_bytes(RANDOM_BYTES) if random is None else random
+    if len(random) != RANDOM_BYTES:
+        raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
+    text = PREFIX + urlsafe_b64encode(random).decode().rstrip("=")
+    return Secret(text + _checksum(text))
+
+
+def _checksum(text: str) -> str:
+    return urlsafe_b64encode(sha256(text.encode()).digest()).decode()[:_CHECKSUM_LENGTH]
+
+
+def is_whole(token: str) -> bool:
+    """Return whether a text looks like a token and was copied whole."""
+    if _CHECKED.match(token) is None:
+        return False
+    return token[-_CHECKSUM_LENGTH:] == _checksum(token[:-_CHECKSUM_LENGTH])
+
+
+def digest(token: str, salt: bytes) -> bytes:
+    """Return what is stored of a token."""
+    return hmac.digest(salt, token.encode("utf-8", "surrogatepass"), "sha256")
+
+
+def matches(app: App, token: str) -> bool:
+    """Return whether the token is the app's own, in a time that tells nothing about it."""
+    return hmac.compare_digest(digest(token, app.salt), app.hash)
+
+
+def seal(
+    name: str,
+    token: Secret,
+    *,
+    owner: str = "",
+    grants: Sequence[Grant] = (),
+    now_us: int,
+    salt: bytes | None = None,
+) -> App:
+    """Return an app as it is stored: with a salted hash in place of its token."""
+    salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
+    return App(name, owner, salt, digest(token.reveal(), salt), tuple(grants), now_us)
+
+
+def regrant(app: App, owner: str, grants: Sequence[Grant]) -> App:
+    """Return the app with another owner and other grants, and the token that it had."""
+    return msgspec.structs.replace(app, owner=owner, grants=tuple(grants))
+
+
+def admin_app(token: Secret, now_us: int) -> App:
+    """Return the app ``admin``, which may do everything."""
+    grants = [Grant("produce"), Grant("consume"), Grant("manage")]
+    return seal(ADMIN, token, owner="the broker's operators", grants=grants, now_us=now_us)
