@@ -21,11 +21,12 @@ This is the one table of errors: each class carries a stable ``code``, whether t
 succeed later (``retriable``), whether the client should ask again where things are
 (``refresh_routes``), the ``http`` status of the same answer there, and a ``hint`` that says what to
 do. Codes are never reused; ``tests/golden/errors.json`` remembers them all. On the wire an error is
-its code and text; ``of_code`` gives the class back. ``docs/reference/errors.md`` is made of this.
+its code and text; ``of_code`` gives the class back. ``docs/protocol/errors.md`` is made of this.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 
@@ -413,15 +414,26 @@ class ClientForked(ClientError):
 
 
 class UnsentMessages(ClientError):
-    """Messages of send_soon were not stored when the client was closed."""
+    """Messages of send_soon were not stored when the client was closed; see ``failures``."""
 
     code = 407
+
+    def __init__(self, message: str, *, failures: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.failures = failures
 
 
 class PartialSendError(ClientError):
     """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which."""
 
     code = 408
+
+    def __init__(
+        self, message: str, *, receipts: Sequence[object] = (), failures: Sequence[object] = ()
+    ) -> None:
+        super().__init__(message)
+        self.receipts = receipts
+        self.failures = failures
 
 
 class EncodeError(ClientError):
@@ -434,6 +446,13 @@ class DecodeError(ClientError):
     """A body is not what the handler's annotation says."""
 
     code = 410
+
+
+class AlreadySettled(ClientError):
+    """The delivery was acknowledged, retried, rejected or released before."""
+
+    code = 412
+    hint = "settle a delivery once; leaving process() settles it"
 
 
 class InvalidUrl(ClientError):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+from pathlib import Path
 
 from ternmq.model import errors
 from ternmq.model.errors import RefusedError, TernMQError
@@ -11,24 +13,21 @@ ALL = [
     one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, TernMQError)
 ]
 
-CODES = {
-    0: "TernMQError", 100: "RefusedError", 101: "InvalidRequest", 102: "InvalidName",
-    103: "InvalidBatch", 104: "OrderingKeyRequired", 105: "ModeNotAllowed", 110: "UnknownTopic",
-    111: "UnknownQueue", 112: "UnknownGroup", 113: "UnknownSession", 114: "TopicExists",
-    115: "GroupExists", 116: "GroupSettingsMismatch", 120: "LeaseExpired", 121: "OffsetExpired",
-    122: "MessageNotFound", 130: "IdConflict", 131: "ResendTooOld", 132: "StrictNeedsReplica",
-    140: "Busy", 141: "DiskFull", 142: "GroupPaused", 143: "MessageTooLarge", 200: "JournalError",
-    201: "JournalFailed", 202: "JournalFull", 203: "CorruptJournal", 204: "RecordTooLarge",
-    205: "AlreadyRunning", 210: "DiskError", 211: "DiskWriteError", 212: "DiskSyncError",
-    213: "NoSpace", 214: "UnknownRecordKind", 215: "FileMissing", 216: "DiskReadError",
-}  # fmt: skip
-"""As they are; a code is never given to another error, so lines are only added here."""
+LEDGER = Path(__file__).parents[2] / "golden" / "errors.json"
+"""Every code that was ever given, with its error. Lines are only added
+(``python -m tests.unit.model.test_errors``): a code is never given to another error."""
 
 
 def test_codes_are_stable_and_never_shared() -> None:
     assert len({one.code for one in ALL}) == len(ALL)
-    known = {one.code: one.__name__ for one in ALL}
-    assert {code: known.get(code) for code in CODES} == CODES
+    known = {str(one.code): one.__name__ for one in ALL}
+    ledger = json.loads(LEDGER.read_text(encoding="utf-8"))
+    assert {code: known.get(code) for code in ledger} == ledger, "a code was changed or dropped"
+    assert set(known) == set(ledger), "a new code: see LEDGER"
+
+
+def test_the_table_has_every_error() -> None:
+    assert set(errors.table().values()) == set(ALL)
 
 
 def test_an_error_says_what_happened_and_what_to_do() -> None:
@@ -40,4 +39,12 @@ def test_an_error_says_what_happened_and_what_to_do() -> None:
 
 def test_busy_errors_may_be_tried_again() -> None:
     again = {one.__name__ for one in ALL if one.retriable and issubclass(one, RefusedError)}
-    assert again == {"Busy", "DiskFull", "GroupPaused", "StrictNeedsReplica"}
+    assert again == {"Busy", "DiskFull", "GroupPaused", "ShuttingDown", "StrictNeedsReplica"}
+
+
+if __name__ == "__main__":
+    _known = json.loads(LEDGER.read_text(encoding="utf-8")) if LEDGER.exists() else {}
+    for _one in ALL:
+        _known.setdefault(str(_one.code), _one.__name__)
+    _sorted = dict(sorted(_known.items(), key=lambda item: int(item[0])))
+    LEDGER.write_text(json.dumps(_sorted, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,279 @@
+"""One request and one answer of every command, one push of every kind: what the tests turn over."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ternmq.model.errors import Busy, FrameTooLarge
+from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec
+from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+
+TIME_US: Final = 1_700_000_000_000_001
+TOPIC, GROUP = "orders", "billing"
+BATCH: Final = encode(
+    [Row(b"hello", "order-7", "", "paid")],
+    topic_seed=topic_seed(TOPIC),
+    producer_id=0x0123_4567_89AB_CDEF,
+    first_sequence=1000,
+    born_us=TIME_US,
+)
+RECORDS: Final = bytes(range(96))
+"""Stands for records: nobody on the wire looks into them."""
+
+SEND = bodies.Send(TOPIC, 3, BATCH)
+SEND_ANY = bodies.Send(TOPIC, None, BATCH)
+RECEIPT = bodies.Receipt(77, 2, 3, 1, False, False, ())
+RECEIPT_OTHERS = bodies.Receipt(
+    None, 2, 3, 0, True, True,
+    (bodies.ReceiptRow(4, 12, False), bodies.ReceiptRow(5, None, True)),
+)  # fmt: skip
+PULL = bodies.Pull(TOPIC, GROUP, None, 256, 1_048_576, 30_000)
+RUNS = (bodies.Run(77, 3, 1, 1), bodies.Run(90, 1, 2, 5))
+DELIVERY = bodies.Delivery(2, 3, 1, 9, TIME_US + 30, TIME_US, 4096, RUNS, RECORDS)
+NOTHING_CAME = bodies.Delivery(2, 3, 1, 0, 0, TIME_US, 0, (), b"")
+SETTLE = bodies.Settle(TOPIC, GROUP, 3, 1, 9, 1, ((77, 79), (90, 91)), 5_000_000, "kaputt: ü")
+SETTLE_ALL = bodies.Settle(TOPIC, GROUP, 3, 1, 9, 0, (), None, "")
+SETTLED = bodies.Settled(3, ((90, 91),))
+EXTEND = bodies.Extend(TOPIC, GROUP, 3, 1, 9, 30_000_000)
+READ = bodies.Read(TOPIC, 3, 77, 100, 0, 1000)
+ROWS = bodies.Rows(2, 3, 77, 80, 5, 91, RECORDS)
+
+
+def pack_delivery(delivery: bodies.Delivery) -> bytes:
+    """Return the body of the answer to a PULL."""
+    head = bodies.delivery_head(
+        *delivery[:7],
+        [(run.start, run.start + run.rows, run.attempt, run.deliveries) for run in delivery.runs],
+    )
+    return head + delivery.records
+
+
+def pack_rows(rows: bodies.Rows) -> bytes:
+    """Return the body of the answer to a READ."""
+    return bodies.rows_head(*rows[:6]) + rows.records
+
+
+class Example(NamedTuple):
+    """What one command asks and is answered."""
+
+    request: bytes
+    answer: bytes
+
+
+_SPEC = SubscriptionSpec(mode=Mode.ORDERED, tags="paid || refunded", lease_us=45_000_000)
+_FOUND = control.FoundMessage(
+    topic=TOPIC, queue=3, offset=77, stored_us=TIME_US, row=0, batch=BATCH
+)
+_FAILED = control.FailedMessage(
+    queue=3,
+    offset=77,
+    attempts=2,
+    deliveries=3,
+    when_us=TIME_US,
+    held=False,
+    failures=[
+        control.FailureInfo(
+            time_us=TIME_US, session=4, attempt=2, outcome="retry", cause="consumer", reason="why"
+        )
+    ],
+    message=_FOUND,
+)
+_NOTHING = control.Nothing()
+
+HELLO: Final = control.Hello(
+    app="shop",
+    token="t0ken",
+    client="5f2b1c0de9a84711",
+    session=0,
+    library="ternmq-python 0.1",
+    pid=4711,
+)
+WELCOME: Final = control.Welcome(
+    version=1,
+    broker="warehouse-7",
+    session=12,
+    resumed=False,
+    epoch=3,
+    now_us=TIME_US,
+    heartbeat_us=10_000_000,
+    frame_bytes=5_242_880,
+    body_bytes=4_194_304,
+    pull_messages=10_000,
+    pull_bytes=8_388_608,
+    send_timeout_us=10_000_000,
+)
+
+STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
+    Command.HELLO: (
+        HELLO,
+        WELCOME,
+    ),
+    Command.REPORT: (
+        control.Report(
+            topic=TOPIC,
+            producer=0x0123_4567_89AB_CDEF,
+            entries=[control.ReportEntry(bucket_us=600_000_000, sent=12, given_up=1)],
+        ),
+        _NOTHING,
+    ),
+    Command.TOPIC_CREATE: (
+        control.TopicCreate(topic=TOPIC, spec=TopicSpec(name=TOPIC, queues=4)),
+        _NOTHING,
+    ),
+    Command.TOPIC_CHANGE: (
+        control.TopicChange(topic=TOPIC, spec=TopicSpec(name=TOPIC, queues=8)),
+        _NOTHING,
+    ),
+    Command.TOPIC_DELETE: (control.TopicDelete(topic=TOPIC), _NOTHING),
+    Command.TOPIC_LIST: (
+        control.TopicList(names=[TOPIC], limit=10),
+        control.Topics(
+            topics=[
+                control.TopicInfo(
+                    number=2,
+                    spec=TopicSpec(name=TOPIC),
+                    queues=[control.QueueInfo(first=5, next=91)],
+                    groups=[GROUP],
+                )
+            ],
+            more=True,
+        ),
+    ),
+    Command.GROUP_JOIN: (
+        control.GroupJoin(topic=TOPIC, group=GROUP, tags="paid", mode=Mode.ORDERED),
+        control.GroupJoined(created=True, spec=_SPEC, queues=4),
+    ),
+    Command.GROUP_CHANGE: (
+        control.GroupChange(topic=TOPIC, group=GROUP, spec=_SPEC),
+        _NOTHING,
+    ),
+    Command.GROUP_DELETE: (control.GroupDelete(topic=TOPIC, group=GROUP), _NOTHING),
+    Command.GROUP_LIST: (
+        control.GroupList(topic=TOPIC),
+        control.Groups(
+            groups=[
+                control.GroupInfo(
+                    topic=TOPIC,
+                    group=GROUP,
+                    spec=_SPEC,
+                    queues=[
+                        control.GroupQueueInfo(
+                            cursor=80, floor=70, end=91, leased=2, ready=1, waiting=3, dead=4
+                        )
+                    ],
+                    members=["5f2b1c0de9a84711"],
+                )
+            ]
+        ),
+    ),
+    Command.GROUP_RESET: (
+        control.GroupReset(topic=TOPIC, group=GROUP, to=Start.EARLIEST, dry_run=True),
+        control.ResetDone(queues=[control.ResetQueue(queue=0, offset=5, unread=86, forgotten=10)]),
+    ),
+    Command.GROUP_SKIP: (
+        control.GroupSkip(topic=TOPIC, group=GROUP, queue=3, offset=80),
+        _NOTHING,
+    ),
+    Command.FIND: (
+        control.Find(topic=TOPIC, key="order-7", limit=5),
+        control.FoundPage(found=[_FOUND], next="77"),
+    ),
+    Command.OFFSET_AT: (
+        control.OffsetAt(topic=TOPIC, queue=3, time_us=TIME_US),
+        control.OffsetFound(offset=77),
+    ),
+    Command.FAILED_LIST: (
+        control.FailedList(topic=TOPIC, group=GROUP, dead=True, queue=3),
+        control.FailedPage(rows=[_FAILED]),
+    ),
+    Command.FAILED_RETRY: (
+        control.FailedRetry(topic=TOPIC, group=GROUP, queue=3, offsets=[77, 90]),
+        control.FailedDone(done=1, missing=[90]),
+    ),
+    Command.FAILED_DELETE: (
+        control.FailedDelete(topic=TOPIC, group=GROUP, queue=3, offsets=[77]),
+        control.FailedDone(done=1, missing=[]),
+    ),
+    Command.CLIENT_LIST: (
+        control.ClientList(),
+        control.Clients(
+            clients=[
+                control.ClientInfo(
+                    session=12,
+                    app="shop",
+                    client="5f2b1c0de9a84711",
+                    address="127.0.0.1:50000",
+                    library="ternmq-python 0.1",
+                    pid=4711,
+                    connected=True,
+                    since_us=TIME_US,
+                )
+            ]
+        ),
+    ),
+    Command.STATUS: (
+        control.StatusAsk(),
+        control.Status(
+            broker="warehouse-7",
+            version="0.1",
+            epoch=3,
+            now_us=TIME_US,
+            uptime_us=60_000_000,
+            metrics={"sends": 12.0},
+        ),
+    ),
+    Command.APP_PUT: (
+        control.AppPut(
+            app="shop",
+            grants=[
+                control.GrantInfo(right="produce", topic="orders*"),
+                control.GrantInfo(right="consume", topic="orders", group="secret", deny=True),
+            ],
+            owner="team shop",
+            new_token=True,
+        ),
+        control.AppToken(token="n3w"),
+    ),
+    Command.APP_DELETE: (control.AppDelete(app="shop"), _NOTHING),
+    Command.APP_LIST: (
+        control.AppList(),
+        control.Apps(
+            apps=[
+                control.AppInfo(
+                    app="shop", owner="team shop", grants=[control.GrantInfo(right="produce")]
+                )
+            ]
+        ),
+    ),
+}
+"""(request, answer) of every command that is msgpack."""
+
+EXAMPLES: Final[dict[Command, Example]] = {
+    **{
+        command: Example(control.encode(request), control.encode(answer))
+        for command, (request, answer) in STRUCTS.items()
+    },
+    Command.PING: Example(b"", bodies.pack_pong(TIME_US)),
+    Command.BYE: Example(b"", b""),
+    Command.CANCEL: Example(bodies.pack_cancel(7), b""),
+    Command.SEND: Example(bodies.pack_send(*SEND), bodies.pack_receipt(RECEIPT)),
+    Command.PULL: Example(bodies.pack_pull(PULL), pack_delivery(DELIVERY)),
+    Command.SETTLE: Example(bodies.pack_settle(SETTLE), bodies.pack_settled(*SETTLED)),
+    Command.EXTEND: Example(
+        bodies.pack_extend(EXTEND), bodies.pack_extended(TIME_US + 30_000_000, TIME_US)
+    ),
+    Command.READ: Example(bodies.pack_read(READ), pack_rows(ROWS)),
+}
+
+PUSHES: Final[dict[Command, msgspec.Struct]] = {
+    Command.DRAIN: control.Drain(back_us=5_000_000),
+    Command.TOPIC_CHANGED: control.TopicChanged(topic=TOPIC, gone=True),
+    Command.GROUP_CHANGED: control.GroupChanged(topic=TOPIC, group=GROUP),
+}
+
+REFUSED: Final = Busy("the memory for requests is used up")
+FAREWELL: Final = FrameTooLarge("a frame of 99 bytes, at most 16 may come")

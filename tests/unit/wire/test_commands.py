@@ -1,0 +1,151 @@
+"""The table: numbers are kept, every command has a policy, no msgpack where messages move."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from ternmq.wire import bodies, commands, control
+from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, TABLE, Command, Policy, Right, Scope
+from tests.unit.wire import examples
+
+NUMBERS = {
+    0: "FAREWELL",  # of the session, not in the table
+    1: "HELLO", 2: "PING", 3: "BYE", 4: "CANCEL",
+    10: "SEND", 11: "PULL", 12: "SETTLE", 13: "EXTEND", 14: "READ",
+    20: "REPORT",
+    30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
+    40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
+    45: "GROUP_SKIP",
+    50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
+    60: "CLIENT_LIST", 61: "STATUS",
+    70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
+    100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
+}  # fmt: skip
+"""As they are; a number is never given to another command, so lines are only added here."""
+BY_HAND = {
+    Command.PING, Command.BYE, Command.CANCEL,
+    Command.SEND, Command.PULL, Command.SETTLE, Command.EXTEND, Command.READ,
+}  # fmt: skip
+
+
+def test_numbers_are_never_reused():
+    now = {int(command): command.name for command in Command}
+    assert now == {number: name for number, name in NUMBERS.items() if number}
+    assert len(set(NUMBERS.values())) == len(NUMBERS)
+    assert all(number < 256 for number in NUMBERS)
+
+
+def test_every_command_has_a_policy_or_is_a_push():
+    assert set(TABLE) | set(PUSHES) == set(Command)
+    assert not set(TABLE) & set(PUSHES)
+    for entry in TABLE.values():
+        assert isinstance(entry.policy, Policy)
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_the_policy_can_be_judged_by_the_request(command):
+    """The fields that the scope names are in the request, so that none can be forgotten."""
+    entry = TABLE[command]
+    if entry.policy.scope is Scope.NOTHING:
+        assert not entry.policy.rights
+        return
+    assert entry.policy.rights
+    fields: tuple[str, ...]
+    if entry.request is not None:
+        fields = entry.request.__struct_fields__
+    else:
+        fields = getattr(bodies, command.name.capitalize())._fields
+    if entry.policy.scope in {Scope.TOPIC, Scope.GROUP}:
+        assert "topic" in fields
+    if entry.policy.scope is Scope.GROUP:
+        assert "group" in fields
+
+
+def test_who_may_what():
+    """Written out once more, so that a right is not given away by a slip."""
+    anybody = {
+        Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.TOPIC_LIST,
+        Command.GROUP_LIST, Command.STATUS,
+    }  # fmt: skip
+    for command, entry in TABLE.items():
+        name = command.name
+        rights = set(entry.policy.rights)
+        if command in anybody:
+            assert entry.policy.scope is Scope.NOTHING
+        elif command in {Command.SEND, Command.REPORT}:
+            assert rights == {Right.PRODUCE}
+        elif name.startswith(("APP_", "CLIENT_")):
+            assert entry.policy == Policy(Scope.BROKER, (Right.MANAGE,))
+        elif name.startswith("TOPIC_"):
+            assert entry.policy == Policy(Scope.TOPIC, (Right.MANAGE,))
+        elif re.fullmatch("GROUP_(CHANGE|DELETE|RESET|SKIP)|FAILED_(RETRY|DELETE)", name):
+            assert entry.policy == Policy(Scope.GROUP, (Right.MANAGE,))
+        elif command is Command.FAILED_LIST:
+            assert rights == {Right.CONSUME, Right.MANAGE}
+        else:
+            assert rights == {Right.CONSUME}
+
+
+@pytest.mark.parametrize(
+    ("scope", "rights"), [(Scope.NOTHING, (Right.MANAGE,)), (Scope.TOPIC, ()), (Scope.BROKER, ())]
+)
+def test_a_policy_without_rights_cannot_be_written_down(scope, rights):
+    with pytest.raises(ValueError, match="policy"):
+        Policy(scope, rights)
+
+
+def test_a_command_without_policy_cannot_be_written_down():
+    with pytest.raises(TypeError):
+        commands.Entry()  # type: ignore[call-arg]
+
+
+def test_no_msgpack_where_messages_move():
+    assert {command for command, entry in TABLE.items() if entry.request is None} == BY_HAND
+    assert {command for command, entry in TABLE.items() if entry.answer is None} == BY_HAND
+    folder = Path(inspect.getfile(bodies)).parent
+    for file in folder.glob("*.py"):
+        imported = {
+            alias.name
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        } | {
+            node.module or ""
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+        }
+        assert not {name for name in imported if re.search("msgspec|msgpack|json|control", name)}
+
+
+def test_no_msgpack_runs_where_messages_move(monkeypatch):
+    def fail(*_args: object) -> None:
+        raise AssertionError("msgpack")
+
+    monkeypatch.setattr(control.coding, "_encode", fail)
+    monkeypatch.setattr(control.coding, "_decode", fail)
+    with pytest.raises(AssertionError):
+        control.encode(control.Nothing())
+    bodies.unpack_send(bodies.pack_send(*examples.SEND))
+    bodies.unpack_receipt(bodies.pack_receipt(examples.RECEIPT))
+    bodies.unpack_pull(bodies.pack_pull(examples.PULL))
+    bodies.unpack_delivery(examples.pack_delivery(examples.DELIVERY))
+    bodies.unpack_settle(bodies.pack_settle(examples.SETTLE))
+    bodies.unpack_settled(bodies.pack_settled(*examples.SETTLED))
+    bodies.unpack_extend(bodies.pack_extend(examples.EXTEND))
+    bodies.unpack_read(bodies.pack_read(examples.READ))
+
+
+def test_what_may_be_one_way():
+    assert set(TABLE) > ONE_WAY_COMMANDS
+    for command in (Command.PULL, Command.READ, Command.HELLO, Command.PING):
+        assert command not in ONE_WAY_COMMANDS
+
+
+def test_every_command_has_an_example():
+    assert set(examples.EXAMPLES) == set(TABLE)
+    assert set(examples.PUSHES) == set(PUSHES)

@@ -1,0 +1,158 @@
+"""Frames of released versions stay readable, and this version still writes the same bytes.
+
+``tests/golden/frames_v1.bin`` holds, back to back, a request and an answer of every command, both
+forms of an answer that says no, and every push; ``frames_v1.json`` says what stands in each.
+``python -m tests.unit.wire.test_golden`` writes the files if they are missing, and adds frames of
+new commands to their ends. What is there is never written again: released versions wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ternmq.wire import bodies, control, frames, session
+from ternmq.wire.commands import PUSHES, TABLE, Command
+from ternmq.wire.frames import ANSWER, ERROR, PUSH, Frame, FrameReader
+from ternmq.wire.session import FAREWELL, ServerSession
+from tests.unit.wire import examples
+
+FOLDER = Path(__file__).parents[2] / "golden"
+BYTES = FOLDER / "frames_v1.bin"
+FIELDS = FOLDER / "frames_v1.json"
+
+Unpack = Callable[[bytes], Any]
+REQUESTS: dict[Command, Unpack] = {
+    Command.PING: bodies.unpack_nothing,
+    Command.BYE: bodies.unpack_nothing,
+    Command.CANCEL: bodies.unpack_cancel,
+    Command.SEND: bodies.unpack_send,
+    Command.PULL: bodies.unpack_pull,
+    Command.SETTLE: bodies.unpack_settle,
+    Command.EXTEND: bodies.unpack_extend,
+    Command.READ: bodies.unpack_read,
+}
+ANSWERS: dict[Command, Unpack] = {
+    Command.PING: bodies.unpack_pong,
+    Command.BYE: bodies.unpack_nothing,
+    Command.CANCEL: bodies.unpack_nothing,
+    Command.SEND: bodies.unpack_receipt,
+    Command.PULL: bodies.unpack_delivery,
+    Command.SETTLE: bodies.unpack_settled,
+    Command.EXTEND: bodies.unpack_extended,
+    Command.READ: bodies.unpack_rows,
+}
+
+
+def made() -> Iterator[tuple[str, bytes]]:
+    """Yield (name, frame) of everything that this version can say."""
+    id_ = 1
+    for command, example in examples.EXAMPLES.items():
+        yield f"{command.name} request", frames.pack(command, 0, id_, example.request)
+        yield f"{command.name} answer", frames.pack(command, ANSWER, id_, example.answer)
+        id_ += 1
+    send = bodies.pack_send(*examples.SEND_ANY)
+    yield "SEND one way, any queue", frames.pack(Command.SEND, frames.ONE_WAY, 2**64 - 1, send)
+    others = bodies.pack_receipt(examples.RECEIPT_OTHERS)
+    yield "SEND answer with other rows", frames.pack(Command.SEND, ANSWER, 100, others)
+    nothing = examples.pack_delivery(examples.NOTHING_CAME)
+    yield "PULL answer without rows", frames.pack(Command.PULL, ANSWER, 101, nothing)
+    whole = bodies.pack_settle(examples.SETTLE_ALL)
+    yield "SETTLE of a whole lease", frames.pack(Command.SETTLE, 0, 102, whole)
+    yield "SEND refused", session.refusal(Command.SEND, 103, examples.REFUSED)
+    yield "farewell", ServerSession(100).farewell(examples.FAREWELL)
+    for command, push in examples.PUSHES.items():
+        yield f"{command.name} push", frames.pack(command, PUSH, 0, control.encode(push))
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON can hold of a body's fields."""
+    if isinstance(value, msgspec.Struct):
+        return plain(msgspec.msgpack.decode(control.encode(value)))
+    if isinstance(value, bytes):
+        return value.hex()
+    if hasattr(value, "_asdict"):
+        return {name: plain(field) for name, field in value._asdict().items()}
+    if isinstance(value, dict):
+        return {name: plain(field) for name, field in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return value
+
+
+def fields(frame: Frame) -> Any:
+    """Return what stands in a frame's body."""
+    if frame.flags in {ANSWER | ERROR, PUSH} and frame.command not in set(PUSHES):
+        return plain(bodies.unpack_error(frame.body))
+    command = Command(frame.command)
+    if frame.flags == PUSH:
+        return plain(control.decode_answer(frame.body, PUSHES[command]))
+    entry = TABLE[command]
+    kind, unpack = (entry.answer, ANSWERS) if frame.flags == ANSWER else (entry.request, REQUESTS)
+    if kind is not None:
+        return plain(control.decode(frame.body, kind))
+    return plain(unpack[command](frame.body))
+
+
+def described(name: str, frame: Frame) -> dict[str, Any]:
+    """Return what ``frames_v1.json`` says of a frame."""
+    return {
+        "name": name,
+        "command": frame.command,
+        "flags": frame.flags,
+        "id": frame.id,
+        "body": fields(frame),
+    }
+
+
+def kept() -> tuple[list[Frame], list[dict[str, Any]]]:
+    """Return the golden frames, and what they hold."""
+    if not BYTES.exists():
+        return [], []
+    return (
+        FrameReader(1 << 20).feed(BYTES.read_bytes()),
+        json.loads(FIELDS.read_text(encoding="utf-8")),
+    )
+
+
+def test_every_command_answer_and_push_is_there():
+    names = {one["name"] for one in kept()[1]}
+    assert {f"{command.name} request" for command in TABLE} < names
+    assert {f"{command.name} answer" for command in TABLE} < names
+    assert {f"{command.name} push" for command in PUSHES} < names
+    assert FAREWELL in {one["command"] for one in kept()[1]}
+
+
+def test_what_was_written_is_read():
+    found, texts = kept()
+    assert [described(text["name"], one) for one, text in zip(found, texts, strict=True)] == texts
+
+
+@pytest.mark.parametrize(("name", "data"), list(made()), ids=[name for name, _ in made()])
+def test_the_same_fields_make_the_same_bytes(name, data):
+    found, texts = kept()
+    (frame,) = [one for one, text in zip(found, texts, strict=True) if text["name"] == name]
+    assert data == frames.pack(*frame)
+
+
+def write() -> None:
+    """Add the frames that are missing."""
+    found, texts = kept()
+    known = {text["name"] for text in texts}
+    parts = [frames.pack(*frame) for frame in found]
+    for name, data in made():
+        if name not in known:
+            parts.append(data)
+            texts.append(described(name, FrameReader(1 << 20).feed(data)[0]))
+            print(f"added {name}")
+    BYTES.write_bytes(b"".join(parts))
+    FIELDS.write_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
