@@ -11,7 +11,7 @@ Replies carry the position that they depend on. The shell holds each until that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -19,6 +19,7 @@ from ternmq.broker.apps import check_app, check_counts
 from ternmq.broker.catalog import Queue, Subscription, Topic, Waiter
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
 from ternmq.broker.retry import Chance
@@ -358,6 +359,29 @@ class Broker:
             if subscription is not None:
                 self.leases.end(now_us, subscription, held, Cause.DRAIN, session, budget=_FOREVER)
         self._left(now_us, known, "closed")
+        return DoneReply(self.journal.end)
+
+    def keep(self, now_us: int, session: int, leases: Iterable[tuple[int, int]]) -> DoneReply:
+        """End every lease of a session but these, uncounted.
+
+        A client came back, and says what has reached it of all that was handed out to it.
+
+        Args:
+            now_us: Broker time.
+            session: Of the client.
+            leases: (epoch, number) of each that it knows of.
+
+        Raises:
+            UnknownSession.
+        """
+        self._session(session)
+        kept = {epoch << LEASE_BITS | number for epoch, number in leases}
+        for held in self.views.held.values():
+            subscription = self._subscription_of(held) if held.leases else None
+            if subscription is not None:
+                self.leases.end(
+                    now_us, subscription, held, Cause.DRAIN, session, budget=_FOREVER, kept=kept
+                )
         return DoneReply(self.journal.end)
 
     def _left(self, now_us: int, session: Session, reason: str) -> None:

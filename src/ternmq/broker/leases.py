@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Subscription
@@ -62,8 +62,11 @@ class Leases:
         cause: Cause,
         session: int | None = None,
         budget: int = ENDED_ROWS_A_TURN,
+        kept: Container[int] = (),
     ) -> Ended:
         """End the leases whose time is over, or all of a session, within a budget of rows.
+
+        Of a session's those in ``kept`` go on.
 
         By TIME and SESSION the attempt counts, and the rows come again at once (or are dead after
         the last); of a key's rows only the first counts. By DRAIN nothing counts.
@@ -73,7 +76,7 @@ class Leases:
         more = False
         for lease in list(held.leases.values()):
             if session is not None:
-                if lease.session != session:
+                if lease.session != session or lease.id in kept:
                     continue
             elif lease.until_us > now_us:
                 continue

@@ -277,3 +277,34 @@ def test_a_session_lives_as_long_as_one_of_its_connections() -> None:
     world.broker.disconnected(world.now, one)
     world.pass_time(GRACE)
     assert one not in world.broker.views.sessions.by_number
+
+
+def test_a_client_that_comes_back_keeps_what_reached_it_and_the_rest_goes_to_others() -> None:
+    def scenario(world: World) -> None:
+        world.topic("t")
+        world.group("t", "g")
+        session, other = world.join(), world.join()
+        world.send("t", 6)
+        reached = world.pull(session, "t", "g", 2)
+        lost = world.pull(session, "t", "g", 2)
+        assert reached is not None
+        assert lost is not None
+        foreign = world.pull(other, "t", "g", 1)
+        assert foreign is not None
+        world.run(lambda: world.broker.keep(world.now, session, [(reached.epoch, reached.lease)]))
+        again = world.pull(other, "t", "g", 6)
+        assert again is not None
+        assert set(offsets(lost)) < set(offsets(again))
+        assert {run[2] for run in again.runs} == {1}  # it did not count as an attempt
+        world.settle(session, "t", "g", reached)
+        world.settle(other, "t", "g", foreign)
+        with pytest.raises(LeaseExpired):
+            world.settle(session, "t", "g", lost)
+
+    explore(scenario)
+
+
+def test_only_a_session_that_is_there_keeps_leases() -> None:
+    world = World()
+    with pytest.raises(UnknownSession):
+        world.broker.keep(world.now, 77, [])

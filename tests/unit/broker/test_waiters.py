@@ -469,3 +469,25 @@ def test_a_journal_that_is_full_for_a_while_wakes_nobody_for_ever() -> None:
     journal.append = append  # type: ignore[method-assign]
     world.pass_time(SECOND)
     assert rows(world) == [(token, [0])]
+
+
+def test_a_queue_that_is_durable_wakes_though_another_is_not_yet() -> None:
+    world = World()
+    world.topic("t", queues=2)
+    world.group("t", "g")
+    session = world.join()
+    world.broker.journal.flush()
+    first = world.broker.send(world.now, "t", world.batch("t", [Row(body=b"a")]), 1)
+    world.broker.journal.flush()
+    job = world.broker.journal.next_sync()
+    assert job is not None
+    second = world.broker.send(world.now, "t", world.batch("t", [Row(body=b"b")]), 0)
+    assert first.position < second.position
+    token = world.park(session, "t", "g")  # looks at queue 0 first, which ends later
+    job.run()
+    world.broker.journal.synced(job)
+    world.broker.committed()
+    over = world.broker.woken_pulls(world.now)
+    assert [one.token for one in over] == [token]
+    assert over[0].reply is not None
+    assert over[0].reply.queue == 1
