@@ -14,8 +14,9 @@
     |   +-- AlreadyRunning       another process owns the data folder
     +-- ProtocolError            these bytes are not our protocol; the connection ends
     +-- ClientError              raised in the client, without a word from the broker
-        +-- ConnectionLost, SendTimeout: what became of the request is not known
-        +-- BufferFull, ClientClosed, DecodeError, PartialSendError ...
+    |   +-- ConnectionLost, SendTimeout: what became of the request is not known
+    |   +-- BufferFull, ClientClosed, DecodeError, PartialSendError ...
+    +-- SettingsError            the broker does not start with such settings
 
 This is the one table of errors: each class carries a stable ``code``, whether the same request may
 succeed later (``retriable``), whether the client should ask again where things are
@@ -460,6 +461,12 @@ class InvalidUrl(ClientError):
 
     code = 411
     hint = "it looks like ternmq://host:7117"
+
+
+class SettingsError(TernMQError):
+    """A setting is unknown, is out of its bounds, or does not go with another."""
+
+    code = 500
 
 
 def table() -> dict[int, type[TernMQError]]:

@@ -1,0 +1,227 @@
+"""What fields there are: their keys, how each is read from text or TOML, and how it is shown."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from ternmq.model.secret import HIDDEN, Secret
+from ternmq.model.specs import Limits
+from ternmq.settings import units
+from ternmq.settings.settings import About, Settings
+from ternmq.settings.units import Address
+
+LIMITS: Final = "limits"
+_OFF: Final = "off"
+_LIMIT_ABOUT: Final = {
+    "apps": "Apps.",
+    "topics": "Topics.",
+    "groups": "Groups of one topic.",
+    "sessions": "Sessions: client instances that are here, or within their grace.",
+    "session_grace_us": "How long a session outlives its last connection.",
+    "producers": "Producers that deduplication remembers.",
+    "producer_idle_us": "A producer that sent nothing for so long is forgotten.",
+    "dedup_window_us": "How long deduplication remembers; at least twice `limits.send_timeout`.",
+    "dedup_batches": "Batches, and given ids each counted as one, that deduplication remembers.",
+    "send_timeout_us": "Longest that a client goes on with a send.",
+    "intervals": "Runs of rows that one group may have open in one queue.",
+    "parked": "Rows of an ordered queue that wait behind busy keys.",
+    "failures": "Rows of a queue that wait for a retry of a group or are its dead letters.",
+    "dead_letter_us": "How long dead letters are kept.",
+    "pull_messages": "Messages in one pull.",
+    "pull_bytes": "Bytes of one pull.",
+    "waiters": "Pulls that wait for messages.",
+    "batch_bytes": "Bytes of one batch of messages.",
+    "filter_scan_rows": "Rows that a filter looks at in one go.",
+    "filter_cursor_us": "How often a filter that passes over everything records how far it is.",
+}
+
+
+@dataclass(slots=True, frozen=True)
+class Field:
+    """One setting."""
+
+    name: str
+    """Of the struct's field."""
+    key: str
+    kind: Any
+    default: object
+    about: About
+    optional: bool
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return "TERNMQ_" + self.key.replace(".", "_").upper()
+
+    @property
+    def unit(self) -> str:
+        """What the reference says of its form."""
+        if self.name.endswith("_us"):
+            return "duration"
+        if self.name.endswith("_bytes"):
+            return "size"
+        if isinstance(self.kind, type) and issubclass(self.kind, enum.Enum):
+            return " or ".join([f"`{one.value}`" for one in self.kind])
+        return _KINDS[self.kind]
+
+    def read(self, value: object) -> object:
+        """Return what a text, or a value of TOML or of the program, stands for.
+
+        Raises:
+            ValueError: it is not of the field's form, or out of its bounds.
+        """
+        if self.optional and value in (_OFF, None):
+            return None
+        found = self._read(value)
+        about = self.about
+        if isinstance(found, int | float) and (
+            (about.least is not None and found < about.least)
+            or (about.most is not None and found > about.most)
+        ):
+            raise ValueError(f"must be {self.bounds}")
+        return found
+
+    def _read(self, value: object) -> object:
+        if self.kind is not bool and isinstance(value, bool):
+            raise ValueError(f"is not {_ARTICLES.get(self.kind, 'one of ' + self.unit)}")
+        if isinstance(value, str):
+            return self._read_text(value)
+        if self.kind is float and isinstance(value, int):
+            return float(value)
+        with_unit = self.name.endswith(("_us", "_bytes"))
+        if isinstance(value, self.kind) and not (with_unit and value):
+            return value
+        if with_unit:
+            wanted = units.write_duration if self.name.endswith("_us") else units.write_size
+            raise ValueError(f'needs a unit, such as "{wanted(_int(self.default))}"')
+        raise ValueError(f"is not {_ARTICLES.get(self.kind, 'one of ' + self.unit)}")
+
+    def _read_text(self, text: str) -> object:
+        if self.name.endswith("_us"):
+            return units.read_duration(text)
+        if self.name.endswith("_bytes"):
+            return units.read_size(text)
+        if issubclass(self.kind, enum.Enum):
+            try:
+                return self.kind(text)
+            except ValueError:
+                raise ValueError(f"is not {self.unit}") from None
+        return _READERS[self.kind](text)
+
+    def write(self, value: object) -> str:
+        """Return a value as users write it; secrets as ``***``."""
+        if value is None:
+            return _OFF
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, Secret):
+            return HIDDEN
+        if self.name.endswith("_us"):
+            return units.write_duration(_int(value))
+        if self.name.endswith("_bytes"):
+            return units.write_size(_int(value))
+        return str(value.value if isinstance(value, enum.Enum) else value)
+
+    @property
+    def bounds(self) -> str:
+        """What it may be, for people; empty if there are no bounds."""
+        least, most = self.about.least, self.about.most
+        if least is None and most is None:
+            return ""
+        low, high = self._bound(least), self._bound(most)
+        if most is None:
+            return f"{low} or more"
+        return f"at most {high}" if least is None else f"{low} to {high}"
+
+    def _bound(self, value: float | None) -> str:
+        if value is None:
+            return ""
+        return (
+            self.write(value)
+            if self.kind is float or value != int(value)
+            else self.write(int(value))
+        )
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _read_int(text: str) -> int:
+    try:
+        return int(text.replace("_", ""))
+    except ValueError:
+        raise ValueError("is not a whole number") from None
+
+
+def _read_float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("is not a number") from None
+
+
+def _read_line(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("is empty, or has characters that cannot be printed")
+    return text
+
+
+_READERS: Final[dict[Any, Callable[[str], object]]] = {
+    str: _read_line,
+    bool: units.read_bool,
+    int: _read_int,
+    float: _read_float,
+    Address: units.read_address,
+    Secret: lambda text: Secret(_read_line(text)),
+}
+_KINDS: Final[dict[Any, str]] = {
+    str: "text",
+    bool: "`true` or `false`",
+    int: "number",
+    float: "number",
+    Address: "`HOST:PORT`",
+    Secret: "text",
+}
+_ARTICLES: Final[dict[Any, str]] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    Address: "HOST:PORT",
+    Secret: "text",
+}
+
+
+def key_of(name: str) -> str:
+    """Return the key that users write for a field."""
+    return name.removesuffix("_us").removesuffix("_bytes")
+
+
+def _fields(struct: type[msgspec.Struct], prefix: str) -> list[Field]:
+    hints = get_type_hints(struct, include_extras=True)
+    found: list[Field] = []
+    for one in msgspec.structs.fields(struct):
+        hint = hints[one.name]
+        if get_origin(hint) is Annotated:
+            kind, about = get_args(hint)
+        elif prefix:
+            kind, about = hint, About(_LIMIT_ABOUT[one.name], 1)
+        else:
+            continue  # ``mode`` and ``limits`` are no settings of their own
+        some = [part for part in get_args(kind) if part is not type(None)]
+        optional = bool(some)
+        kind = some[0] if some else kind
+        found.append(Field(one.name, prefix + key_of(one.name), kind, one.default, about, optional))
+    return found
+
+
+FIELDS: Final = {one.key: one for one in _fields(Settings, "")}
+LIMIT_FIELDS: Final = {one.key: one for one in _fields(Limits, LIMITS + ".")}
+ALL_FIELDS: Final = {**FIELDS, **LIMIT_FIELDS}

@@ -1,0 +1,110 @@
+"""Settings from defaults < ``ternmq.toml`` < ``TERNMQ_*`` < flags; the later wins, key by key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ternmq.model.errors import SettingsError
+from ternmq.model.secret import HIDDEN, Secret
+from ternmq.settings import rules
+from ternmq.settings.fields import ALL_FIELDS, FIELDS, LIMIT_FIELDS, LIMITS, Field
+from ternmq.settings.settings import DEFAULTS, Mode, Settings
+
+FILE: Final = "ternmq.toml"
+PREFIX: Final = "TERNMQ_"
+CONFIG: Final = "TERNMQ_CONFIG"
+NOT_OURS: Final = frozenset({CONFIG, "TERNMQ_URL", "TERNMQ_APP", "TERNMQ_TOKEN"})
+"""Where the file is; and what clients read."""
+_SHOWN: Final = 40
+
+
+def load(
+    path: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    mode: Mode = Mode.SERVE,
+) -> Settings:
+    """Return checked settings.
+
+    Args:
+        path: The file; None: what TERNMQ_CONFIG names, or ``ternmq.toml`` here if there is one
+            (tests read no file unless it is named).
+        environ: The environment; None: nothing of it.
+        flags: By key (``listen``, ``limits.sessions``), as text or as values; None is "not given".
+        mode: What the broker is started for.
+
+    Raises:
+        SettingsError: one line that says what is wrong, where, and what to do.
+    """
+    environ = environ or {}
+    values: dict[str, object] = {}
+    named = path or environ.get(CONFIG)
+    if named is None and mode is not Mode.TESTING and Path(FILE).is_file():
+        named = FILE
+    if named is not None:
+        for key, value in _of_file(named):
+            values[key] = _value(key, value, named)
+    for variable in sorted(environ):
+        if variable.startswith(PREFIX) and variable not in NOT_OURS:
+            field = _of_variable(variable)
+            values[field.key] = _value(field.key, environ[variable], variable)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            values[key] = _value(key, value, "a flag")
+    return rules.check(_made(values, mode))
+
+
+def _of_file(path: str) -> Iterator[tuple[str, object]]:
+    try:
+        with Path(path).open("rb") as file:
+            found = tomllib.load(file)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is no TOML: {error}") from error
+    for key, value in found.items():
+        if key == LIMITS and isinstance(value, dict):
+            for limit, number in value.items():
+                yield f"{LIMITS}.{limit}", number
+        else:
+            yield key, value
+
+
+def _of_variable(variable: str) -> Field:
+    for field in ALL_FIELDS.values():
+        if field.variable == variable:
+            return field
+    known = [field.variable for field in ALL_FIELDS.values()]
+    raise SettingsError(f"{variable} in the environment is no setting{_nearest(variable, known)}")
+
+
+def _value(key: str, value: object, where: str) -> object:
+    field = ALL_FIELDS.get(key)
+    if field is None:
+        raise SettingsError(f"{key!r} in {where} is no setting{_nearest(key, list(ALL_FIELDS))}")
+    try:
+        return field.read(value)
+    except ValueError as error:
+        shown = HIDDEN if field.kind is Secret else repr(value)[:_SHOWN]
+        raise SettingsError(f"{key} = {shown} in {where}: {error}") from error
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else "; see docs/reference/settings.md"
+
+
+def _made(values: Mapping[str, object], mode: Mode) -> Settings:
+    base = msgspec.structs.replace(Settings(mode=mode), **DEFAULTS[mode])
+    own = {field.name: values[key] for key, field in FIELDS.items() if key in values}
+    limits = {field.name: values[key] for key, field in LIMIT_FIELDS.items() if key in values}
+    return msgspec.structs.replace(
+        base, **own, limits=msgspec.structs.replace(base.limits, **limits)
+    )

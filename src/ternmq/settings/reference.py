@@ -1,0 +1,66 @@
+"""The Markdown of ``docs/reference/settings.md``, made of the settings themselves."""
+
+from __future__ import annotations
+
+from ternmq.settings.fields import FIELDS, LIMIT_FIELDS, Field
+from ternmq.settings.settings import DEFAULTS, SECTIONS, Mode
+
+_HEAD = """\
+# Settings
+
+Made by `make docs` from `src/ternmq/settings/`: change it there.
+
+A setting is looked up in this order, and the first place that has it counts: a flag of the command,
+the environment (`TERNMQ_` and the key in capitals, `_` for a dot), the file (`--config FILE`,
+`TERNMQ_CONFIG`, or `ternmq.toml` in the current folder), the default. A key that is not listed here
+is an error. Durations are written `250ms`, `90s`, `10m`, `1h30m`, `7d`; sizes `512B`, `4KiB`,
+`64MiB`, `1GiB`; both need their unit.
+
+```toml
+data = "/var/lib/ternmq"
+listen = "0.0.0.0:7117"
+tls_cert = "/etc/ternmq/cert.pem"
+tls_key = "/etc/ternmq/key.pem"
+heartbeat = "15s"
+
+[limits]
+session_grace = "30s"
+```
+
+`TERNMQ_URL`, `TERNMQ_APP` and `TERNMQ_TOKEN` are read by clients, not by the broker.
+"""
+_LIMITS_HEAD = """\
+Caps of what the broker remembers, in the table `[limits]` of the file. When one is reached, what
+would go beyond is refused with `Busy`; each has a metric that shows how near it is.
+"""
+
+
+def reference() -> str:
+    """Return the page."""
+    parts = [_HEAD]
+    rows: list[str] = []
+    for field in FIELDS.values():
+        section = SECTIONS.get(field.name)
+        if section is not None:
+            parts += rows
+            rows = [f"\n## {section}\n", _COLUMNS]
+        rows.append(_row(field))
+    parts += rows
+    parts += ["\n## Limits\n", _LIMITS_HEAD, _COLUMNS]
+    parts += [_row(field) for field in LIMIT_FIELDS.values()]
+    return "\n".join(parts) + "\n"
+
+
+_COLUMNS = "| key | form | default | what it is |\n|---|---|---|---|"
+
+
+def _row(field: Field) -> str:
+    default = f"`{field.write(field.default)}`" if field.default != "" else ""
+    for mode in (Mode.DEV, Mode.TESTING):
+        other = DEFAULTS[mode].get(field.name, field.default)
+        if other != field.default:
+            default += f", {mode.value} `{field.write(other)}`"
+    form = field.unit
+    if field.bounds:
+        form += f", {field.bounds}"
+    return f"| `{field.key}` | {form} | {default} | {field.about.text} |"

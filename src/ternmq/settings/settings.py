@@ -1,0 +1,227 @@
+"""All settings of a broker.
+
+A field's name ends in its unit (``_us``, ``_bytes``); its **key**, which users write, does not:
+``heartbeat_us`` is ``heartbeat = "15s"`` in ``ternmq.toml``, ``TERNMQ_HEARTBEAT=15s`` in the
+environment and ``--heartbeat 15s`` as a flag, where there is one.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import msgspec
+
+from ternmq.broker.start import Options
+from ternmq.journal.retention import DEFAULT_WATERMARK, RetentionSpec
+from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES
+from ternmq.journal.state import DEFAULT_INTERVAL_BYTES
+from ternmq.model.secret import Secret
+from ternmq.model.specs import Durability, Limits, TopicSpec
+from ternmq.model.types import DAY_US, HOUR_US, SECOND_US
+from ternmq.settings.units import Address
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+PORT: Final = 7117
+LOOPBACK: Final = "127.0.0.1"
+FRAME_EXTRA_BYTES: Final = MIB
+"""What a frame may hold beside one body of the largest size."""
+
+
+class Mode(enum.Enum):
+    """What the broker is started for; it sets some defaults, and cannot be set itself."""
+
+    SERVE = "serve"
+    DEV = "dev"
+    """In a temporary folder, on loopback, for trying things out: no tokens, topics made by use."""
+    TESTING = "testing"
+    """In the process of a test: as dev, and small."""
+
+
+class LogFormat(enum.Enum):
+    """How log lines look."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(slots=True, frozen=True)
+class About:
+    """What the reference says of a setting, and what it may be."""
+
+    text: str
+    least: float | None = None
+    most: float | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a broker can be told. Made by ``load``, which checks it."""
+
+    mode: Mode = Mode.SERVE
+
+    name: Annotated[str, About("What the broker calls itself to clients and in logs.")] = "ternmq"
+    data: Annotated[
+        str, About("The data folder; `serve` needs one, `dev` takes a temporary one.")
+    ] = ""
+    listen: Annotated[
+        Address,
+        About("Where clients connect; `:7117` is every interface, port 0 takes a free one."),
+    ] = Address(LOOPBACK, PORT)
+    http: Annotated[
+        Address | None,
+        About("Where /metrics, /livez and /readyz are served, on loopback only; `off`: nowhere."),
+    ] = Address(LOOPBACK, PORT + 1)
+
+    auth: Annotated[
+        bool, About("Clients must be apps with a token. Off only in `dev`, on loopback.")
+    ] = True
+    admin_token: Annotated[
+        Secret | None,
+        About(
+            "Token of the app `admin` that is made when there is no app yet; `off`: one is made"
+            " and written to `admin.token` in the data folder."
+        ),
+    ] = None
+    tls_cert: Annotated[
+        str | None, About("PEM file of the server's certificate and its chain; `off`: no TLS.")
+    ] = None
+    tls_key: Annotated[str | None, About("PEM file of the certificate's key.")] = None
+
+    create_topics: Annotated[
+        bool, About("A send to a topic that is not there makes it, with the settings below.")
+    ] = False
+    topic_queues: Annotated[int, About("Queues of a topic made by use.", 1, 4096)] = 1
+    topic_durability: Annotated[
+        Durability, About("Of a topic made by use: when a send is answered.")
+    ] = Durability.NORMAL
+    topic_retention_us: Annotated[
+        int, About("Of a topic made by use: how long messages are kept.", 1, 36_525 * DAY_US)
+    ] = 7 * DAY_US
+
+    segment_bytes: Annotated[
+        int,
+        About("Size of a journal file; fixed when the data folder is made.", MIB, 4 * GIB),
+    ] = DEFAULT_SEGMENT_BYTES
+    reserve_bytes: Annotated[
+        int,
+        About(
+            "Disk space kept free for settles and the journal's own records; `0`: 16 MiB or 4 % of"
+            " the disk, whichever is more, at most four segments.",
+            0,
+        ),
+    ] = 0
+    state_bytes: Annotated[
+        int,
+        About("A STATE set begins after so many bytes of journal; less makes starts quicker.", MIB),
+    ] = DEFAULT_INTERVAL_BYTES
+    retention_max_bytes: Annotated[
+        int, About("Most bytes of the whole journal; `0`: what the watermark allows.", 0)
+    ] = 0
+    retention_watermark: Annotated[
+        float,
+        About("Share of the disk in use above which old segments go before their time.", 0.05, 1),
+    ] = DEFAULT_WATERMARK
+
+    memory_bytes: Annotated[
+        int,
+        About("Requests of all clients held at one time; beyond, nothing more is read.", MIB),
+    ] = 64 * MIB
+    connections: Annotated[int, About("Connections at one time.", 1)] = 10_000
+    connections_per_ip: Annotated[int, About("Connections from one address.", 1)] = 1_024
+    handshakes: Annotated[int, About("Connections that have not said HELLO yet.", 1)] = 64
+    handshake_timeout_us: Annotated[
+        int, About("A connection that has not said HELLO by then is closed.", 1000, HOUR_US)
+    ] = 5 * SECOND_US
+    handshake_frame_bytes: Annotated[
+        int, About("Largest frame before HELLO was answered.", KIB, MIB)
+    ] = 4 * KIB
+    handshake_memory_bytes: Annotated[
+        int, About("Most memory of a connection that has not said HELLO.", 4 * KIB, MIB)
+    ] = 64 * KIB
+    heartbeat_us: Annotated[
+        int,
+        About("How often an idle client says something; silent for three times as long: closed.",
+              10_000, HOUR_US),
+    ] = 15 * SECOND_US  # fmt: skip
+    body_bytes: Annotated[
+        int, About("Largest body of a message; a frame may be 1 MiB longer.", 1, 16 * MIB)
+    ] = MIB
+    send_buffer_bytes: Annotated[
+        int,
+        About("Answers waiting for a client that does not read; beyond, its requests are not"
+              " read.", 64 * KIB),
+    ] = 2 * MIB  # fmt: skip
+    stall_timeout_us: Annotated[
+        int,
+        About("A client that takes nothing of its answers for so long is closed.", 1000, HOUR_US),
+    ] = 10 * SECOND_US
+    requests_per_connection: Annotated[
+        int, About("Requests of a connection without an answer yet; then nothing is read.", 1)
+    ] = 1024
+    sends_per_connection_bytes: Annotated[
+        int, About("Bytes of those requests; the last may go beyond.", 64 * KIB)
+    ] = 16 * MIB
+    drain_timeout_us: Annotated[
+        int, About("How long a broker that stops waits for clients to finish.", 0, HOUR_US)
+    ] = 10 * SECOND_US
+
+    log_format: Annotated[LogFormat, About("Lines for people, or one JSON object a line.")] = (
+        LogFormat.TEXT
+    )
+    log_level: Annotated[str, About("`debug`, `info`, `warning` or `error`, and above.")] = "info"
+
+    limits: Limits = Limits()
+
+    @property
+    def frame_bytes(self) -> int:
+        """Largest frame after the handshake."""
+        return self.body_bytes + FRAME_EXTRA_BYTES
+
+    def options(self) -> Options:
+        """Return how the core is set up."""
+        return Options(
+            limits=self.limits,
+            segment_bytes=self.segment_bytes,
+            reserve_bytes=self.reserve_bytes or None,
+            state_bytes=self.state_bytes,
+            retention=RetentionSpec(
+                max_bytes=self.retention_max_bytes, watermark=self.retention_watermark
+            ),
+        )
+
+    def topic_spec(self, name: str) -> TopicSpec:
+        """Return what a topic that is made by use is like."""
+        return TopicSpec(
+            name=name,
+            queues=self.topic_queues,
+            durability=self.topic_durability,
+            retention_us=self.topic_retention_us,
+        )
+
+
+DEFAULTS: Final[dict[Mode, dict[str, object]]] = {
+    Mode.SERVE: {},
+    Mode.DEV: {"auth": False, "create_topics": True, "segment_bytes": 16 * MIB},
+    Mode.TESTING: {
+        "auth": False,
+        "create_topics": True,
+        "segment_bytes": 4 * MIB,
+        "listen": Address(LOOPBACK, 0),
+        "http": None,
+    },
+}
+"""What differs from the defaults above."""
+
+SECTIONS: Final = {
+    "name": "The broker",
+    "auth": "Who may come in",
+    "create_topics": "Topics made by use",
+    "segment_bytes": "The journal",
+    "memory_bytes": "Connections and memory",
+    "log_format": "Logs",
+}
+"""First field of each section of the reference."""
+LEVELS: Final = ("debug", "info", "warning", "error")

@@ -1,0 +1,123 @@
+"""How values are written: durations as ``10m``, sizes as ``64MiB``, addresses as ``HOST:PORT``.
+
+Every reader has its writer, and ``read(write(x)) == x``. A number without a unit is refused where a
+unit is needed, since half the readers of ``timeout = 10`` would guess wrong.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+
+DURATIONS: Final = {
+    "d": DAY_US,
+    "h": HOUR_US,
+    "m": MINUTE_US,
+    "s": SECOND_US,
+    "ms": 1000,
+    "us": 1,
+}
+SIZES: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
+_SIZES_READ: Final = {**SIZES, "TiB": 1 << 40}
+_PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
+_PORTS: Final = 65_535
+_WORDS: Final = {
+    "true": True, "on": True, "yes": True, "1": True,
+    "false": False, "off": False, "no": False, "0": False,
+}  # fmt: skip
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    """Where to listen: port 0 takes one that is free."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_duration(text: str) -> int:
+    """Return the µs of ``90s``, ``10m``, ``1h30m``, ``250ms``, ``1.5s``; or raise ValueError."""
+    return _sum(text, DURATIONS, "a duration such as 10m, 90s, 1h30m or 250ms")
+
+
+def read_size(text: str) -> int:
+    """Return the bytes of ``64MiB``, ``4KiB``, ``512B``; or raise ValueError."""
+    return _sum(text, _SIZES_READ, "a size such as 64MiB, 4KiB or 512B")
+
+
+def _sum(text: str, units: dict[str, int], what: str) -> int:
+    total = Decimal(0)
+    text = text.strip()
+    if text == "0":
+        return 0
+    at = 0
+    for part in _PARTS.finditer(text):
+        if part.start() != at or part[2] not in units:
+            break
+        at = part.end()
+        total += Decimal(part[1]) * units[part[2]]
+    if not text or at != len(text):
+        raise ValueError(f"is not {what}")
+    if total != total.to_integral_value():
+        raise ValueError(f"is not a whole number of {list(units)[-1]}")
+    return int(total)
+
+
+def write_duration(us: int) -> str:
+    """Return the shortest way to write a duration."""
+    return _parts(us, DURATIONS, "0")
+
+
+def write_size(size: int) -> str:
+    """Return a size in its largest whole unit."""
+    for unit, worth in SIZES.items():
+        if size and size % worth == 0:
+            return f"{size // worth}{unit}"
+    return "0"
+
+
+def _parts(value: int, units: dict[str, int], nothing: str) -> str:
+    for unit, worth in units.items():
+        if value and value % worth == 0:
+            return f"{value // worth}{unit}"
+    return nothing
+
+
+def read_address(text: str) -> Address:
+    """Return ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT`` (every interface); or raise ValueError."""
+    host, colon, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("needs brackets round an IPv6 address: [::1]:7117")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _PORTS:
+        raise ValueError("is not HOST:PORT")
+    if any(not sign.isprintable() or sign.isspace() for sign in host):
+        raise ValueError("is not HOST:PORT")
+    return Address(host or "0.0.0.0", int(port))  # noqa: S104  # asked for, and checked by the rules
+
+
+def read_bool(text: str) -> bool:
+    """Return the truth of ``true``, ``on``, ``yes``, ``1`` and their opposites."""
+    found = _WORDS.get(text.strip().lower())
+    if found is None:
+        raise ValueError("is not true or false")
+    return found
