@@ -1,0 +1,331 @@
+"""The broker core behind one event loop: runs turns, holds answers back, syncs, keeps house.
+
+A **turn** is everything that came in one pass of the loop. Commands run as their frames are read;
+then, once, ``_end_turn``: upkeep, one write of all new records, the answers that may go, the next
+sync, the next background job, the next deadline. Two threads wait for the disk: one syncs, one does
+background jobs and cold reads; both report to the loop.
+
+Loop only, save ``_report``. Nothing here decides anything about messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ternmq.broker.clock import BrokerClock
+from ternmq.broker.replies import Gate, Rests
+from ternmq.broker.start import Options, Started, open_broker
+from ternmq.journal.cold import WouldBlock
+from ternmq.journal.disk import Disk
+from ternmq.journal.journal import SyncJob
+from ternmq.journal.sync_thread import Job, SyncThread
+from ternmq.model.errors import JournalError, JournalFailed, JournalFull
+
+log = logging.getLogger("ternmq.server")
+
+UPKEEP_S: Final = 0.001
+"""Longest that a turn spends on STATE, MOVED and the like."""
+_FULL_RETRY_S: Final = 0.1
+
+
+class Clocks(Protocol):
+    """The two clocks that broker time is made of, and how to be called at a time."""
+
+    def monotonic_us(self) -> int:
+        """Return µs since some moment; never goes back."""
+        ...
+
+    def wall_us(self) -> int:
+        """Return µs since the epoch, as the machine believes."""
+        ...
+
+    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Have something called in the loop at a time; return what cancels it."""
+        ...
+
+
+class SystemClocks:
+    """The machine's clocks and the running loop's timers."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def monotonic_us(self) -> int:
+        """Return the monotonic clock."""
+        return time.monotonic_ns() // 1000
+
+    def wall_us(self) -> int:
+        """Return the wall clock."""
+        return time.time_ns() // 1000
+
+    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Have something called at a time."""
+        delay = max(0.0, (monotonic_us - self.monotonic_us()) / 1e6)
+        return self._loop.call_later(delay, call).cancel
+
+
+class Outlet(Protocol):
+    """Where an answer goes: a connection."""
+
+    def put(self, frame: bytes, settled_bytes: int) -> None:
+        """Take a frame that may leave; ``settled_bytes`` of requests are done with it."""
+        ...
+
+
+class Core:
+    """Started broker and its turns.
+
+    Args:
+        disk: The data root, locked.
+        options: Of the broker.
+        clocks: See ``Clocks``.
+        loop: That everything runs in.
+        seed: For the jitter of retries; None: the machine's randomness.
+
+    Raises:
+        CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``. Blocks until it is open.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        options: Options,
+        clocks: Clocks,
+        loop: asyncio.AbstractEventLoop,
+        seed: int | None = None,
+    ) -> None:
+        self.loop = loop
+        self.clocks = clocks
+        chance = random.Random(seed)  # noqa: S311 - jitter of retries, no secret
+        self.started: Started = open_broker(
+            disk, wall_us=clocks.wall_us(), chance=chance, options=options
+        )
+        self.broker = self.started.broker
+        self.upkeep = self.started.upkeep
+        start_us = max(self.started.report.time_us, self.broker.views.last_time_us)
+        self.clock = BrokerClock(start_us, clocks.monotonic_us())
+        self.gate: Gate[tuple[Outlet, bytes, int]] = Gate()
+        self.failure: JournalError | None = None
+        self.on_failure: Callable[[JournalError], None] = lambda _: None
+        self.on_woken: Callable[[], None] = lambda: None
+        """Called in each turn in which parked pulls or reads may be over."""
+        self.on_turn: Callable[[], None] = lambda: None
+        """Called when the answers of a turn have been handed to their outlets."""
+        self.committed_rows = False
+        """Since the last turn the durable mark moved."""
+        self.syncs = 0
+        self.sync_s = 0.0
+        """Seconds spent in syncs, all in all."""
+        self.last_sync_s = 0.0
+        self.turns = 0
+        self.longest_turn_s = 0.0
+        """Longest ``_end_turn``; whoever reads it for a metric sets it back."""
+        self._disk = disk
+        self._turn_due = False
+        self._cancel_deadline: Callable[[], None] | None = None
+        self._armed_us = 0
+        self._sync_began = 0.0
+        self._reading: dict[Job, list[Callable[[], None]]] = {}
+        self._syncing = False
+        self._closed = False
+        self._now_us = 0
+        self._sync_thread = SyncThread(self._report)
+        self._work_thread = SyncThread(self._report, name="ternmq-work")
+        self._read_thread = SyncThread(self._report, name="ternmq-read")
+
+    # -- time and turns ---------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Return broker time; the same within a turn."""
+        if not self._now_us:
+            self._now_us = self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+        return self._now_us
+
+    def touch(self) -> None:
+        """Say that something was asked: the turn is ended when this pass of the loop is over."""
+        if not self._turn_due:
+            self._turn_due = True
+            self.loop.call_soon(self._end_turn)
+
+    def hold(
+        self, outlet: Outlet, frame: bytes, position: int, rests: Rests, settled_bytes: int
+    ) -> None:
+        """Keep an answer back until what it rests on is committed."""
+        self.gate.hold(position, rests, (outlet, frame, settled_bytes))
+
+    def read_first(self, blocked: WouldBlock, then: Callable[[], None]) -> None:
+        """Do what a command waits for off the loop; ``then`` runs in the loop afterwards."""
+        waiting = self._reading.get(blocked.job)
+        if waiting is not None:
+            waiting.append(then)
+            return
+        self._reading[blocked.job] = [then]
+        self._read_thread.submit(blocked.job)
+
+    def _end_turn(self) -> None:
+        self._turn_due = False
+        if self._closed or self.failure is not None:
+            return
+        began = time.perf_counter()
+        now = self.now_us()
+        broker, journal = self.broker, self.broker.journal
+        try:
+            self._tick(now)
+            self.on_woken()
+            until = began + UPKEEP_S
+            self.upkeep.step(now, lambda: time.perf_counter() < until)
+            journal.flush()
+            self.release()
+            self._start_sync()
+        except JournalFailed as error:
+            self.fail(error)
+            return
+        job = self.upkeep.next_job()
+        if job is not None:
+            self._work_thread.submit(job)
+        self.on_turn()
+        self._arm(broker.next_deadline_us())
+        self._now_us = 0
+        self.turns += 1
+        took = time.perf_counter() - began
+        if took > self.longest_turn_s:
+            self.longest_turn_s = took
+
+    def _tick(self, now: int) -> None:
+        try:
+            if self.broker.tick(now):
+                self.touch()  # more is due: the next pass of the loop
+        except WouldBlock as blocked:
+            self.read_first(blocked, self.touch)
+        except JournalFull:
+            self.touch_later(_FULL_RETRY_S)
+
+    def release(self) -> None:
+        """Hand out the answers that may go."""
+        journal = self.broker.journal
+        for outlet, frame, settled_bytes in self.gate.release(journal.durable, journal.written):
+            outlet.put(frame, settled_bytes)
+
+    def _start_sync(self) -> None:
+        if self._syncing:
+            return
+        sync = self.broker.journal.next_sync()
+        if sync is not None:
+            self._syncing = True
+            self._sync_began = time.perf_counter()
+            self._sync_thread.submit(sync)
+
+    def _arm(self, deadline_us: int | None) -> None:
+        """See that a turn comes when the next time is due."""
+        if self._reading and deadline_us == 0:
+            deadline_us = None  # a woken pull waits for a read, which ends in a turn
+        if deadline_us is None:
+            return
+        if self._cancel_deadline is not None:
+            if deadline_us >= self._armed_us:
+                return
+            self._cancel_deadline()
+        self._armed_us = deadline_us
+        at = self.clocks.monotonic_us() + max(0, deadline_us - self.now_us())
+        self._cancel_deadline = self.clocks.call_at(at, self._deadline)
+
+    def _deadline(self) -> None:
+        self._cancel_deadline = None
+        self._now_us = 0
+        self.touch()
+
+    def touch_later(self, delay_s: float) -> None:
+        """Have a turn after a while."""
+        self.loop.call_later(delay_s, self.touch)
+
+    # -- the threads ------------------------------------------------------------------------------
+
+    def _report(self, job: Job, error: Exception | None) -> None:
+        """Any thread: hand a finished job to the loop."""
+        try:
+            self.loop.call_soon_threadsafe(self._take, job, error)
+        except RuntimeError:
+            log.debug("a job ended after the loop was closed")
+
+    def _take(self, job: Job, error: Exception | None) -> None:
+        self._now_us = 0
+        if isinstance(job, SyncJob):
+            self._synced(job, error)
+            return
+        waiting = self._reading.pop(job, None)
+        if waiting is not None:
+            if self._closed:
+                return
+            if error is not None:
+                log.error("a read failed: %s", error)
+            for then in waiting:
+                then()
+            self.touch()
+            return
+        try:
+            self.upkeep.finished(job, error)
+        except JournalFailed as failure:
+            self.fail(failure)
+            return
+        if error is not None:
+            log.warning("a background job failed and is tried again: %s", error)
+        self.touch()
+
+    def _synced(self, job: SyncJob, error: Exception | None) -> None:
+        self._syncing = False
+        self.syncs += 1
+        self.last_sync_s = time.perf_counter() - self._sync_began
+        self.sync_s += self.last_sync_s
+        journal = self.broker.journal
+        if error is not None:
+            journal.failed(error)
+            self.fail(JournalFailed(f"a sync failed: {error}"))
+            return
+        if self.failure is not None:
+            return
+        journal.synced(job)
+        self.broker.committed()
+        self.committed_rows = True
+        self._end_turn()
+
+    def fail(self, error: JournalError) -> None:
+        """Stop for good: nothing is answered from here on."""
+        if self.failure is None:
+            self.failure = error
+            log.critical("the journal has failed, stopping: %s", error)
+            self.on_failure(error)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def settle_down(self) -> None:
+        """Wait until everything that was recorded is durable and every answer was handed out."""
+        journal = self.broker.journal
+        while self.failure is None and (
+            self._syncing or journal.durable < journal.end or len(self.gate) or self._reading
+        ):
+            self.touch()
+            await asyncio.sleep(0.001)
+
+    def close(self, *, clean: bool) -> None:
+        """Stop; a clean stop writes STATE and MARK. Blocks until the threads have ended.
+
+        Raises:
+            JournalError: The stop could not be made clean.
+        """
+        self._closed = True
+        if self._cancel_deadline is not None:
+            self._cancel_deadline()
+        for thread in (self._read_thread, self._work_thread, self._sync_thread):
+            thread.close()
+        try:
+            if clean and self.failure is None:
+                self.broker.close(
+                    self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
+                )
+        finally:
+            self._disk.close()

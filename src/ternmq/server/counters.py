@@ -1,0 +1,56 @@
+"""What the server counts as it works; ``metrics`` exports it. Loop only."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class Counters:
+    """Plain numbers, since the start; gauges say so."""
+
+    __slots__ = (
+        "accepted",
+        "bytes_in",
+        "bytes_out",
+        "connections",
+        "cut_off",
+        "delivered_rows",
+        "pending_bytes",
+        "protocol_errors",
+        "pulls",
+        "refusals",
+        "refused_connections",
+        "requests",
+        "send_bytes",
+        "sends",
+        "sent_rows",
+        "settled_rows",
+        "stalled",
+    )
+
+    def __init__(self) -> None:
+        self.connections = 0
+        """Gauge: open ones."""
+        self.accepted = 0
+        self.refused_connections = 0
+        """Closed at once, for a limit."""
+        self.cut_off: Counter[str] = Counter()
+        """Connections that the broker closed, by why."""
+        self.protocol_errors = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.pending_bytes = 0
+        """Gauge: bytes of requests that have no answer yet."""
+        self.stalled = 0
+        """Gauge: connections not read from, because of memory or their own budget."""
+        self.requests: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
+        """Refused requests, by the name of the error."""
+        self.sends = 0
+        self.sent_rows = 0
+        self.send_bytes = 0
+        self.pulls = 0
+        self.delivered_rows: Counter[tuple[str, str]] = Counter()
+        """By topic and group."""
+        self.settled_rows: Counter[tuple[str, str, str]] = Counter()
+        """By topic, group and outcome."""

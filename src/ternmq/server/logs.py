@@ -1,0 +1,63 @@
+"""Logs of the broker process: lines for people, or JSON for machines. No bodies, no secrets."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Final
+
+import msgspec
+
+from ternmq.settings import LogFormat, Settings
+
+_encode: Final = msgspec.json.Encoder().encode
+_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, what was given as ``extra``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; line breaks in what was logged are escaped by JSON."""
+        told: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in record.__dict__.items():
+            if name not in _STANDARD:
+                told[name] = value if isinstance(value, int | float | bool) else str(value)
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        return _encode(told).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people; control characters in what was logged are shown escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        text = record.getMessage()
+        if not text.isprintable():
+            text = text.encode("unicode_escape").decode("ascii")
+        line = f"{_time(record)} {record.levelname:<8} {record.name}: {text}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _time(record: logging.LogRecord) -> str:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{stamp}.{int(record.msecs):03d}Z"
+
+
+def set_up(settings: Settings) -> None:
+    """Let the process log to standard error as the settings say."""
+    handler = logging.StreamHandler(sys.stderr)
+    as_json = settings.log_format is LogFormat.JSON
+    handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())

@@ -1,0 +1,194 @@
+"""What a pull or a read puts on the wire: stored records as they are, or slices of them.
+
+A record goes out as it is stored when all its rows are asked for, or when it is small. Of a large,
+uncompressed batch only the rows asked for go out: as a MESSAGES record made for this answer, with
+the position and time of the stored one, around a slice of its batch. Copies in MOVED records always
+go out that way, so that clients know one kind of record only. No message is looked into.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from google_crc32c import value as crc32c
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.catalog import Topic
+from ternmq.journal.tail import Places
+from ternmq.model.errors import MessageNotFound
+from ternmq.record import messages, moved
+from ternmq.record.batch import Batch, Compression, slice_batch
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.record.messages import PREFIX
+
+SMALL_BYTES: Final = 4096
+"""Records up to this size are not cut: a slice costs more than it saves."""
+
+_KIND_AT: Final = 13
+_CRC: Final = struct.Struct("<I")
+_REST: Final = struct.Struct(HEADER.format.replace("<I", "<", 1))
+_MESSAGES: Final = int(Kind.MESSAGES)
+
+Span = tuple[int, int]
+
+
+def records_of(
+    broker: Broker, topic: Topic, queue: int, spans: Sequence[Span], places: Sequence[Places]
+) -> list[bytes]:
+    """Return the records that hold the rows of ``spans``, ready for the wire.
+
+    Args:
+        broker: The core.
+        topic: The topic.
+        queue: Number of the queue.
+        spans: Offsets ``[start, stop)`` that are asked for.
+        places: Where the batches stand, as the core said.
+
+    Raises:
+        WouldBlock: The disk is needed; nothing was changed, call again after its job.
+        MessageNotFound: Retention was quicker, and nothing keeps these rows any more.
+    """
+    store = broker.store
+    try:
+        if len(places) == 1:
+            records = store.gather(places[0])
+        else:
+            # Runs of one batch, or copies in one MOVED record, name the same record again.
+            by_position: dict[int, bytes] = {}
+            for one in places:
+                by_position.update(zip(one.positions, store.gather(one), strict=True))
+            records = list(by_position.values())
+    except MessageNotFound:
+        records = _found_again(broker, topic, queue, spans)
+    if len(spans) == 1 and len(records) > 2 and _all_singles(records):
+        return records
+    return [part for record in records for part in _parts(record, topic, spans)]
+
+
+def _all_singles(records: Sequence[bytes]) -> bool:
+    """Tell whether no record can hold more than it should: small ones, none of them a copy."""
+    for record in (records[0], records[-1]):
+        if len(record) > SMALL_BYTES:
+            return False
+    return all(len(record) <= SMALL_BYTES and record[_KIND_AT] == _MESSAGES for record in records)
+
+
+def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]) -> list[bytes]:
+    """Look every row up: between the decision and now its segment went, and it was copied."""
+    found: dict[int, bytes] = {}
+    for start, stop in spans:
+        for offset in range(start, stop):
+            places = broker.index.locate(topic.number, queue, offset, offset + 1, 1)
+            if places.positions:
+                position = places.positions[0]
+            else:
+                copy = broker.index.moved(topic.number, queue, offset)
+                if copy is None:
+                    raise MessageNotFound(f"offset {offset} of queue {queue} is not kept any more")
+                position = copy.position
+            if position not in found:
+                found[position] = broker.store.get(position)
+    return [found[position] for position in sorted(found)]
+
+
+def _parts(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[bytes]:
+    """Yield what of a record goes out."""
+    if record[_KIND_AT] == Kind.MOVED:
+        yield from _copies(record, topic, spans)
+        return
+    if len(record) <= SMALL_BYTES:
+        yield record
+        return
+    _, _, first, count, run_count, _, _, _ = PREFIX.unpack_from(record, HEADER_BYTES)
+    inside = _inside(first, first + count, spans)
+    if not inside:
+        return  # the core names whole stretches; this record holds nothing of them
+    if inside == [(first, first + count)]:
+        yield record
+        return
+    stored = messages.of_record(record)
+    if Batch(stored.batch).compression is not Compression.NONE:
+        yield record
+        return
+    for start, stop in inside:
+        rows = _rows(stored, start, stop) if run_count else [(start - first, stop - first)]
+        for low, high in rows:
+            part = slice_batch(stored.batch, low, high, topic.seed)
+            offset = stored.offset_of(low)
+            assert offset is not None
+            yield _made(record, stored.topic, stored.queue, offset, high - low, part)
+
+
+def _rows(stored: messages.Messages, start: int, stop: int) -> Iterator[Span]:
+    """Yield the runs of a batch's rows that have the offsets ``[start, stop)``."""
+    offset = stored.first_offset
+    for low, high in stored.runs:
+        end = offset + high - low
+        first, last = max(start, offset), min(stop, end)
+        if first < last:
+            yield low + first - offset, low + last - offset
+        offset = end
+
+
+def _copies(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[bytes]:
+    copies = moved.unpack(record[HEADER_BYTES:])
+    for piece in copies.pieces:
+        first, count = piece.first_offset, piece.row_count
+        batch = Batch(piece.batch)
+        for start, stop in _inside(first, first + count, spans):
+            low = piece.row_start + start - first
+            high = low + stop - start
+            if batch.compression is Compression.NONE:
+                part = slice_batch(piece.batch, low, high, topic.seed)
+                runs: tuple[Span, ...] = ()
+            else:
+                part, runs = piece.batch, ((low, high),)
+            yield _made(
+                record, copies.topic, copies.queue, start, stop - start, part, runs, piece.time_us
+            )
+
+
+def _inside(first: int, end: int, spans: Sequence[Span]) -> list[Span]:
+    """Return the parts of the spans that lie in ``[first, end)``, neighbours joined."""
+    found: list[Span] = []
+    for start, stop in sorted(spans):
+        low, high = max(start, first), min(stop, end)
+        if low >= high:
+            continue
+        if found and found[-1][1] >= low:
+            found[-1] = (found[-1][0], max(found[-1][1], high))
+        else:
+            found.append((low, high))
+    return found
+
+
+def _made(
+    record: bytes,
+    topic: int,
+    queue: int,
+    first_offset: int,
+    count: int,
+    batch: bytes,
+    runs: tuple[Span, ...] = (),
+    time_us: int | None = None,
+) -> bytes:
+    """Return a MESSAGES record for the wire, at the position of the one it was made of."""
+    body = messages.pack(topic, queue, first_offset, count, batch, runs)
+    body += bytes(-len(body) % 8)
+    _, _, _, _, _, _, position, durable, stored_us, epoch, prev = HEADER.unpack_from(record)
+    rest = _REST.pack(
+        MAGIC,
+        HEADER_BYTES + len(body),
+        VERSION,
+        _MESSAGES,
+        0,
+        position,
+        durable,
+        stored_us if time_us is None else time_us,
+        epoch,
+        prev,
+    )
+    data = rest + body
+    return _CRC.pack(crc32c(data)) + data

@@ -1,0 +1,101 @@
+"""Which connections belong to which session, and coming back to one.
+
+A session lives in the core, which counts its connections: it outlives the last by a grace, and
+restarts of the broker. Here is only which connections those are: one that works, and auxiliary ones
+(a client's lease keeper). A client that comes back over a new connection while the old one seems
+alive (a cut cable, a frozen peer) takes the session over.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ternmq.broker.replies import Rests
+from ternmq.model.errors import InvalidRequest, UnknownSession
+from ternmq.model.specs import check_name
+from ternmq.server.core import Core
+from ternmq.wire.control import Hello
+
+
+class Peer(Protocol):
+    """A connection, as far as sessions know it."""
+
+    def abandon(self, why: str) -> None:
+        """Close without a word: somebody else speaks for the session now."""
+        ...
+
+
+class Place:
+    """What a HELLO led to."""
+
+    __slots__ = ("position", "rests", "resumed", "session")
+
+    def __init__(self, session: int, position: int, *, resumed: bool) -> None:
+        self.session = session
+        self.position = position
+        self.rests = Rests.DURABLE
+        self.resumed = resumed
+
+
+class Sessions:
+    """Sessions that have connections. Loop only."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._working: dict[int, Peer] = {}
+        self._auxiliary: dict[int, set[Peer]] = {}
+
+    def enter(self, peer: Peer, app: str, hello: Hello, address: str) -> Place:
+        """Give a connection its session: a new one, or the one it comes back to.
+
+        Raises:
+            InvalidRequest: The client's name is no name.
+            UnknownSession: An auxiliary connection's session is not there, or not its own.
+            Busy: Too many sessions.
+        """
+        check_name(hello.client)
+        broker = self._core.broker
+        now = self._core.now_us()
+        if hello.auxiliary:
+            broker.resume(hello.session, app, hello.client)
+            self._auxiliary.setdefault(hello.session, set()).add(peer)
+            return Place(hello.session, 0, resumed=True)
+        if hello.session:
+            try:
+                broker.resume(hello.session, app, hello.client)
+            except UnknownSession:
+                pass  # its grace is over: a new one, and the answer says so
+            else:
+                before = self._working.get(hello.session)
+                self._working[hello.session] = peer
+                if before is not None:
+                    before.abandon("its client came back over another connection")
+                return Place(hello.session, 0, resumed=True)
+        reply = broker.join(now, app, hello.client, address, hello.pid, hello.library)
+        session = reply.value
+        if not isinstance(session, int):
+            raise InvalidRequest("the session has no number")
+        self._working[session] = peer
+        return Place(session, reply.position, resumed=False)
+
+    def gone(self, peer: Peer, session: int) -> None:
+        """A connection ended; with the last one of its session the core begins the grace."""
+        others = self._auxiliary.get(session)
+        if others is not None:
+            others.discard(peer)
+            if not others:
+                del self._auxiliary[session]
+        if self._working.get(session) is peer:
+            del self._working[session]
+        self._core.broker.disconnected(self._core.now_us(), session)
+        self._core.touch()
+
+    def left(self, session: int) -> None:
+        """The client closed its session; connections that are left say nothing more."""
+        self._working.pop(session, None)
+        for peer in list(self._auxiliary.pop(session, ())):
+            peer.abandon("its session was closed")
+
+    def peers(self) -> list[Peer]:
+        """Return the working connections."""
+        return list(self._working.values())

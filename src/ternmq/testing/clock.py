@@ -1,0 +1,111 @@
+"""Time that moves when a test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+START_US: Final = 1_767_225_600_000_000
+"""2026-01-01 00:00 UTC: where time begins, so that runs are alike."""
+
+
+class ManualClock:
+    """Both clocks of a broker; they stand still until ``advance``.
+
+    Any thread may read and advance; what comes due runs in the broker's loop.
+    """
+
+    def __init__(self, start_us: int = START_US) -> None:
+        self._start_us = start_us
+        self._passed_us = 0
+        self._calls: list[tuple[int, int, Callable[[], None] | None]] = []
+        self._gone: set[int] = set()
+        self._count = count()
+        self._lock = threading.Lock()
+        self._settle: Callable[[int], None] = self._alone
+
+    def _alone(self, target_us: int) -> None:
+        self._passed_us = target_us
+
+    # -- what the broker asks ---------------------------------------------------------------------
+
+    def monotonic_us(self) -> int:
+        """Return µs since the clock was made."""
+        return self._passed_us
+
+    def wall_us(self) -> int:
+        """Return µs since the epoch."""
+        return self._start_us + self._passed_us
+
+    def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
+        """Have something called when the clock gets there; return what cancels it."""
+        with self._lock:
+            number = next(self._count)
+            heappush(self._calls, (monotonic_us, number, call))
+        return lambda: self._gone.add(number)
+
+    # -- what the broker's host does --------------------------------------------------------------
+
+    def settle_with(self, settle: Callable[[int], None]) -> None:
+        """Have ``advance`` done by the host: it moves the clock with ``step`` in the loop."""
+        self._settle = settle
+
+    def step(self, target_us: int) -> Callable[[], None] | None:
+        """Move to the next call due by ``target_us`` and return it; else move there, and None."""
+        with self._lock:
+            while self._calls and self._calls[0][0] <= target_us:
+                when_us, number, call = heappop(self._calls)
+                if number in self._gone:
+                    self._gone.discard(number)
+                    continue
+                self._passed_us = max(self._passed_us, when_us)
+                return call
+            self._passed_us = max(self._passed_us, target_us)
+        return None
+
+    # -- what a test does -------------------------------------------------------------------------
+
+    @property
+    def now_us(self) -> int:
+        """The time, µs since the epoch."""
+        return self.wall_us()
+
+    def advance(
+        self,
+        delta: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: float = 0,
+    ) -> None:
+        """Let time pass; returns when everything that came due is done.
+
+        That is: every retry and lease that was due was acted on in its order, and what was handed
+        to connected consumers for it is settled (or two seconds of real time have passed: a
+        handler may rightly hold a message for longer). Not to be called in the client's own event
+        loop while its consumers are to work: ``await asyncio.to_thread(clock.advance, hours=2)``.
+
+        Args:
+            delta: How long, added to the others.
+            days: See above.
+            hours: See above.
+            minutes: See above.
+            seconds: See above.
+            milliseconds: See above.
+
+        Raises:
+            ValueError: Time does not go back.
+        """
+        whole = timedelta(
+            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+        )
+        us = round((whole + (delta or timedelta())) / timedelta(microseconds=1))
+        if us < 0:
+            raise ValueError("time does not go back")
+        self._settle(self._passed_us + us)

@@ -1,0 +1,213 @@
+"""The broker in a thread of its own, for as long as a ``with`` block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self
+
+from ternmq.journal.disk import Disk
+from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.server.app import Server
+from ternmq.settings import Mode, load
+from ternmq.testing.clock import ManualClock
+
+START_S: Final = 30.0
+"""Longest that starting or stopping may take."""
+HANDLING_S: Final = 2.0
+"""Longest that ``advance`` waits for consumers."""
+_LOOK_S: Final = 0.002
+
+
+class InProcessBroker:
+    """A real broker that a test holds in its hand; a context manager.
+
+    Args:
+        clock: Its time; None: the machine's clocks.
+        settings: Settings of the broker by name, such as ``{"create_topics": False}``.
+        disk: Where it keeps its journal; None: in memory. A second broker on the same disk goes on
+            where the first ended.
+
+    Attributes:
+        clock: The clock; with the machine's clocks it cannot be advanced.
+        disk: The disk.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: ManualClock | None,
+        settings: Mapping[str, object] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.disk: Disk = disk if disk is not None else MemoryDisk()
+        self._clock = clock
+        self._settings = dict(settings or {})
+        self._loop: asyncio.AbstractEventLoop
+        self._server: Server
+        self._thread: threading.Thread | None = None
+        self._began = threading.Event()
+        self._error: BaseException | None = None
+        self._end: asyncio.Event
+        self._clean = True
+
+    @property
+    def clock(self) -> ManualClock:
+        """The clock that the test moves.
+
+        Raises:
+            RuntimeError: The broker was made with the machine's clocks.
+        """
+        if self._clock is None:
+            raise RuntimeError("this broker runs on the machine's clocks: broker(manual=True)")
+        return self._clock
+
+    @property
+    def port(self) -> int:
+        """Where it listens, on 127.0.0.1."""
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        """What to connect to."""
+        return f"ternmq://127.0.0.1:{self.port}"
+
+    # -- its life ---------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start it; returns when it listens.
+
+        Raises:
+            TernMQError: It cannot open its journal.
+            TimeoutError: It did not come up.
+        """
+        self._began.clear()
+        self._error = None
+        self._thread = threading.Thread(target=self._work, name="ternmq-broker", daemon=True)
+        self._thread.start()
+        if not self._began.wait(START_S):
+            raise TimeoutError(f"the broker did not start within {START_S:.0f} s")
+        self._raise()
+        return self
+
+    def stop(self, *, clean: bool = True) -> None:
+        """Stop it: cleanly, or (``clean=False``) as if it was killed; then only its disk is left.
+
+        Raises:
+            TimeoutError: It did not end.
+        """
+        thread = self._thread
+        if thread is None:
+            return
+        self._clean = clean
+        self._loop.call_soon_threadsafe(self._end.set)
+        thread.join(START_S)
+        if thread.is_alive():
+            raise TimeoutError(f"the broker did not stop within {START_S:.0f} s")
+        self._thread = None
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def restart(self, *, clean: bool = True) -> None:
+        """Stop it and start it again on its disk, at the same port."""
+        port = self.port
+        self.stop(clean=clean)
+        self._settings["listen"] = f"127.0.0.1:{port}"
+        self.start()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            self._error = error
+        finally:
+            self._began.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        flags: dict[str, object] = {"listen": "127.0.0.1:0", **self._settings}
+        self._server = Server(
+            load(environ={}, flags=flags, mode=Mode.TESTING), disk=self.disk, clocks=self._clock
+        )
+        await self._server.start()
+        if self._clock is not None:
+            self._clock.settle_with(self._advance)
+        self._began.set()
+        await self._end.wait()
+        if self._clean:
+            await self._server.close()
+        else:
+            await self._server.abandon()
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def _advance(self, target_us: int) -> None:
+        """Any thread but the loop's: move the clock, do what comes due on the way."""
+        if self._thread is None:
+            while self.clock.step(target_us) is not None:
+                pass
+            return
+        asyncio.run_coroutine_threadsafe(self._move(target_us), self._loop).result()
+
+    async def _move(self, target_us: int) -> None:
+        clock, core = self.clock, self._server.core
+        await self._quiet()
+        while (due := clock.step(target_us)) is not None:
+            due()
+            await self._quiet()
+        core.touch()
+        await self._quiet()
+
+    async def _quiet(self) -> None:
+        """Wait until the broker has nothing to do, and consumers have settled what they got."""
+        core = self._server.core
+        until = time.monotonic() + HANDLING_S
+        while True:
+            await core.settle_down()
+            due = core.broker.next_deadline_us()
+            if due is not None and due <= core.now_us():
+                core.touch()
+            elif not self._server.leased() or time.monotonic() > until:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+
+@contextmanager
+def broker(
+    *,
+    manual: bool = True,
+    settings: Mapping[str, object] | None = None,
+    disk: Disk | None = None,
+) -> Iterator[InProcessBroker]:
+    """Run a real broker for the length of a ``with`` block.
+
+    Args:
+        manual: Time moves by ``clock.advance`` only; False: with the machine's clocks.
+        settings: Settings of the broker by name.
+        disk: None: a disk in memory.
+
+    Yields:
+        The broker: ``url``, ``clock``, ``restart()``.
+    """
+    one = InProcessBroker(clock=ManualClock() if manual else None, settings=settings, disk=disk)
+    with one:
+        yield one
