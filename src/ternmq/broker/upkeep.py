@@ -61,6 +61,8 @@ class Upkeep:
         self._now_us = 0
         self._seal_us = 0
         self._retain_us = 0
+        self._space_us = 0
+        self._free = self._total = 0
         self._quiet_end = Position(0)
         self._quiet_since_us = 0
         self.stalls = 0
@@ -102,9 +104,10 @@ class Upkeep:
 
     def _retain(self, now_us: int) -> None:
         try:
-            job = self.moving.step(
-                now_us, self._look_every_us, self._disk.free_bytes(), self._disk.total_bytes()
-            )
+            if now_us >= self._space_us:  # asking the file system takes as long as a turn
+                self._space_us = now_us + self._look_every_us
+                self._free, self._total = self._disk.free_bytes(), self._disk.total_bytes()
+            job = self.moving.step(now_us, self._look_every_us, self._free, self._total)
         except WouldBlock as blocked:
             self._blocked = blocked
             self._jobs.appendleft(blocked.job)
