@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -18,6 +19,7 @@ from ternmq.model.errors import (
     InvalidRequest,
     MessageNotFound,
     UnknownGroup,
+    UnknownQueue,
     UnknownTopic,
 )
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
@@ -33,6 +35,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_OFFSETS: Final = 10_000
 """Most offsets that one FAILED_RETRY or FAILED_DELETE may name."""
+_MESSAGE_ID: Final = re.compile("[0-9a-f]{1,16}:[0-9a-f]{1,16}")
+_CURSOR: Final = re.compile("[0-9]{1,19}[.][0-9]{1,9}[.][0-9]{1,20}")
 _RIGHTS: Final = frozenset(one.value for one in Right)
 
 
@@ -196,7 +200,8 @@ class Administration:
             if not self._hub.settings.create_topics:
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
             ordered = asked.mode is Mode.ORDERED
-            broker.create_topic(now, TopicSpec(name=check_name(asked.topic), ordered=ordered))
+            spec = self._hub.settings.topic_spec(check_name(asked.topic))
+            broker.create_topic(now, msgspec.structs.replace(spec, ordered=ordered))
         try:
             found = catalog.subscription(asked.topic, asked.group)
         except UnknownGroup:
@@ -290,7 +295,10 @@ class Administration:
         if asked.time_us is not None:
             return self._queries.offset_at(asked.topic, number, asked.time_us)
         page = self._listings.topics([asked.topic])
-        ends = page.topics[0].queues[number]
+        queues = page.topics[0].queues
+        if number >= len(queues):
+            raise UnknownQueue(f"topic {asked.topic!r} has no queue {number}")
+        ends = queues[number]
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
     def skip_group(self, peer: Connection, asked: control.GroupSkip) -> tuple[msgspec.Struct, int]:
@@ -520,21 +528,16 @@ def _message(topic: str, found: Found) -> control.FoundMessage:
 
 
 def _message_id(text: str) -> tuple[int, int]:
-    producer, colon, sequence = text.partition(":")
-    try:
-        if colon and len(producer) <= 16 and len(sequence) <= 16:
-            return int(producer, 16), int(sequence, 16)
-    except ValueError:
-        pass
-    raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
+    if _MESSAGE_ID.fullmatch(text) is None:
+        raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
+    producer, _, sequence = text.partition(":")
+    return int(producer, 16), int(sequence, 16)
 
 
 def _cursor(text: str) -> Cursor:
-    parts = text.split(".")
-    try:
-        position, row, below = (int(part) for part in parts)
-    except ValueError as error:
-        raise InvalidRequest("after is what next was on the page before") from error
+    if _CURSOR.fullmatch(text) is None:
+        raise InvalidRequest("after is what next was on the page before")
+    position, row, below = [int(part) for part in text.split(".")]
     return Cursor(Place(Position(position), row), Position(below))
 
 

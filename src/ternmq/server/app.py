@@ -121,6 +121,7 @@ class Server:
         if settings.http is not None:
             self._health = Health(self._collector, self._why_not)
             self.http_port = await self._health.start(settings.http.host, settings.http.port)
+            log.info("metrics and health on http://%s:%d", settings.http.host, self.http_port)
         self._swept_at = loop.time()
         self._sweep()
         core.touch()

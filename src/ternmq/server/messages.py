@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -21,7 +20,7 @@ from ternmq.model.errors import (
     RefusedError,
     UnknownTopic,
 )
-from ternmq.model.specs import TopicSpec, check_name
+from ternmq.model.specs import check_name
 from ternmq.record.batch import Batch, BatchError, Column
 from ternmq.record.facts import Outcome
 from ternmq.server.connection import Connection, Handler, Hub
@@ -34,7 +33,6 @@ from ternmq.wire.session import Request
 _OUTCOMES: Final = {
     int(one): one for one in (Outcome.DONE, Outcome.RETRY, Outcome.DEAD, Outcome.RELEASED)
 }
-_ID: Final = struct.Struct("<Q")
 MAX_WAIT_MS: Final = 300_000
 
 
@@ -86,7 +84,7 @@ class MessageCommands:
         except UnknownTopic:
             if not settings.create_topics:
                 raise
-            self._broker.create_topic(now, TopicSpec(name=check_name(topic)))
+            self._broker.create_topic(now, settings.topic_spec(check_name(topic)))
             reply = self._broker.send(now, topic, batch, queue)
         counters = self._hub.counters
         counters.sends += 1
@@ -215,9 +213,7 @@ class MessageCommands:
 
     def cancel(self, peer: Connection, request: Request) -> None:
         """CANCEL: answer a waiting pull or read at once; then this."""
-        if len(request.body) != _ID.size:
-            raise InvalidRequest("a body of 8 bytes names the request")
-        (id_,) = _ID.unpack(request.body)
+        id_ = bodies.unpack_cancel(request.body)
         token = self._tokens.pop((peer, id_), None)
         if token is not None:
             parked = self._parked.pop(token)
