@@ -200,8 +200,8 @@ class Administration:
             if not self._hub.settings.create_topics:
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
             ordered = asked.mode is Mode.ORDERED
-            spec = self._hub.settings.topic_spec(check_name(asked.topic))
-            broker.create_topic(now, msgspec.structs.replace(spec, ordered=ordered))
+            made = self._hub.settings.topic_spec(check_name(asked.topic))
+            broker.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
         try:
             found = catalog.subscription(asked.topic, asked.group)
         except UnknownGroup:
