@@ -80,8 +80,8 @@ class Field:
         found = self._read(value)
         about = self.about
         if isinstance(found, int | float) and (
-            (about.least is not None and found < about.least)
-            or (about.most is not None and found > about.most)
+            (about.least is not None and not found >= about.least)  # so that NaN fails, too
+            or (about.most is not None and not found <= about.most)
         ):
             raise ValueError(f"must be {self.bounds}")
         return found
@@ -154,10 +154,9 @@ def _int(value: object) -> int:
 
 
 def _read_int(text: str) -> int:
-    try:
-        return int(text.replace("_", ""))
-    except ValueError:
-        raise ValueError("is not a whole number") from None
+    if not text.isascii() or not text.removeprefix("-").isdigit():
+        raise ValueError("is not a whole number")
+    return int(text)
 
 
 def _read_float(text: str) -> float:

@@ -24,7 +24,7 @@ DURATIONS: Final = {
 }
 SIZES: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 _SIZES_READ: Final = {**SIZES, "TiB": 1 << 40}
-_PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]+)")
+_PARTS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)")
 _PORTS: Final = 65_535
 _WORDS: Final = {
     "true": True, "on": True, "yes": True, "1": True,

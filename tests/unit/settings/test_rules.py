@@ -1,0 +1,78 @@
+"""What does not go together: above all, no door that stands open to others by mistake."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from ternmq.settings import Mode, SettingsError, load
+
+TLS: dict[str, Any] = {"tls_cert": "cert.pem", "tls_key": "key.pem"}
+
+
+def line(mode: Mode = Mode.SERVE, **flags: Any) -> str:
+    """Return the error, empty if there is none."""
+    try:
+        load(flags={"data": "d", **flags}, mode=mode)
+    except SettingsError as error:
+        text = str(error)
+    else:
+        return ""
+    assert "\n" not in text
+    return text
+
+
+OUTSIDE = ["0.0.0.0:1", ":1", "[::]:1", "10.0.0.1:1", "broker.example:1", "[fe80::1]:1"]
+
+
+@pytest.mark.parametrize("listen", OUTSIDE)
+@pytest.mark.parametrize("mode", Mode)
+def test_listening_where_others_reach_it_takes_tokens_and_tls(listen: str, mode: Mode) -> None:
+    for auth, tls in itertools.product((True, False), (False, True)):
+        text = line(mode, listen=listen, auth=auth, **(TLS if tls else {}))
+        if auth and tls:
+            assert text == ""
+            continue
+        assert "where others can reach it, needs" in text
+        assert ("auth = true" in text) == (not auth)
+        assert ("tls_cert and tls_key" in text) == (not tls)
+        assert "or listen on 127.0.0.1" in text
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:1", "localhost:1", "[::1]:1"])
+def test_on_loopback_a_broker_for_trying_out_needs_neither(listen: str) -> None:
+    assert line(Mode.DEV, listen=listen, auth=False) == ""
+    assert line(Mode.TESTING, listen=listen, auth=False) == ""
+    assert "ternmq dev" in line(Mode.SERVE, listen=listen, auth=False)
+    assert line(Mode.SERVE, listen=listen) == ""
+
+
+@pytest.mark.parametrize("http", OUTSIDE)
+def test_metrics_are_for_this_machine(http: str) -> None:
+    assert "listen on 127.0.0.1" in line(http=http, **TLS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ({"tls_cert": "c"}, "set both"),
+        ({"tls_key": "k"}, "set both"),
+        ({"segment": "2MiB"}, "segment must be"),
+        ({"body": "16MiB", "segment": "17MiB"}, "segment must be"),
+        ({"limits.batch": "1KiB"}, "limits.batch"),
+        ({"handshake_frame": "128KiB"}, "handshake_frame"),
+        ({"limits.dedup_window": "19s"}, "limits.dedup_window"),
+        ({"name": "a b"}, "name"),
+        ({"name": "../x"}, "name"),
+        ({"log_level": "loud"}, "debug, info, warning, error"),
+    ],
+)
+def test_what_does_not_go_together(flags: dict[str, Any], part: str) -> None:
+    assert part in line(**flags)
+
+
+def test_serve_needs_a_folder() -> None:
+    with pytest.raises(SettingsError, match="--data DIR"):
+        load()
