@@ -171,7 +171,9 @@ name = st.from_regex(r"[A-Za-z0-9._-]{1,127}", fullmatch=True).filter(
     lambda text: text not in {".", ".."}
 )
 queue = st.none() | st.integers(0, 2**32 - 2)
-spans = st.lists(st.tuples(u64, u64).filter(lambda span: span[0] < span[1]), max_size=20).map(tuple)
+spans = st.lists(u64, unique=True, max_size=40).map(
+    lambda ends: tuple(zip(sorted(ends)[::2], sorted(ends)[1::2], strict=False))
+)
 offset = st.none() | st.integers(0, 2**64 - 2)
 count = st.integers(1, 2**32 - 1)
 reason = st.text(max_size=1000)
@@ -343,10 +345,18 @@ def test_the_longest_name_and_one_of_the_broker():
             bodies.unpack_read(body)
 
 
-@pytest.mark.parametrize("span", [(5, 5), (6, 5), (2**64 - 1, 0)])
-def test_spans_hold_something(span):
+@pytest.mark.parametrize("span", [(5, 5), (6, 5), (2**64 - 1, 0), (0, 3), (1, 2), (1, 3)])
+def test_spans_hold_something_and_do_not_overlap(span):
     with pytest.raises(InvalidRequest, match="span"):
         bodies.unpack_settle(bodies.pack_settle(examples.SETTLE._replace(spans=((1, 2), span))))
+
+
+def test_spans_are_put_in_order():
+    body = bodies.pack_settle(examples.SETTLE._replace(spans=((7, 9), (3, 7), (1, 2))))
+    assert bodies.unpack_settle(body).spans == ((1, 2), (3, 7), (7, 9))
+    swapped = body[:40] + body[56:72] + body[40:56] + body[72:]
+    with pytest.raises(InvalidRequest, match="order"):
+        bodies.unpack_settle(swapped)
 
 
 def test_there_are_at_most_so_many_spans():

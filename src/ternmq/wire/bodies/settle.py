@@ -12,8 +12,8 @@ Ruler::
       answer        0  u32 settled_rows, u32 refused_count
                     8  refused_count x (u64 start, u64 stop)
 
-A span is the offsets ``[start, stop)``, at least one. Outcomes: 0 done, 1 retry, 2 reject (a dead
-letter), 3 release (comes again, not counted as an attempt).
+A span is the offsets ``[start, stop)``, at least one; spans ascend and do not overlap. Outcomes: 0
+done, 1 retry, 2 reject (a dead letter), 3 release (comes again, not counted as an attempt).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Settled(NamedTuple):
 
 
 def pack_settle(settle: Settle) -> bytes:
-    """Return the body of a SETTLE; a longer reason is cut.
+    """Return the body of a SETTLE; spans are put in order, a longer reason is cut.
 
     Raises:
         InvalidRequest: A name is none, or a number does not fit.
@@ -91,7 +91,7 @@ def pack_settle(settle: Settle) -> bytes:
                     len(topic),
                     len(group),
                 ),
-                *[SPAN.pack(*span) for span in settle.spans],
+                *[SPAN.pack(*span) for span in sorted(settle.spans)],
                 padded(topic + group + reason),
             )
         )
@@ -137,9 +137,11 @@ def _spans(body: bytes, count: int) -> tuple[tuple[tuple[int, int], ...], int]:
     if count > MAX_SPANS or at > len(body):
         raise InvalidRequest(f"{count} spans do not fit the body, or are above {MAX_SPANS}")
     spans = tuple(SPAN.iter_unpack(body[SETTLE.size : at]))
+    before = 0
     for start, stop in spans:
-        if start >= stop:
-            raise InvalidRequest(f"a span from {start} to {stop}")
+        if start >= stop or start < before:
+            raise InvalidRequest(f"the span {start} to {stop} is empty, or not in order")
+        before = stop
     return spans, at
 
 

@@ -13,9 +13,13 @@ class GrantInfo(Body, frozen=True, kw_only=True):
     """Something that an app may do, or (``deny``) must not do; a pattern ends in * or is exact."""
 
     right: Line
+    """``produce``, ``consume`` or ``manage``."""
     topic: str = "*"
+    """A name, or the beginning of names and ``*``."""
     group: str = "*"
+    """Likewise; only for ``consume`` and ``manage``."""
     deny: bool = False
+    """Must not; it wins over every grant."""
 
 
 class AppPut(Body, frozen=True, kw_only=True):
@@ -23,8 +27,11 @@ class AppPut(Body, frozen=True, kw_only=True):
 
     app: str
     grants: Annotated[list[GrantInfo], Meta(max_length=1000)]
+    """All of them: what is not named is taken away."""
     owner: Line = ""
+    """For people: whom to ask."""
     new_token: bool = False
+    """The token of before is of no use from then on."""
 
 
 class AppToken(Body, frozen=True, kw_only=True):

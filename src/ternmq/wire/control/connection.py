@@ -18,8 +18,11 @@ class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     name: str = NAME
     """Says that this is our protocol, whatever else came along the wire."""
     versions: Annotated[tuple[int, ...], Meta(max_length=64)] = (VERSION,)
+    """Versions of the protocol that the client speaks."""
     app: str = ""
+    """Whose the connection is; empty where the broker asks for no token (``dev``)."""
     token: str = ""
+    """The app's token; it is stored nowhere as it is."""
     client: ClientName
     """Names the client instance: 1 to 64 of A-Z a-z 0-9 . _ - that nobody can guess."""
     session: Number = 0
@@ -29,6 +32,7 @@ class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     library: Line = ""
     """Name and version of the client library, such as ``ternmq-python 0.1``."""
     pid: Number = 0
+    """Of the client's process, for lists."""
 
     def __repr__(self) -> str:
         """Show no token."""
@@ -39,12 +43,17 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Answer to HELLO."""
 
     version: int
+    """Of the protocol, from here on."""
     broker: str
+    """Its name, for people."""
     session: int
+    """The session that this connection speaks for."""
     resumed: bool
     """The session is the one that was asked for; else leases of before will end by its grace."""
     epoch: int
+    """The broker's reign; it is higher after every start."""
     now_us: int
+    """Broker time."""
     heartbeat_us: int
     """A connection on which nothing came for three times as long is closed."""
     frame_bytes: int
@@ -52,7 +61,9 @@ class Welcome(Body, frozen=True, kw_only=True):
     body_bytes: int
     """Largest body of a message."""
     pull_messages: int
+    """Most rows that a pull or read is answered with."""
     pull_bytes: int
+    """Most bytes that a pull or read is answered with, save a single batch that is larger."""
     send_timeout_us: int
     """Longest that a send may be resent: deduplication remembers at least twice as long."""
     create_topics: bool = False
@@ -63,6 +74,7 @@ class Drain(Body, frozen=True, kw_only=True):
     """Push: the broker stops soon. Finish, settle, do not pull; come back after ``back_us``."""
 
     back_us: int = 0
+    """0: not known."""
 
 
 class ClientList(Body, frozen=True, kw_only=True):
@@ -75,11 +87,15 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     session: int
     app: str
     client: str
+    """The beginning of the client's name: who knows it whole may take the session over."""
     address: str
+    """Where the session was begun from."""
     library: str
     pid: int
     connected: bool
+    """Whether it has a connection now."""
     since_us: int = 0
+    """When it began."""
 
 
 class Clients(Body, frozen=True, kw_only=True):
@@ -96,8 +112,11 @@ class Status(Body, frozen=True, kw_only=True):
     """How the broker is."""
 
     broker: str
+    """Its name."""
     version: str
+    """Of the software."""
     epoch: int
     now_us: int
     uptime_us: int
     metrics: dict[str, float]
+    """By the names that ``/metrics`` has."""

@@ -15,16 +15,21 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     topic: str
     group: str
     tags: Text | None = None
+    """Filter, such as ``paid || refunded``; empty: every message. None: as it is."""
     mode: Mode | None = None
+    """None: as it is; for a new group, as the topic is."""
     start: Start | None = None
+    """Where a new group begins. None: as it is; for a new group, earliest."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):
     """The group as it is."""
 
     created: bool
+    """It was made by this request."""
     spec: SubscriptionSpec
     queues: int
+    """How many the topic has."""
 
 
 class GroupChange(Body, frozen=True, kw_only=True):
@@ -33,6 +38,7 @@ class GroupChange(Body, frozen=True, kw_only=True):
     topic: str
     group: str
     spec: SubscriptionSpec
+    """All settings, those that stay included."""
 
 
 class GroupDelete(Body, frozen=True, kw_only=True):
@@ -46,19 +52,28 @@ class GroupList(Body, frozen=True, kw_only=True):
     """Ask how groups stand."""
 
     topic: str | None = None
+    """None: of every topic."""
     group: str | None = None
+    """None: every group."""
 
 
 class GroupQueueInfo(Body, frozen=True, kw_only=True):
     """How a group stands on a queue; see the glossary for cursor and floor."""
 
     cursor: int
+    """Offset of the first row that was never handed out."""
     floor: int
+    """Every row below it is settled."""
     end: int
+    """Offset behind the last durable row."""
     leased: int
+    """Rows in the hands of consumers."""
     ready: int
+    """Rows that come again now."""
     waiting: int
+    """Rows that failed and wait for their next attempt."""
     dead: int
+    """Dead letters."""
 
     @property
     def lag(self) -> int:
@@ -73,6 +88,7 @@ class GroupInfo(Body, frozen=True, kw_only=True):
     group: str
     spec: SubscriptionSpec
     queues: list[GroupQueueInfo]
+    """In the order of their numbers."""
     members: list[str]
     """Clients that hold leases, or wait for messages."""
 
@@ -91,9 +107,13 @@ class GroupReset(Body, frozen=True, kw_only=True):
     queue: Number | None = None
     """None: every queue; then not with ``offset``."""
     offset: Offset | None = None
+    """The next row; every row below it counts as done."""
     time_us: Time | None = None
+    """The first row stored at or after it."""
     to: Start | None = None
+    """The oldest row kept, or the next one that comes."""
     dry_run: bool = False
+    """Only say what would happen."""
 
 
 class ResetQueue(Body, frozen=True, kw_only=True):
@@ -101,8 +121,11 @@ class ResetQueue(Body, frozen=True, kw_only=True):
 
     queue: int
     offset: int
+    """Where the group goes on."""
     unread: int
+    """Rows that the group then has before it."""
     forgotten: int
+    """Rows, leased or waiting, that it is no longer owed."""
 
 
 class ResetDone(Body, frozen=True, kw_only=True):
@@ -118,6 +141,7 @@ class GroupSkip(Body, frozen=True, kw_only=True):
     group: str
     queue: Number
     offset: Offset
+    """The next row to be read; the cursor never goes back."""
 
 
 class GroupChanged(Body, frozen=True, kw_only=True):
@@ -126,3 +150,4 @@ class GroupChanged(Body, frozen=True, kw_only=True):
     topic: str
     group: str
     gone: bool = False
+    """It no longer consumes the topic."""

@@ -16,11 +16,17 @@ class Find(Body, frozen=True, kw_only=True):
     id: Line | None = None
     """``producer:sequence``, both hexadecimal as receipts show them."""
     application_id: Text | None = None
+    """The identifier that the producer gave."""
     key: Annotated[str, Meta(max_length=65_536)] | None = None
+    """Newest first."""
     queue: Number = 0
+    """Of ``offset``."""
     offset: Offset | None = None
+    """In ``queue``."""
     since_us: Time = 0
+    """With ``key``: stored at or after it."""
     until_us: Time = 2**63 - 1
+    """With ``key``: stored before it."""
     limit: Limit = 100
     after: Line = ""
     """``next`` of the page before."""
@@ -33,8 +39,11 @@ class FoundMessage(Body, frozen=True, kw_only=True):
     queue: int
     offset: int
     stored_us: int
+    """Broker time at which it was stored."""
     row: int
+    """Its row in ``batch``."""
     batch: bytes
+    """See docs/format/batch.md; it may hold other rows as well."""
 
 
 class FoundPage(Body, frozen=True, kw_only=True):
@@ -50,6 +59,7 @@ class OffsetAt(Body, frozen=True, kw_only=True):
     topic: str
     queue: Number
     time_us: Time
+    """Broker time."""
 
 
 class OffsetFound(Body, frozen=True, kw_only=True):
@@ -66,6 +76,7 @@ class FailedList(Body, frozen=True, kw_only=True):
     dead: bool
     queue: Number = 0
     after: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
+    """Offsets above this one only: the last of the page before."""
     limit: Limit = 100
 
 
@@ -73,11 +84,17 @@ class FailureInfo(Body, frozen=True, kw_only=True):
     """One failure of a row."""
 
     time_us: int
+    """When."""
     session: int
+    """Who had it in hand; 0: nobody."""
     attempt: int
     outcome: str
+    """``retry``, ``dead`` or ``held``."""
     cause: str
+    """``consumer``, ``time``, ``session``, ``rejected``, ``exhausted`` and others;
+    docs/format/records.md has all."""
     reason: str
+    """What the consumer said."""
 
 
 class FailedMessage(Body, frozen=True, kw_only=True):
@@ -86,11 +103,17 @@ class FailedMessage(Body, frozen=True, kw_only=True):
     queue: int
     offset: int
     attempts: int
+    """That count against the retry policy."""
     deliveries: int
+    """How often it was handed out."""
     when_us: int
+    """Next attempt, or since when it is dead."""
     held: bool
+    """It stays with its key until an operator lets it go (ordered groups)."""
     failures: list[FailureInfo]
+    """Newest first, as far as they are kept."""
     message: FoundMessage | None = None
+    """None: its content is not kept any more."""
 
 
 class FailedPage(Body, frozen=True, kw_only=True):
@@ -123,3 +146,4 @@ class FailedDone(Body, frozen=True, kw_only=True):
 
     done: int
     missing: list[int]
+    """Offsets that did not wait and were not dead."""

@@ -15,6 +15,7 @@ class TopicCreate(Body, frozen=True, kw_only=True):
 
     topic: str
     spec: TopicSpec
+    """Its ``name`` is ``topic``."""
 
 
 class TopicChange(Body, frozen=True, kw_only=True):
@@ -22,6 +23,7 @@ class TopicChange(Body, frozen=True, kw_only=True):
 
     topic: str
     spec: TopicSpec
+    """All settings, those that stay included; ``name`` is ``topic``."""
 
 
 class TopicDelete(Body, frozen=True, kw_only=True):
@@ -34,7 +36,9 @@ class TopicList(Body, frozen=True, kw_only=True):
     """Ask for topics, by name; all that the app has a right on."""
 
     names: Annotated[list[str], Meta(max_length=10_000)] | None = None
+    """None: all of them."""
     after: str = ""
+    """Names above this one only: the last of the page before."""
     limit: Limit = 1000
 
 
@@ -42,16 +46,21 @@ class QueueInfo(Body, frozen=True, kw_only=True):
     """Offsets of a queue: the oldest kept, and the next (durable ones only)."""
 
     first: int
+    """Offset of the oldest message kept."""
     next: int
+    """Offset that the next message gets."""
 
 
 class TopicInfo(Body, frozen=True, kw_only=True):
     """A topic."""
 
     number: int
+    """Names the topic in records; never used again."""
     spec: TopicSpec
     queues: list[QueueInfo]
+    """In the order of their numbers."""
     groups: list[str]
+    """Names of the groups that consume it."""
 
 
 class Topics(Body, frozen=True, kw_only=True):
@@ -66,14 +75,18 @@ class TopicChanged(Body, frozen=True, kw_only=True):
 
     topic: str
     gone: bool = False
+    """It was deleted."""
 
 
 class ReportEntry(Body, frozen=True, kw_only=True):
     """What a producer says of one 10-minute bucket of born time; counts since it began."""
 
     bucket_us: Time
+    """Beginning of the bucket: a multiple of 600,000,000."""
     sent: Count
+    """Rows of this producer, born in the bucket, that were sent so far."""
     given_up: Count
+    """Of these, rows whose send ended without an answer that it was stored."""
 
 
 class Report(Body, frozen=True, kw_only=True):
@@ -81,4 +94,6 @@ class Report(Body, frozen=True, kw_only=True):
 
     topic: str
     producer: Annotated[int, Meta(ge=0)]
+    """The id in its batches."""
     entries: Annotated[list[ReportEntry], Meta(max_length=10_000)]
+    """Buckets that changed since the last report."""

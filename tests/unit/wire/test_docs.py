@@ -1,0 +1,119 @@
+"""docs/protocol is up to date, and its rulers are those above the codecs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ternmq.record.batch import topic_seed, verify
+from ternmq.record.messages import of_record
+from ternmq.wire import bodies, frames
+from ternmq.wire.commands import ONE_WAY_COMMANDS, TABLE, Command
+from ternmq.wire.frames import FrameReader
+from tests.unit.wire import control_tables, example_frames
+from tests.unit.wire.examples import BATCH, TOPIC
+
+PAGES = sorted(control_tables.FOLDER.glob("*.md"))
+NAMES = {"index.md", "frames.md", "messages.md", "control.md", "errors.md", "example.md"}
+COMMAND = "python -m tests.unit.wire.control_tables"
+
+
+def text(name: str) -> str:
+    return (control_tables.FOLDER / name).read_text(encoding="utf-8")
+
+
+def test_the_pages_are_there():
+    assert {path.name for path in PAGES} >= NAMES
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_what_is_made_of_the_code_is_up_to_date(path):
+    page = path.read_text(encoding="utf-8")
+    assert control_tables.renewed(page) == page, f"out of date: {COMMAND}"
+
+
+def test_every_part_is_in_a_page():
+    everything = "".join(text(name) for name in NAMES)
+    for part in control_tables.PARTS:
+        assert f"<!-- begin {part}, " in everything
+
+
+def words(ruler: str) -> str:
+    """Return a ruler without the spaces that only lay it out."""
+    return " ".join(ruler.replace("**", "^").split())
+
+
+def rulers(module: object) -> list[str]:
+    """Return the rulers of a codec, one for each request and answer."""
+    doc = module.__doc__ or ""
+    (block,) = re.findall(r"Ruler[^\n]*::\n\n((?:    [^\n]*\n|\n)+?)(?=\S|\Z)", doc)
+    parts = re.split(r"^    (?:[A-Z]+|  answer|error answer) +", block, flags=re.MULTILINE)
+    return [words(part) for part in parts if part.strip() and part.strip() != "empty"]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [bodies.send, bodies.pull, bodies.settle, bodies.extend, bodies.read, bodies.refusal],
+    ids=lambda module: module.__name__,
+)
+def test_rulers_are_the_same_in_code_and_text(module):
+    page = words(text("messages.md"))
+    found = rulers(module)
+    assert found
+    for ruler in found:
+        for line in re.split(r" (?=\d+ [ui]\d|\. )", ruler):
+            assert line.removesuffix(", one after the other, to the end of the frame") in page
+
+
+def test_the_ruler_of_the_frame():
+    (ruler,) = re.findall(r"::\n\n(.*?)\n\nRequests", frames.__doc__ or "", flags=re.DOTALL)
+    assert words(ruler) in words(text("frames.md"))
+
+
+@pytest.mark.parametrize("command", [one for one in TABLE if TABLE[one].request is None])
+def test_commands_laid_out_by_hand_have_a_heading(command):
+    assert f"\n## {command.name}\n" in text("messages.md")
+
+
+def test_limits_in_the_text():
+    assert str(frames.OPENING_BYTES) == "4096"
+    assert "at most\n4,096 bytes" in text("index.md")
+    assert f"{bodies.MAX_SPANS:,} spans" in text("messages.md")
+    assert f"{bodies.MAX_REASON_BYTES:,} bytes" in text("messages.md")
+    assert f"{bodies.MAX_TEXT_BYTES:,} bytes" in text("errors.md")
+    assert ONE_WAY_COMMANDS
+
+
+def dumped(page: str) -> list[bytes]:
+    """Return the bytes of every dump of a page."""
+    return [
+        b"".join(bytes.fromhex(line[6:54]) for line in block.splitlines())
+        for block in re.findall(r"```\n(0000  .*?)\n```", page, flags=re.DOTALL)
+    ]
+
+
+def test_the_example_is_a_conversation():
+    found = FrameReader(1 << 20).feed(b"".join(dumped(text("example.md"))))
+    assert [(one.command, one.flags, one.id) for one in found] == [
+        (command, flags, id_)
+        for id_, command in enumerate(
+            (Command.HELLO, Command.SEND, Command.PULL, Command.SETTLE), 1
+        )
+        for flags in (0, frames.ANSWER)
+    ]
+    asked = bodies.unpack_send(found[2].body)
+    assert asked.batch == BATCH
+    verify(asked.batch, topic_seed(TOPIC))
+    told = bodies.unpack_delivery(found[5].body)
+    assert told.records == example_frames.RECORD
+    assert of_record(told.records).batch == BATCH
+    assert told.runs[0].start == of_record(told.records).first_offset
+    assert bodies.unpack_receipt(found[3].body).first_offset == told.runs[0].start
+    assert bodies.unpack_settle(found[6].body).lease == told.lease
+
+
+def test_the_batch_is_the_one_of_the_batch_page():
+    golden = Path(__file__).parents[2] / "golden" / "batch_v1_one.bin"
+    assert golden.read_bytes() == BATCH
