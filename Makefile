@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 CHECKED := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint format types unit sim mutants bench bench-large fault rows docs-check clean
+.PHONY: help venv test lint format types unit sim mutants bench bench-large fault rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ fault: venv ## faults on real processes and disks
 
 rows: venv ## run the tests of mission rows, print row -> tests -> passed
 	$(BIN)/python -m tests.rows --run
+
+docs: venv ## write the pages that are made of the code anew
+	$(BIN)/python -m tests.unit.settings.test_reference
+	$(BIN)/python -m tests.unit.wire.control_tables
 
 docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python -m tests.docs_check
