@@ -73,6 +73,8 @@ class Known:
             "g": Reference(), "f": Reference(tags="a"), "o": Reference(ordered=True),
         }  # fmt: skip
         self.gone: dict[int, int | None] = {}
+        self.more: dict[int, int] = {}
+        """Session -> connections beside the first."""
         """Session -> when its grace ends; None while it is connected."""
         self.batches: list[tuple[int, str, bytes, int]] = []
         """When, where, what, and the offset that it got."""
@@ -291,13 +293,18 @@ class BrokerMachine(RuleBasedStateMachine):
     def disconnect(self, data: Data) -> None:
         session = one(data, self.connected())
         self.world.broker.disconnected(self.world.now, session)
-        self.known.gone[session] = self.world.now + GRACE
+        if self.known.more.get(session):
+            self.known.more[session] -= 1
+        else:
+            self.known.gone[session] = self.world.now + GRACE
 
     @precondition(lambda self: None in self.known.gone.values() or self.known.gone)
     @rule(data=st.data())
     def reconnect(self, data: Data) -> None:
         session = one(data, sorted(self.known.gone))
         self.world.resume(session)
+        if self.known.gone[session] is None:
+            self.known.more[session] = self.known.more.get(session, 0) + 1
         self.known.gone[session] = None
 
     @precondition(lambda self: self.connected())
@@ -460,6 +467,7 @@ class BrokerMachine(RuleBasedStateMachine):
             world._open(world.now)
         else:
             world.restart(clean=how == "clean")
+        self.known.more.clear()
         for session in self.known.gone:
             self.known.gone[session] = world.now + GRACE
             if back:
