@@ -135,7 +135,8 @@ class Administration:
 
     def ping(self, peer: Connection, request: Request) -> None:
         """PING: say what time it is."""
-        peer.answer(request, bodies.PONG.pack(self._core.now_us()))
+        bodies.unpack_nothing(request.body)
+        peer.answer(request, bodies.pack_pong(self._core.now_us()))
 
     def report(self, peer: Connection, asked: control.Report) -> tuple[msgspec.Struct, int]:
         """REPORT: keep what a producer says to have sent."""

@@ -34,7 +34,7 @@ from ternmq.server.messages import MessageCommands
 from ternmq.server.metrics import BrokerCollector
 from ternmq.server.sessions import Place, Sessions
 from ternmq.settings import Settings
-from ternmq.wire import control, frames
+from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 
@@ -142,6 +142,7 @@ class Server:
 
         def bye(peer: Connection, request: Request) -> None:
             """BYE: close the session; what it holds goes to others, uncounted."""
+            bodies.unpack_nothing(request.body)
             self._messages.withdraw(peer)
             reply = core.broker.leave(core.now_us(), peer.session)
             sessions.left(peer.session)
