@@ -1,0 +1,87 @@
+"""Where the broker is: ``ternmq://[app[:token]@]host[:port]``, ``ternmqs://`` over TLS."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from ternmq.model.errors import InvalidUrl
+
+DEFAULT_PORT: Final = 7117
+DEFAULT_URL: Final = f"ternmq://localhost:{DEFAULT_PORT}"
+
+
+@dataclass(slots=True, frozen=True)
+class Address:
+    """A broker's address; ``app`` and ``token`` are empty when the url names none.
+
+    Attributes:
+        ca: File with the certificates to trust; empty: those of the system.
+    """
+
+    host: str
+    port: int
+    tls: bool = False
+    app: str = ""
+    token: str = ""
+    ca: str = ""
+
+    def __str__(self) -> str:
+        """Return the url, without app and token."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'ternmqs' if self.tls else 'ternmq'}://{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"Address({str(self)!r})"
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs, or None without TLS.
+
+        Raises:
+            InvalidUrl: The file of certificates cannot be read.
+        """
+        if not self.tls:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca or None)
+        except OSError as error:
+            raise InvalidUrl(f"ca={self.ca} cannot be read: {error}") from error
+
+
+def parse(url: str) -> Address:
+    """Return what a url says.
+
+    Raises:
+        InvalidUrl: It is none of ours.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise InvalidUrl(f"{_shown(url)}: {error}") from error
+    if parts.scheme not in {"ternmq", "ternmqs"}:
+        raise InvalidUrl(f"{_shown(url)} begins with neither ternmq:// nor ternmqs://")
+    if not parts.hostname:
+        raise InvalidUrl(f"{_shown(url)} names no host")
+    if parts.path not in {"", "/"} or parts.fragment:
+        raise InvalidUrl(f"{_shown(url)}: nothing may follow the port")
+    options = parse_qs(parts.query)
+    unknown = sorted(options.keys() - {"ca"})
+    if unknown:
+        raise InvalidUrl(f"{_shown(url)}: {unknown[0]}= is no option")
+    return Address(
+        parts.hostname,
+        DEFAULT_PORT if port is None else port,
+        parts.scheme == "ternmqs",
+        unquote(parts.username or ""),
+        unquote(parts.password or ""),
+        options.get("ca", [""])[-1],
+    )
+
+
+def _shown(url: str) -> str:
+    """Return a url for a message: what stands before the host may be a secret."""
+    scheme, colon, rest = url.partition("://")
+    return repr(f"{scheme}{colon}{rest.rpartition('@')[2]}"[:100])

@@ -1,0 +1,292 @@
+"""Many deliveries at once, as ``pull`` and ``consume_batches`` return them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ternmq.client.chunk import Chunk
+from ternmq.client.codecs import Codecs
+from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
+from ternmq.client.lease import Lease
+from ternmq.model.errors import AlreadySettled, LeaseExpired
+from ternmq.record.facts import Outcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log: Final = logging.getLogger("ternmq")
+
+Span = tuple[int, int]
+
+
+class Leased(NamedTuple):
+    """What one pull brought."""
+
+    lease: Lease
+    chunks: list[Chunk]
+
+
+class Deliveries(Sequence[Delivery]):
+    """Deliveries of one topic and group, in the order of their queues; false when empty.
+
+    Work on ``bodies``, or go over the deliveries; then settle all that is left with one call, or
+    some by their places (``rows``). Nothing is settled by going over them.
+    """
+
+    __slots__ = ("_chunks", "_codecs", "_count", "_items", "_parts", "_starts", "_topic")
+
+    def __init__(self, topic: str, parts: list[Leased], codecs: Codecs) -> None:
+        self._topic = topic
+        self._parts = parts
+        self._codecs = codecs
+        self._chunks = [(part.lease, chunk) for part in parts for chunk in part.chunks]
+        sizes = [chunk.count for _, chunk in self._chunks]
+        self._starts = [0, *itertools.accumulate(sizes)]
+        self._count = self._starts[-1]
+        self._items: list[Delivery] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} deliveries of {self._topic}>"
+
+    # -- as a sequence
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def _all(self) -> list[Delivery]:
+        if self._items is None:
+            topic, codecs = self._topic, self._codecs
+            self._items = [
+                Delivery(topic, chunk, index, lease, codecs)
+                for lease, chunk in self._chunks
+                for index in range(chunk.count)
+            ]
+        return self._items
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(self._all())
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._all()[place]
+
+    # -- contents
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._topic
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """All bodies: the fastest way to work on many messages."""
+        if len(self._chunks) == 1:
+            return list(self._chunks[0][1].bodies())
+        return [body for _, chunk in self._chunks for body in chunk.bodies()]
+
+    @property
+    def values(self) -> list[Any]:
+        """All bodies, decoded as their content types say.
+
+        Raises:
+            DecodeError: One cannot be.
+        """
+        return [delivery.value for delivery in self._all()]
+
+    def to_arrow(self) -> pa.Table:
+        """Return them as an Arrow table: topic, queue, offset, attempt, and the columns of
+        ``record.arrow``, which share the memory of what came. Needs ``ternmq[arrow]``.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        from ternmq.record.arrow import schema, to_arrow
+
+        tables: list[pa.Table] = []
+        for _, chunk in self._chunks:
+            columns = to_arrow(chunk.batch, topic=self._topic).slice(chunk.row, chunk.count)
+            table = pa.Table.from_batches([columns])
+            count = chunk.count
+            offsets = pa.array(np.arange(chunk.offset, chunk.offset + count, dtype=np.int64))
+            table = table.add_column(1, "queue", pa.array(np.full(count, chunk.queue, np.int32)))
+            table = table.add_column(2, "offset", offsets)
+            attempts = pa.array(np.full(count, chunk.attempt, np.int32))
+            tables.append(table.add_column(3, "attempt", attempts))
+        if tables:
+            return pa.concat_tables(tables)
+        empty = schema(topic=True).empty_table()
+        for place, (name, kind) in enumerate(
+            [("queue", pa.int32()), ("offset", pa.int64()), ("attempt", pa.int32())], start=1
+        ):
+            empty = empty.add_column(place, name, pa.array([], kind))
+        return empty
+
+    # -- settling
+
+    async def ack(self, rows: Iterable[int] | None = None) -> None:
+        """Say that they are done: all that are left, or those at some places.
+
+        Returns when that is durable.
+
+        Raises:
+            AlreadySettled: One of ``rows`` was settled before.
+            LeaseExpired: Some were no longer this consumer's; they are delivered again.
+            ConnectionLost: Whether it counted is not known.
+        """
+        await self._settle(rows, Outcome.DONE)
+
+    async def retry(
+        self,
+        rows: Iterable[int] | None = None,
+        *,
+        reason: str = "",
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """Have them come again: after a delay, or as the retry policy says. See ``ack``."""
+        await self._settle(rows, Outcome.RETRY, reason, delay)
+
+    async def reject(self, rows: Iterable[int] | None = None, *, reason: str = "") -> None:
+        """Put them among the dead letters at once. See ``ack``."""
+        await self._settle(rows, Outcome.DEAD, reason)
+
+    async def release(self, rows: Iterable[int] | None = None) -> None:
+        """Give them back: they come again at once, uncounted. See ``ack``."""
+        await self._settle(rows, Outcome.RELEASED)
+
+    async def _settle(
+        self,
+        rows: Iterable[int] | None,
+        outcome: Outcome,
+        reason: str = "",
+        delay: float | timedelta | None = None,
+    ) -> None:
+        waits = [
+            lease.wait(start, stop)
+            for lease, start, stop in self.settle_soon(rows, outcome, reason, delay)
+        ]
+        if len(waits) == 1:
+            await waits[0]
+            return
+        for told in await asyncio.gather(*waits, return_exceptions=True):
+            if isinstance(told, BaseException):
+                raise told
+
+    def settle_soon(
+        self,
+        rows: Iterable[int] | None,
+        outcome: Outcome,
+        reason: str = "",
+        delay: float | timedelta | None = None,
+    ) -> list[tuple[Lease, int, int]]:
+        """Settle without waiting for the broker; return what was settled."""
+        delayed, reason = delay_us(delay), reason[:MAX_REASON]
+        spans = self._left() if rows is None else self._named(rows)
+        for lease, start, stop in spans:
+            lease.settle(start, stop, outcome, delayed, reason)
+        return spans
+
+    def _left(self) -> list[tuple[Lease, int, int]]:
+        spans: list[tuple[Lease, int, int]] = []
+        for lease, chunks in self._parts:
+            if lease.lost:
+                raise LeaseExpired(f"{lease.left} messages of {self._topic!r} are no longer held")
+            settled = lease.settled
+            for chunk in chunks:
+                start, stop = chunk.offset, chunk.offset + chunk.count
+                if not settled:
+                    if spans and spans[-1][0] is lease and spans[-1][2] == start:
+                        spans[-1] = (lease, spans[-1][1], stop)
+                    else:
+                        spans.append((lease, start, stop))
+                    continue
+                spans += [
+                    (lease, low, high)
+                    for low, high in runs_of([o for o in range(start, stop) if o not in settled])
+                ]
+        return spans
+
+    def _named(self, rows: Iterable[int]) -> list[tuple[Lease, int, int]]:
+        named = sorted(set(rows))
+        items = self._all()
+        by_lease: dict[Lease, list[int]] = {}
+        for row in named:
+            if not 0 <= row < self._count:
+                raise IndexError(f"there is no row {row} among {self._count}")
+            delivery = items[row]
+            if delivery.settled:
+                raise AlreadySettled(f"row {row} was settled before")
+            by_lease.setdefault(delivery.lease, []).append(delivery.offset)
+        return [
+            (lease, start, stop)
+            for lease, offsets in by_lease.items()
+            for start, stop in runs_of(offsets)
+        ]
+
+    @property
+    def unsettled(self) -> int:
+        """How many are left to settle."""
+        return sum([part.lease.left for part in self._parts if not part.lease.lost])
+
+    def process(self, *, reraise: bool = False) -> BatchProcessing:
+        """Return a context in which they are processed.
+
+        Leaving it acks what is left. On an exception what is left comes again by the retry policy,
+        with the exception as reason; see ``Delivery.process``.
+        """
+        return BatchProcessing(self, reraise=reraise)
+
+
+class BatchProcessing:
+    """What ``Deliveries.process`` returns."""
+
+    __slots__ = ("_deliveries", "_reraise")
+
+    def __init__(self, deliveries: Deliveries, *, reraise: bool) -> None:
+        self._deliveries = deliveries
+        self._reraise = reraise
+
+    async def __aenter__(self) -> Deliveries:
+        return self._deliveries
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return conclude_all(self._deliveries, error) and not self._reraise
+
+
+def conclude_all(deliveries: Deliveries, error: BaseException | None) -> bool:
+    """Settle what is left as processing ended; return whether the error goes no further."""
+    try:
+        if error is None:
+            deliveries.settle_soon(None, Outcome.DONE)
+            return True
+        outcome, delay, reason = verdict_of(error)
+        if isinstance(error, Exception) and not isinstance(error, Retry | Reject):
+            log.error("%r failed: they are tried again by the retry policy", deliveries,
+                      exc_info=error)  # fmt: skip
+        deliveries.settle_soon(None, outcome, reason, delay)
+    except LeaseExpired as lost:
+        log.warning("processed after their lease had ended: %s", lost)
+    return isinstance(error, Exception) or error is None
+
+
+def runs_of(offsets: list[int]) -> list[Span]:
+    """Return sorted offsets as spans."""
+    spans: list[Span] = []
+    for offset in offsets:
+        if spans and spans[-1][1] == offset:
+            spans[-1] = (spans[-1][0], offset + 1)
+        else:
+            spans.append((offset, offset + 1))
+    return spans

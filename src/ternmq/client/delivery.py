@@ -1,0 +1,341 @@
+"""A message as a consumer gets it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from ternmq.client.chunk import Chunk
+from ternmq.client.codecs import Codecs
+from ternmq.client.lease import Lease
+from ternmq.client.message import message_id
+from ternmq.model.errors import InvalidRequest, LeaseExpired, TernMQError
+from ternmq.record.facts import Outcome
+
+log: Final = logging.getLogger("ternmq")
+
+T = TypeVar("T")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_REASON: Final = 1000
+"""Characters of a failure's reason that are kept."""
+
+
+class Retry(Exception):
+    """Raise it while a message is processed to have it come again, without an error in the log.
+
+    Args:
+        after: Seconds, or a timedelta; None: as the group's retry policy says.
+        reason: Kept with the message.
+    """
+
+    def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.after = after
+
+
+class Reject(Exception):
+    """Raise it while a message is processed to have it among the dead letters at once.
+
+    Args:
+        reason: Kept with the message.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Delivery:
+    """A message that was handed to this consumer, until it is settled.
+
+    Settle it once: with ``ack``, ``retry``, ``reject`` or ``release``, or by leaving ``process()``.
+    What nobody settles is delivered again when its lease ends.
+    """
+
+    __slots__ = ("_chunk", "_codecs", "_index", "_lease", "_topic", "offset")
+
+    def __init__(
+        self, topic: str, chunk: Chunk, index: int, lease: Lease | None, codecs: Codecs
+    ) -> None:
+        self._topic = topic
+        self._chunk = chunk
+        self._index = index
+        self._lease = lease
+        self._codecs = codecs
+        self.offset = chunk.offset + index
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.topic}/{self.queue}/{self.offset} attempt {self.attempt}>"
+
+    # -- the message
+
+    @property
+    def id(self) -> str:
+        """Its id, as the receipt says it."""
+        batch = self._chunk.batch
+        row = self._chunk.row + self._index
+        return message_id(batch.producer_id, batch.first_sequence + row)
+
+    @property
+    def application_id(self) -> str:
+        """The id that the sender gave it."""
+        return self._chunk.application_id(self._index)
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self._topic
+
+    @property
+    def queue(self) -> int:
+        """The number of its queue."""
+        return self._chunk.queue
+
+    @property
+    def key(self) -> str:
+        """Its key, "" without one."""
+        return self._chunk.key(self._index)
+
+    @property
+    def ordering_key(self) -> str:
+        """Its ordering key, "" without one."""
+        return self._chunk.ordering_key(self._index)
+
+    @property
+    def tag(self) -> str:
+        """Its tag, "" without one."""
+        return self._chunk.tag(self._index)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self._chunk.headers(self._index)
+
+    @property
+    def content_type(self) -> str:
+        """Its content type, "" for bare bytes."""
+        return self._chunk.content_type(self._index)
+
+    @property
+    def body(self) -> bytes:
+        """Its body, as it was sent."""
+        return self._chunk.bodies()[self._index]
+
+    @property
+    def value(self) -> Any:
+        """Its body, decoded as its content type says; bare bytes stay bytes.
+
+        Raises:
+            DecodeError: It cannot be.
+        """
+        return self._codecs.decode(self.body, self.content_type)
+
+    def decode(self, kind: type[T]) -> T:
+        """Return its body as a value of a type.
+
+        Raises:
+            DecodeError: It is none.
+        """
+        value: T = self._codecs.decode(self.body, self.content_type, kind)
+        return value
+
+    @property
+    def born_at(self) -> datetime:
+        """When its sender sent it."""
+        return _EPOCH + timedelta(microseconds=self._chunk.batch.born_us)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+        return _EPOCH + timedelta(microseconds=self._chunk.stored_us)
+
+    # -- the delivery
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, of those that count; 1 is the first."""
+        return self._chunk.attempt
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was handed out, this time included."""
+        return self._chunk.deliveries
+
+    @property
+    def maybe_redelivered(self) -> bool:
+        """It may have been handed out before, and nothing of that is known."""
+        return self._chunk.suspect or self._chunk.deliveries > 1
+
+    @property
+    def group(self) -> str:
+        """The group that it was delivered to; "" when it was read without one."""
+        return self._lease.group if self._lease is not None else ""
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """Until when it is this consumer's; extended by itself. None: read without a group."""
+        if self._lease is None:
+            return None
+        return _EPOCH + timedelta(microseconds=self._lease.until_us)
+
+    @property
+    def settled(self) -> bool:
+        """It was acked, retried, rejected or released."""
+        return self._lease is not None and self.offset in self._lease.settled
+
+    @property
+    def lost(self) -> bool:
+        """Its lease ended before it was settled: somebody else gets it."""
+        return self._lease is not None and self._lease.lost
+
+    @property
+    def lease(self) -> Lease:
+        """Its lease.
+
+        Raises:
+            InvalidRequest: It was read without a group: there is nothing to settle.
+        """
+        if self._lease is None:
+            raise InvalidRequest("a message that was read without a group cannot be settled")
+        return self._lease
+
+    # -- settling
+
+    async def ack(self) -> None:
+        """Say that it is done; returns when that is durable.
+
+        Raises:
+            AlreadySettled: It was settled before.
+            LeaseExpired: It was no longer this consumer's; it is delivered again.
+            ConnectionLost: Whether it counted is not known.
+        """
+        lease = self.lease
+        lease.ack(self.offset)
+        await lease.wait(self.offset, self.offset + 1)
+
+    async def retry(self, delay: float | timedelta | None = None, *, reason: str = "") -> None:
+        """Have it come again: after a delay, or as the retry policy says. Raises as ``ack``."""
+        await self._settle(Outcome.RETRY, reason, delay)
+
+    async def reject(self, reason: str = "") -> None:
+        """Put it among the dead letters at once. Raises as ``ack``."""
+        await self._settle(Outcome.DEAD, reason)
+
+    async def release(self) -> None:
+        """Give it back: it comes again at once, and this attempt does not count. Raises as ``ack``."""
+        await self._settle(Outcome.RELEASED, "")
+
+    async def extend(self, seconds: float) -> None:
+        """Have its lease last this long from now on.
+
+        The client extends leases by itself, up to ``max_processing_time``; this goes beyond.
+
+        Raises:
+            LeaseExpired: It is no longer this consumer's.
+        """
+        lease = self.lease
+        if lease.lost:
+            raise LeaseExpired(f"offset {self.offset} of {self.topic!r} is no longer held")
+        await lease.settler.extend(lease, seconds)
+
+    async def _settle(
+        self, outcome: Outcome, reason: str, delay: float | timedelta | None = None
+    ) -> None:
+        self.settle_soon(outcome, reason, delay)
+        await self.lease.wait(self.offset, self.offset + 1)
+
+    def settle_soon(
+        self, outcome: Outcome, reason: str = "", delay: float | timedelta | None = None
+    ) -> None:
+        """Settle it without waiting for the broker; what it refuses is logged."""
+        self.lease.settle(
+            self.offset, self.offset + 1, outcome, delay_us(delay), reason[:MAX_REASON]
+        )
+
+    def process(self, *, reraise: bool = False) -> Processing:
+        """Return a context in which it is processed.
+
+        Leaving it acks. An exception is logged, kept as the reason and has it come again by the
+        group's retry policy; it goes no further, so that one bad message does not end the worker.
+        ``Retry`` and ``Reject`` say what to do. Cancellation gives it back uncounted.
+
+        Args:
+            reraise: Let exceptions go on after the message was settled.
+        """
+        return Processing(self, reraise=reraise)
+
+
+class Processing:
+    """What ``Delivery.process`` returns."""
+
+    __slots__ = ("_delivery", "_reraise")
+
+    def __init__(self, delivery: Delivery, *, reraise: bool) -> None:
+        self._delivery = delivery
+        self._reraise = reraise
+
+    async def __aenter__(self) -> Delivery:
+        return self._delivery
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return conclude(self._delivery, error) and not self._reraise
+
+
+def conclude(delivery: Delivery, error: BaseException | None) -> bool:
+    """Settle a delivery as its processing ended; return whether the error goes no further."""
+    lease = delivery.lease
+    if lease.lost or delivery.offset in lease.settled:
+        if lease.lost:
+            log.warning(
+                "%r was processed after its lease had ended; it is delivered again", delivery
+            )
+        if isinstance(error, Exception) and not isinstance(error, Retry | Reject):
+            log.error("%r failed after it was settled", delivery, exc_info=error)
+        return isinstance(error, Exception)
+    if error is None:
+        lease.ack(delivery.offset)
+        return True
+    outcome, delay, reason = verdict_of(error)
+    if isinstance(error, Exception) and not isinstance(error, Retry | Reject):
+        log.error("%r failed: it is tried again by the retry policy", delivery, exc_info=error)
+    delivery.settle_soon(outcome, reason, delay)
+    return isinstance(error, Exception)
+
+
+def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None, str]:
+    """Return (outcome, delay, reason) for what a handler raised."""
+    if isinstance(error, Retry):
+        return Outcome.RETRY, error.after, error.reason
+    if isinstance(error, Reject):
+        return Outcome.DEAD, None, error.reason
+    if isinstance(error, asyncio.CancelledError | GeneratorExit) or not isinstance(
+        error, Exception
+    ):
+        return Outcome.RELEASED, None, ""
+    text = str(error.args[0]) if isinstance(error, TernMQError) and error.args else str(error)
+    return Outcome.RETRY, None, f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def delay_us(delay: float | timedelta | None) -> int | None:
+    """Return a delay in µs.
+
+    Raises:
+        InvalidRequest: It is negative, or no number.
+    """
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if not seconds >= 0:
+        raise InvalidRequest(f"a delay of {seconds} s: it must be 0 or more")
+    return round(seconds * 1_000_000)

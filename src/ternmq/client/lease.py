@@ -1,0 +1,141 @@
+"""Rows that the broker leased to this client, until they are settled."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from ternmq.model.errors import AlreadySettled, LeaseExpired
+from ternmq.record.facts import Outcome
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ternmq.client.settler import Settler
+
+Verdict = tuple[int, int | None, str]
+"""Outcome, delay in µs (None: as the retry policy says), reason."""
+
+
+class LeaseOwner(Protocol):
+    """Who is told when rows of a lease are settled, or the lease is lost."""
+
+    def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
+        """Rows ``[offset, stop)`` need no more attention."""
+
+
+class Lease:
+    """A lease. Loop only, save what says otherwise.
+
+    Attributes:
+        spans: Offsets ``[start, stop)`` of its rows, all of them.
+        left: Rows that are not settled.
+        until: Monotonic time at which it ends; any thread.
+        until_us: The same in broker time; any thread.
+        began: Monotonic time at which it came.
+        lost: It ended without us; any thread.
+        settled: Offsets that were settled.
+    """
+
+    __slots__ = (
+        "__weakref__", "acked", "began", "dirty", "duration", "epoch", "group", "left", "lost",
+        "number", "owner", "queue", "rows", "settled", "settler", "spans", "topic", "until",
+        "until_us", "verdicts", "waiters",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        settler: Settler,
+        topic: str,
+        group: str,
+        queue: int,
+        epoch: int,
+        number: int,
+        spans: list[tuple[int, int]],
+        until_us: int,
+        now_us: int,
+    ) -> None:
+        self.settler = settler
+        self.topic = topic
+        self.group = group
+        self.queue = queue
+        self.epoch = epoch
+        self.number = number
+        self.spans = spans
+        self.rows = self.left = sum([stop - start for start, stop in spans])
+        self.began = time.monotonic()
+        self.duration = (until_us - now_us) / 1e6
+        self.until = self.began + self.duration
+        self.until_us = until_us
+        self.lost = False
+        self.owner: LeaseOwner | None = None
+        self.settled: set[int] = set()
+        self.acked: list[int] = []
+        self.verdicts: dict[Verdict, list[tuple[int, int]]] = {}
+        self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.dirty = False
+
+    def ack(self, offset: int) -> None:
+        """Note that a row is done; it is told to the broker when this turn of the loop is over.
+
+        Raises:
+            AlreadySettled, LeaseExpired: It is not this client's to settle.
+        """
+        settled = self.settled
+        if self.lost or offset in settled:
+            self._refuse(offset)
+        settled.add(offset)
+        self.acked.append(offset)
+        self.left -= 1
+        if not self.dirty:
+            self.settler.dirty(self)
+        if self.owner is not None:
+            self.owner.settled(self, offset, offset + 1, Outcome.DONE)
+
+    def settle(
+        self, start: int, stop: int, outcome: Outcome, delay_us: int | None = None, reason: str = ""
+    ) -> None:
+        """Note what became of rows ``[start, stop)``; as ``ack``."""
+        if self.lost:
+            self._refuse(start)
+        settled = self.settled
+        rows = range(start, stop)
+        if settled and not settled.isdisjoint(rows):
+            self._refuse(start)
+        settled.update(rows)
+        self.verdicts.setdefault((int(outcome), delay_us, reason), []).append((start, stop))
+        self.left -= stop - start
+        if not self.dirty:
+            self.settler.dirty(self)
+        if self.owner is not None:
+            self.owner.settled(self, start, stop, outcome)
+
+    def settle_rest(self, outcome: Outcome) -> None:
+        """Settle every row that is left."""
+        settled = self.settled
+        for start, stop in self.spans:
+            if not settled:
+                self.settle(start, stop, outcome)
+                continue
+            for offset in range(start, stop):
+                if offset not in settled:
+                    self.settle(offset, offset + 1, outcome)
+
+    def forget(self, start: int, stop: int) -> None:
+        """The broker took rows back by itself: nothing is told to it."""
+        rows = set(range(start, stop)) - self.settled
+        self.settled |= rows
+        self.left -= len(rows)
+        if not self.left:
+            self.settler.over(self)
+
+    def _refuse(self, offset: int) -> None:
+        if offset in self.settled:
+            raise AlreadySettled(f"offset {offset} of {self.topic!r} was settled before")
+        raise LeaseExpired(f"offset {offset} of {self.topic!r} is no longer held")
+
+    def wait(self, start: int, stop: int) -> asyncio.Future[None]:
+        """Return a future of what the broker says of rows that were settled in this turn."""
+        future: asyncio.Future[None] = self.settler.loop.create_future()
+        self.waiters.append((start, stop, future))
+        return future

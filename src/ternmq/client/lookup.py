@@ -1,0 +1,150 @@
+"""Looking messages up: by id, offset, or key."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from ternmq.client.codecs import Codecs
+from ternmq.client.message import message_id
+from ternmq.client.session import Session
+from ternmq.client.validation import check_positive, check_topic
+from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.record.batch import Batch, Row
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ID: Final = re.compile(r"[0-9a-f]{1,16}:[0-9a-f]{1,16}\Z")
+_PAGE: Final = 1000
+
+
+@dataclass(slots=True, frozen=True)
+class FoundMessage:
+    """A message that is kept.
+
+    Attributes:
+        id: The broker's id of it.
+        topic: Its topic.
+        queue: Number of its queue.
+        offset: Its place there.
+        stored_at: When the broker stored it.
+        born_at: When its sender sent it.
+        row: Body and properties.
+        value: The body, decoded as its content type says.
+    """
+
+    id: str
+    topic: str
+    queue: int
+    offset: int
+    stored_at: datetime
+    born_at: datetime
+    row: Row
+    value: Any
+
+    @property
+    def body(self) -> bytes:
+        """Its body, as it was sent."""
+        return self.row.body
+
+    @property
+    def key(self) -> str:
+        """Its key."""
+        return self.row.key
+
+
+def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
+    """Return a message that the broker found."""
+    batch = Batch(found.batch)
+    row = batch.row(found.row)
+    try:
+        value = codecs.decode(row.body, row.content_type)
+    except Exception:  # noqa: BLE001 - a look-up shows what is there, decodable or not
+        value = row.body
+    return FoundMessage(
+        message_id(batch.producer_id, batch.first_sequence + found.row),
+        found.topic,
+        found.queue,
+        found.offset,
+        of_us(found.stored_us),
+        of_us(batch.born_us),
+        row,
+        value,
+    )
+
+
+class Lookup:
+    """Asks the broker for messages. Loop only."""
+
+    def __init__(self, session: Session, codecs: Codecs) -> None:
+        self._session = session
+        self._codecs = codecs
+
+    async def get(self, topic: str, id_: str, queue: int, offset: int | None) -> FoundMessage:
+        """See ``Client.get``."""
+        check_topic(topic)
+        if bool(id_) is (offset is not None):
+            raise InvalidRequest("state either an id or an offset")
+        if offset is not None:
+            page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
+        elif _ID.match(id_):
+            page = await self._find(control.Find(topic=topic, id=id_))
+        else:
+            page = await self._find(control.Find(topic=topic, application_id=id_))
+        if not page.found:
+            raise MessageNotFound(f"no message {id_ or offset} is kept in {topic!r}")
+        return found_message(page.found[0], self._codecs)
+
+    async def find(
+        self,
+        topic: str,
+        key: str,
+        since: datetime | None,
+        until: datetime | None,
+        limit: int,
+    ) -> list[FoundMessage]:
+        """See ``Client.find``."""
+        check_topic(topic)
+        check_positive("limit", limit)
+        if not key:
+            raise InvalidRequest("state a key")
+        found: list[FoundMessage] = []
+        after = ""
+        while len(found) < limit:
+            page = await self._find(
+                control.Find(
+                    topic=topic,
+                    key=key,
+                    since_us=0 if since is None else to_us(since),
+                    until_us=2**63 - 1 if until is None else to_us(until),
+                    limit=min(limit - len(found), _PAGE),
+                    after=after,
+                )
+            )
+            found += [found_message(one, self._codecs) for one in page.found]
+            after = page.next
+            if not after:
+                break
+        return found
+
+    async def _find(self, asked: control.Find) -> control.FoundPage:
+        return await self._session.control(Command.FIND, asked, control.FoundPage)
+
+
+def of_us(time_us: int) -> datetime:
+    """Return a time of the broker as a datetime."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def to_us(time: datetime) -> int:
+    """Return a datetime in µs since the epoch.
+
+    Raises:
+        InvalidRequest: It does not say which time zone it is of.
+    """
+    if time.tzinfo is None:
+        raise InvalidRequest(f"{time} names no time zone: use datetime.now(UTC) or .astimezone()")
+    return (time - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,564 @@
+"""Sends: what waits, what is on its way, what is known of it.
+
+Messages sent in one turn of the loop to one topic leave as one batch, at the end of that turn. A
+batch that a lost connection left unanswered is sent again with the same bytes over the next one,
+until its time is over: then what became of it is unknown (``SendTimeout``). A batch that the broker
+refuses for now is sent again after a pause, with the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+from ternmq.client.lanes import Lane, TopicFacts, TopicLanes
+from ternmq.client.link import Link
+from ternmq.client.message import Failure, message_id
+from ternmq.client.outgoing import MESSAGE_BYTES, Load, Many, Outgoing, Part
+from ternmq.client.reports import Counts
+from ternmq.client.session import Session
+from ternmq.model.errors import (
+    BufferFull,
+    CannotConnect,
+    ClientClosed,
+    EncodeError,
+    OrderingKeyRequired,
+    ProtocolError,
+    ResendTooOld,
+    SendTimeout,
+    TernMQError,
+    UnknownTopic,
+)
+from ternmq.model.specs import check_name
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Push
+
+log: Final = logging.getLogger("ternmq")
+
+KEPT_FAILURES: Final = 10_000
+"""Failures of ``send_soon`` that are kept for ``flush``; more are only counted."""
+
+
+class Producer:
+    """See the module. Loop only.
+
+    Attributes:
+        id: Names this producer in message ids; random, 64 bits.
+        failed_count: Messages that were given up and nobody waited for.
+        failures: The first of them, until ``flush`` tells of them.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.options = session.options
+        self.id = 0
+        self.renew()
+        self.failed_count = 0
+        self.failures: list[Failure] = []
+        self.counts = Counts()
+        self._session = session
+        self._topics: dict[str, TopicLanes] = {}
+        self._next_sequence = 1
+        self._under_way: dict[int, Load] = {}  # by first sequence, in that order
+        self._window_bytes = 0  # of loads under way
+        self._buffered_bytes = 0  # of all loads that are not over
+        self._open_loads = 0
+        self._dirty: list[Lane] = []
+        self._held: dict[Lane, None] = {}
+        self._scheduled = False
+        self._waiters: deque[asyncio.Future[None]] = deque()  # for room
+        self._idle: list[asyncio.Future[None]] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def renew(self) -> None:
+        """Take another id, in a process that was forked before anything was sent."""
+        self.id = secrets.randbits(64)
+
+    # -- taking messages
+
+    @property
+    def full(self) -> bool:
+        """No more messages are taken."""
+        return self._buffered_bytes >= self.options.buffer_bytes
+
+    def put(self, topic_name: str, message: Outgoing, *, one_way: bool = False) -> None:
+        """Take a message; it leaves when this turn of the loop is over.
+
+        Raises:
+            InvalidName, OrderingKeyRequired, ClientClosed, ClientForked: It was not taken.
+        """
+        session = self._session
+        if session.closed or session.forked or self._loop is None:
+            session.bind()
+            self._loop = session.loop
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            topic = self._topics[topic_name] = TopicLanes(self, check_name(topic_name))
+        topic.check(message.ordering_key)
+        lane = topic.only or topic.lane_of(message.ordering_key)
+        deadline = self._loop.time() + self.options.timeout
+        self._buffered_bytes += lane.put(message, deadline, one_way=one_way)
+
+    def refuse_when_full(self) -> None:
+        """Take no more when too much waits.
+
+        Raises:
+            BufferFull: See ``Options.buffer_bytes``.
+        """
+        if self._buffered_bytes >= self.options.buffer_bytes:
+            raise BufferFull(f"{self._buffered_bytes} bytes of messages wait to be sent")
+
+    async def room(self) -> None:
+        """Wait until there is room for more."""
+        while self.full:
+            waiter = self._session.loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def put_many(
+        self,
+        topic_name: str,
+        items: Sequence[object],
+        messages: Sequence[Outgoing] | Sequence[bytes],
+    ) -> Many:
+        """Send many messages; return when it is known what became of each.
+
+        Args:
+            topic_name: Where to.
+            items: What failures name.
+            messages: Them, encoded; bare bytes for messages that have nothing else.
+
+        Raises:
+            InvalidName, OrderingKeyRequired, CannotConnect, UnknownTopic: Nothing was sent.
+        """
+        session = self._session
+        session.bind()
+        self._loop = loop = session.loop
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            topic = self._topics[topic_name] = TopicLanes(self, check_name(topic_name))
+        if topic.facts is None:
+            await self._ask_facts(topic)
+        many = Many(items, messages, loop.create_future())
+        parts = self._parts(topic, many, loop.time() + self.options.timeout)
+        many.open_parts = len(parts)
+        try:
+            for part in parts:
+                while self.full and not many.future.done():
+                    await self.room()
+                # Its time begins when it is taken: the parts before it had theirs.
+                part.deadline = loop.time() + self.options.timeout
+                part.lane.open = None
+                part.lane.loads.append(part)
+                self._buffered_bytes += part.size_bytes
+                self.began(part)
+            await many.future
+        finally:
+            many.future.cancel()
+        return many
+
+    def _parts(self, topic: TopicLanes, many: Many, deadline: float) -> list[Part]:
+        """Cut a ``Many`` into loads."""
+        messages = many.messages
+        facts = topic.facts
+        if facts is not None and facts.ordered:
+            keys = [b"" if isinstance(one, bytes) else one.ordering_key for one in messages]
+            if not all(keys):
+                raise OrderingKeyRequired(
+                    f"topic {topic.name!r} is ordered; message {keys.index('')} has no ordering key"
+                    if "" in keys
+                    else f"topic {topic.name!r} is ordered"
+                )
+        sizes = [len(one) if isinstance(one, bytes) else len(one.body) for one in messages]
+        if topic.only is not None:
+            return _cut(topic.only, many, range(len(sizes)), sizes, deadline)
+        by_lane: dict[Lane, list[int]] = {}
+        for row, one in enumerate(messages):
+            assert isinstance(one, Outgoing)
+            by_lane.setdefault(topic.lane_of(one.ordering_key), []).append(row)
+        return [
+            part
+            for lane, rows in by_lane.items()
+            for part in _cut(lane, many, rows, [sizes[row] for row in rows], deadline)
+        ]
+
+    # -- letting loads go
+
+    def began(self, load: Load) -> None:
+        """A load waits in its lane."""
+        self._open_loads += 1
+        if self._sweeper is None:
+            self._sweep_at(load.deadline)
+        self._touch(load.lane)
+
+    def _touch(self, lane: Lane) -> None:
+        if not lane.dirty:
+            lane.dirty = True
+            self._dirty.append(lane)
+            if not self._scheduled:
+                self._scheduled = True
+                assert self._loop is not None
+                self._loop.call_soon(self._advance)
+
+    def _touch_held(self) -> None:
+        held, self._held = self._held, {}
+        for lane in held:
+            self._touch(lane)
+
+    def _advance(self) -> None:
+        """Let the loads of this turn go."""
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, []
+        link = self._session.link
+        for lane in dirty:
+            lane.dirty = False
+            if link is None:
+                self._held[lane] = None
+            else:
+                self._advance_lane(lane, link)
+        if link is None:
+            self._session.wake()
+        else:
+            link.flush()
+
+    def _advance_lane(self, lane: Lane, link: Link) -> None:
+        if lane.topic.facts is None:
+            if not lane.topic.asking:
+                lane.topic.asking = True
+                body = control.encode(control.TopicList(names=[lane.topic.name]))
+                link.ask(Command.TOPIC_LIST, body, _Facts(self, lane.topic))
+            return
+        loads = lane.loads
+        while loads:
+            if (
+                not link.writable
+                or self._window_bytes >= self.options.window_bytes
+                or (lane.keyed and lane.under_way)
+            ):
+                self._held[lane] = None
+                return
+            load = loads.popleft()
+            if load is lane.open:
+                lane.open = None
+            if not load.over:
+                self._start(load, link)
+
+    def _start(self, load: Load, link: Link) -> None:
+        """Give a load its sequences and send it."""
+        load.first_sequence = self._next_sequence
+        load.born_us = time.time_ns() // 1000
+        try:
+            batch = load.encode(self.id)
+        except (ValueError, UnicodeError) as error:
+            self._finish(load, EncodeError(f"a batch cannot be made: {error}"))
+            return
+        self._next_sequence += load.count
+        load.frame = load.lane.prefix + batch
+        self.counts.sent(load.lane.topic.name, load.born_us, load.count)
+        if load.one_way:
+            link.tell(Command.SEND, load.frame)
+            self._close(load)
+            return
+        self._under_way[load.first_sequence] = load
+        load.lane.under_way += 1
+        self._window_bytes += load.size_bytes
+        load.asked = True
+        link.ask(Command.SEND, load.frame, load)
+
+    # -- what becomes of them
+
+    def answered(self, load: Load, body: bytes) -> None:
+        """A load's batch is stored."""
+        load.asked = False
+        if load.over:
+            return
+        try:
+            receipt = bodies.unpack_receipt(body)
+        except ProtocolError:
+            load.uncertain = True
+            raise
+        self._leave(load)
+        load.stored(receipt, self.id)
+        self._close(load)
+
+    def refused_load(self, load: Load, error: TernMQError) -> None:
+        """A load's batch was refused."""
+        load.asked = False
+        if load.over:
+            return
+        if isinstance(error, OrderingKeyRequired | UnknownTopic) or error.refresh_routes:
+            load.lane.topic.facts = None  # asked again before the next load
+        assert self._loop is not None
+        if error.retriable:
+            load.last_error = error
+            load.tries += 1
+            options = self.options
+            pause = min(
+                options.first_backoff * 2 ** min(load.tries - 1, 10), options.longest_backoff
+            )
+            if self._loop.time() + pause < load.deadline and not self._session.closed:
+                load.resting = True
+                self._loop.call_later(pause, self._again, load)
+                return
+        self._finish(load, error)
+
+    def _again(self, load: Load) -> None:
+        load.resting = False
+        link = self._session.link
+        if not load.over and not load.asked and link is not None:
+            load.asked = True
+            link.ask(Command.SEND, load.frame, load)
+
+    def _finish(self, load: Load, error: TernMQError) -> None:
+        """Give a load up."""
+        if load.over:
+            return
+        if load.uncertain and not isinstance(error, SendTimeout | ResendTooOld):
+            error = SendTimeout(
+                f"whether {load.count} messages to {load.lane.topic.name!r} are stored is not "
+                f"known: {error.args[0] if error.args else error}"
+            )
+        if load.frame:
+            self.counts.given_up(load.lane.topic.name, load.born_us, load.count)
+        self._leave(load)
+        unheard = load.failed(error)
+        self._close(load)
+        if unheard:
+            self._unheard(load, unheard, error)
+
+    def _unheard(self, load: Load, messages: list[Outgoing], error: TernMQError) -> None:
+        """Log messages that were given up and that nobody waits for: once each, without bodies."""
+        self.failed_count += len(messages)
+        places = {id(one): row for row, one in enumerate(getattr(load, "messages", ()))}
+        for message in messages:
+            sequence = load.first_sequence + places[id(message)] if load.frame else None
+            id_ = message_id(self.id, sequence) if sequence is not None else "none yet"
+            log.warning(
+                "not sent: topic=%s key=%s id=%s application_id=%s: %s: %s",
+                load.lane.topic.name, message.key, id_, message.application_id,
+                type(error).__name__, error,
+            )  # fmt: skip
+            if len(self.failures) < KEPT_FAILURES:
+                self.failures.append(Failure(message.future, 0, error))
+
+    def _leave(self, load: Load) -> None:
+        if self._under_way.pop(load.first_sequence, None) is load and load.frame:
+            load.lane.under_way -= 1
+            self._window_bytes -= load.size_bytes
+
+    def _close(self, load: Load) -> None:
+        load.over = True
+        load.frame = b""
+        self._open_loads -= 1
+        self._buffered_bytes -= load.size_bytes
+        if self._held:
+            self._touch_held()
+        while self._waiters and not self.full:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                break
+        if not self._open_loads:
+            for idle in self._idle:
+                if not idle.done():
+                    idle.set_result(None)
+            self._idle.clear()
+
+    # -- what the broker knows of topics
+
+    async def _ask_facts(self, topic: TopicLanes) -> None:
+        asked = control.TopicList(names=[topic.name])
+        found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
+        self.learned(topic, found)
+
+    def learned(self, topic: TopicLanes, found: control.Topics) -> None:
+        """The broker said what a topic is like; nothing, if it is not there or not ours to see."""
+        facts = TopicFacts()
+        for info in found.topics:
+            if info.spec.name == topic.name:
+                facts = TopicFacts(info.spec.ordered, len(info.queues))
+        for load in topic.learn(facts):
+            self._lay_anew(topic, load)
+        for lane in topic.lanes:
+            self._touch(lane)
+
+    def _lay_anew(self, topic: TopicLanes, load: Load) -> None:
+        """Put messages that waited for the facts where they belong."""
+        if isinstance(load, Part):
+            load.lane = topic.lanes[0]
+            load.lane.loads.append(load)
+            return
+        messages: list[Outgoing] = getattr(load, "messages", [])
+        load.over = True
+        self._open_loads -= 1
+        self._buffered_bytes -= load.size_bytes
+        for message in messages:
+            try:
+                topic.check(message.ordering_key)
+            except OrderingKeyRequired as error:
+                if message.future is not None and not message.future.done():
+                    message.future.set_exception(error)
+                continue
+            lane = topic.lane_of(message.ordering_key)
+            self._buffered_bytes += lane.put(message, load.deadline, one_way=load.one_way)
+
+    def facts_failed(self, topic: TopicLanes, error: TernMQError | None) -> None:
+        """The broker did not say what a topic is like; ``error`` None: the connection was lost."""
+        topic.asking = False
+        for lane in topic.lanes:
+            if error is not None and not error.retriable:
+                while lane.loads:
+                    self._finish(lane.loads.popleft(), error)
+                lane.open = None
+            else:
+                self._held[lane] = None
+
+    # -- connections
+
+    def opened(self, link: Link, *, resumed: bool) -> None:
+        """Send again what was not answered, as it was; then what waits."""
+        for load in list(self._under_way.values()):
+            if not load.asked and not load.resting:
+                load.asked = True
+                link.ask(Command.SEND, load.frame, load)
+        self._touch_held()
+
+    def lost(self) -> None:
+        """See ``session.Member``."""
+
+    def refused(self, error: TernMQError) -> None:
+        """No connection will come: whatever waits is given up."""
+        for load in self._all():
+            self._finish(load, error)
+
+    def pushed(self, push: Push) -> None:
+        """Ask anew what a topic is like that was changed."""
+        if push.command is Command.TOPIC_CHANGED:
+            changed = control.decode_answer(push.body, control.TopicChanged)
+            topic = self._topics.get(changed.topic)
+            if topic is not None:
+                topic.facts = None
+
+    def writable(self) -> None:
+        """Let more go."""
+        self._touch_held()
+
+    # -- time
+
+    def _sweep_at(self, deadline: float) -> None:
+        assert self._loop is not None
+        self._sweeper = self._loop.call_at(deadline, self._sweep)
+
+    def _sweep(self) -> None:
+        """Give up what is too late."""
+        assert self._loop is not None
+        self._sweeper = None
+        now = self._loop.time()
+        for load in self._all():
+            if load.deadline <= now:
+                self._finish(load, self._too_late(load))
+        left = [load.deadline for load in self._all()]
+        if left and not self._session.closed:
+            self._sweep_at(min(left))
+
+    def _too_late(self, load: Load) -> TernMQError:
+        if load.last_error is not None and not load.uncertain and not load.asked:
+            return load.last_error
+        seconds = f"{self.options.timeout:g} s"
+        if load.frame:
+            return SendTimeout(f"no answer within {seconds}: stored or not, that is not known")
+        why = self._session.failure
+        return CannotConnect(
+            f"not sent within {seconds}: {why.args[0] if why and why.args else 'no answer yet'}"
+        )
+
+    def _all(self) -> list[Load]:
+        waiting = [
+            load
+            for topic in self._topics.values()
+            for lane in topic.lanes
+            for load in lane.loads
+            if not load.over
+        ]
+        return [*self._under_way.values(), *waiting]
+
+    # -- the end
+
+    async def drained(self, timeout: float | None) -> bool:
+        """Wait until nothing is on its way; return False if that takes too long."""
+        if not self._open_loads:
+            return True
+        idle = self._session.loop.create_future()
+        self._idle.append(idle)
+        try:
+            async with asyncio.timeout(timeout):
+                await idle
+        except TimeoutError:
+            return False
+        return True
+
+    def give_up(self) -> None:
+        """The client closes: what is left is not sent any more."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for load in self._all():
+            unknown = SendTimeout("the client was closed before the answer")
+            self._finish(load, unknown if load.asked or load.uncertain else ClientClosed(
+                "the client was closed before this was sent"))  # fmt: skip
+
+    def take_failures(self) -> list[Failure]:
+        """Return the failures that nobody heard of, once."""
+        taken, self.failures = self.failures, []
+        return taken
+
+
+class _Facts:
+    """Waits for what the broker says of a topic."""
+
+    __slots__ = ("_producer", "_topic")
+
+    def __init__(self, producer: Producer, topic: TopicLanes) -> None:
+        self._producer = producer
+        self._topic = topic
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+        self._producer.learned(self._topic, control.decode_answer(body, control.Topics))
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        self._producer.facts_failed(self._topic, error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+        self._producer.facts_failed(self._topic, None)
+
+
+def _cut(
+    lane: Lane, many: Many, rows: Sequence[int], sizes: Sequence[int], deadline: float
+) -> list[Part]:
+    """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least."""
+    limits = lane.limits
+    parts: list[Part] = []
+    start = begun = done = 0
+    for at, done in enumerate(accumulate(sizes)):
+        full = done - begun > limits.batch_bytes or at - start >= limits.batch_rows
+        if full and at > start:
+            before = done - sizes[at]
+            parts.append(_part(lane, many, rows[start:at], before - begun, deadline))
+            start, begun = at, before
+    parts.append(_part(lane, many, rows[start:], done - begun, deadline))
+    return parts
+
+
+def _part(lane: Lane, many: Many, rows: Sequence[int], size_bytes: int, deadline: float) -> Part:
+    part = Part(lane, deadline, many, rows)
+    part.size_bytes = size_bytes + MESSAGE_BYTES * len(rows)
+    return part

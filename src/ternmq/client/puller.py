@@ -1,0 +1,223 @@
+"""Asks the broker for rows of a group: joining it, and one pull after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from ternmq.client.chunk import chunks_of
+from ternmq.client.deliveries import Leased
+from ternmq.client.lease import Lease
+from ternmq.client.link import Link
+from ternmq.client.session import Session
+from ternmq.client.settler import Settler
+from ternmq.model.errors import CannotConnect, ConnectionLost, InvalidRequest, TernMQError
+from ternmq.model.specs import Mode, Start, check_name
+from ternmq.record.facts import Outcome
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+
+log: Final = logging.getLogger("ternmq")
+
+LONGEST_WAIT: Final = 60.0
+"""Seconds that one PULL may be parked in the broker."""
+_MOST: Final = 2**31
+
+
+class Source:
+    """A group on a topic, as it was asked for.
+
+    Attributes:
+        topic: Name.
+        group: Name.
+    """
+
+    __slots__ = ("group", "mode", "start", "tags", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+    ) -> None:
+        self.topic = check_name(topic)
+        self.group = check_name(group)
+        self.tags = tags
+        try:
+            self.mode = None if mode is None else Mode(mode)
+            self.start = None if start is None else Start(start)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
+
+    @property
+    def stated(self) -> tuple[object, ...]:
+        """What a join is remembered by."""
+        return (self.topic, self.group, self.tags, self.mode, self.start)
+
+
+class Puller:
+    """Pulls for groups. Loop only."""
+
+    def __init__(self, session: Session, settler: Settler) -> None:
+        self.session = session
+        self.settler = settler
+        self._joined: dict[tuple[object, ...], control.GroupJoined] = {}
+
+    async def join(self, source: Source) -> control.GroupJoined:
+        """See that the group consumes the topic; asked once for what is stated.
+
+        Raises:
+            GroupSettingsMismatch: A stated setting differs from the group's.
+            UnknownTopic, Forbidden, ModeNotAllowed: It cannot be.
+        """
+        known = self._joined.get(source.stated)
+        if known is not None:
+            return known
+        asked = control.GroupJoin(
+            topic=source.topic,
+            group=source.group,
+            tags=source.tags,
+            mode=source.mode,
+            start=source.start,
+        )
+        joined = await self.session.control(Command.GROUP_JOIN, asked, control.GroupJoined)
+        self._joined[source.stated] = joined
+        if joined.created:
+            log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
+                     joined.spec.start.value)  # fmt: skip
+        return joined
+
+    def forget(self, source: Source) -> None:
+        """The group is not there any more: join anew the next time."""
+        self._joined.pop(source.stated, None)
+
+    async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
+        """Return rows, or None when none came within ``wait`` seconds.
+
+        A connection that is lost meanwhile is waited for. Cancelled, it gives back what may come.
+
+        Raises:
+            CannotConnect: There was no connection in time.
+            TernMQError: The broker's refusal.
+        """
+        session = self.session
+        loop = session.loop
+        until = loop.time() + wait
+        patience = max(wait, session.options.timeout)
+        connect_until = loop.time() + patience
+        while True:
+            try:
+                link = await session.opened(max(0.0, connect_until - loop.time()), to_pull=True)
+            except CannotConnect:
+                if session.draining:
+                    return None
+                raise
+            left = min(max(0.0, until - loop.time()), LONGEST_WAIT)
+            ask = _Pull(self, source, loop)
+            id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
+            try:
+                # The broker answers in time; the rest is for a link that says nothing any more.
+                async with asyncio.timeout(left + session.options.timeout):
+                    leased = await ask.future
+            except asyncio.CancelledError:
+                self._abandon(ask, link, id_)
+                raise
+            except TimeoutError:
+                self._abandon(ask, link, id_)
+                raise ConnectionLost("the broker did not answer a pull in time") from None
+            except ConnectionLost:
+                if session.closed:
+                    raise
+                continue
+            except TernMQError as error:
+                if not error.retriable or loop.time() >= until:
+                    raise
+                await asyncio.sleep(min(0.2, max(0.0, until - loop.time())))
+                continue
+            if leased is not None or loop.time() >= until or session.closed:
+                return leased
+            if session.draining:
+                continue
+
+    def _abandon(self, ask: _Pull, link: Link, id_: int) -> None:
+        """Nobody waits for a pull any more: withdraw it, and give back what comes all the same."""
+        future = ask.future
+        if future.done() and not future.cancelled() and future.exception() is None:
+            leased = future.result()
+            if leased is not None:
+                give_back(leased.lease)
+            return
+        future.cancel()
+        if link.usable:
+            link.tell(Command.CANCEL, bodies.pack_cancel(id_))
+
+    def leased(self, source: Source, body: bytes) -> Leased | None:
+        """Return what the answer to a PULL brought; None: nothing.
+
+        Raises:
+            ProtocolError: It is damaged.
+        """
+        told = bodies.unpack_delivery(body)
+        if not told.lease:
+            return None
+        chunks = chunks_of(told.queue, told.records, told.runs, told.suspect_below)
+        lease = Lease(
+            self.settler,
+            source.topic,
+            source.group,
+            told.queue,
+            told.epoch,
+            told.lease,
+            [(start, start + rows) for start, rows, _, _ in told.runs],
+            told.lease_until_us,
+            told.now_us,
+        )
+        self.settler.began(lease)
+        return Leased(lease, chunks)
+
+
+def pull_body(link: Link, source: Source, max_messages: int, wait: float) -> bytes:
+    """Return the body of a PULL."""
+    most = min(max_messages, link.welcome.pull_messages or _MOST)
+    return bodies.pack_pull(
+        bodies.Pull(source.topic, source.group, None, most, 0, int(wait * 1000))
+    )
+
+
+def give_back(lease: Lease) -> None:
+    """Release what is left of a lease."""
+    if not lease.lost and lease.left:
+        lease.owner = None
+        lease.settle_rest(Outcome.RELEASED)
+
+
+class _Pull:
+    """A PULL that somebody waits for."""
+
+    __slots__ = ("_puller", "_source", "future")
+
+    def __init__(self, puller: Puller, source: Source, loop: asyncio.AbstractEventLoop) -> None:
+        self._puller = puller
+        self._source = source
+        self.future: asyncio.Future[Leased | None] = loop.create_future()
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+        leased = self._puller.leased(self._source, body)
+        if not self.future.done():
+            self.future.set_result(leased)
+        elif leased is not None:
+            give_back(leased.lease)
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+        if not self.future.done():
+            self.future.set_exception(ConnectionLost("the connection ended before the answer"))

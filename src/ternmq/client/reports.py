@@ -1,0 +1,74 @@
+"""What a producer tells of itself: how many messages it sent, and how many it gave up.
+
+Counted since the client began, per topic and 10-minute bucket of born time; reported every ten
+seconds and at close (REPORT), so that an audit can compare what was sent with what is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.wire import control
+
+BUCKET_US: Final = 600_000_000
+BEAT: Final = 10.0
+"""Seconds between reports."""
+_KEPT: Final = 3
+"""Buckets of a topic that are kept: a report may still change the last but one."""
+
+
+class _Count:
+    __slots__ = ("changed", "given_up", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.given_up = 0
+        self.changed = False
+
+
+class Counts:
+    """The counts of one producer. Loop only."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: dict[str, dict[int, _Count]] = {}
+
+    def sent(self, topic: str, born_us: int, count: int) -> None:
+        """Messages were given sequences and sent."""
+        counted = self._count(topic, born_us)
+        counted.sent += count
+        counted.changed = True
+
+    def given_up(self, topic: str, born_us: int, count: int) -> None:
+        """Messages that were sent are not tried again; whether they are stored may be unknown."""
+        counted = self._count(topic, born_us)
+        counted.given_up += count
+        counted.changed = True
+
+    def _count(self, topic: str, born_us: int) -> _Count:
+        buckets = self._topics.get(topic)
+        if buckets is None:
+            buckets = self._topics[topic] = {}
+        bucket = born_us - born_us % BUCKET_US
+        counted = buckets.get(bucket)
+        if counted is None:
+            counted = buckets[bucket] = _Count()
+        return counted
+
+    def reports(self, producer: int) -> list[control.Report]:
+        """Return what changed since the last time."""
+        found: list[control.Report] = []
+        for topic, buckets in self._topics.items():
+            entries = [
+                control.ReportEntry(bucket_us=bucket, sent=one.sent, given_up=one.given_up)
+                for bucket, one in sorted(buckets.items())
+                if one.changed
+            ]
+            for one in buckets.values():
+                one.changed = False
+            if entries:
+                found.append(control.Report(topic=topic, producer=producer, entries=entries))
+            for bucket in sorted(buckets)[:-_KEPT]:
+                del buckets[bucket]
+        return found

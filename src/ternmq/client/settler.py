@@ -1,0 +1,368 @@
+"""Tells the broker what became of deliveries.
+
+What is settled in one turn of the loop under one lease leaves as one SETTLE for each outcome, with
+its rows as spans. A settle that a lost connection left unanswered is asked again while the session
+lasts; what the broker refuses is told to whoever waits, and logged if nobody does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import weakref
+from typing import Final
+
+from ternmq.client.lease import Lease, Verdict
+from ternmq.client.link import Link
+from ternmq.client.session import Session
+from ternmq.model.errors import ConnectionLost, LeaseExpired, TernMQError
+from ternmq.record.facts import Outcome
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Push
+
+log: Final = logging.getLogger("ternmq")
+
+_DONE: Final[Verdict] = (int(Outcome.DONE), None, "")
+_MOST_KEPT: Final = 10_000
+_MOST_SPANS: Final = 4096
+_PAUSE: Final = 0.2
+
+Span = tuple[int, int]
+
+
+class Settler:
+    """See the module. Loop only, save ``held``."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._dirty: list[Lease] = []
+        self._scheduled = False
+        self._asks: dict[_Ask, None] = {}
+        self._idle: list[asyncio.Future[None]] = []
+        self._leases: dict[tuple[int, int], weakref.ref[Lease]] = {}
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The client's loop."""
+        return self._session.loop
+
+    # -- leases
+
+    def began(self, lease: Lease) -> None:
+        """A lease came. It is known as long as somebody holds it, and has unsettled rows."""
+        key = (lease.epoch, lease.number)
+        self._leases[key] = weakref.ref(lease, lambda _: self._leases.pop(key, None))
+
+    def over(self, lease: Lease) -> None:
+        """No row of it is left."""
+        self._leases.pop((lease.epoch, lease.number), None)
+
+    def held(self) -> list[Lease]:
+        """Return the leases with unsettled rows. Any thread."""
+        return [lease for ref in list(self._leases.values()) if (lease := ref()) is not None]
+
+    # -- settling
+
+    def dirty(self, lease: Lease) -> None:
+        """A lease has something to tell."""
+        lease.dirty = True
+        self._dirty.append(lease)
+        if not self._scheduled:
+            self._scheduled = True
+            self._session.loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Tell what was settled."""
+        self._scheduled = False
+        dirty, self._dirty = self._dirty, []
+        for lease in dirty:
+            lease.dirty = False
+            self._tell(lease)
+        link = self._session.link
+        if link is not None and dirty:
+            link.flush()
+
+    def _tell(self, lease: Lease) -> None:
+        acked = lease.acked
+        verdicts = lease.verdicts
+        whole = not verdicts and len(acked) == lease.rows
+        if acked:
+            lease.acked = []
+            verdicts.setdefault(_DONE, []).extend(_spans(acked))
+        elif len(verdicts) == 1 and not lease.left:
+            (spans,) = verdicts.values()
+            whole = sum([stop - start for start, stop in spans]) == lease.rows
+        lease.verdicts = {}
+        waiters, lease.waiters = lease.waiters, []
+        if not lease.left:
+            self.over(lease)
+        for verdict, spans in verdicts.items():
+            for at in range(0, len(spans), _MOST_SPANS):
+                some = spans if len(spans) <= _MOST_SPANS else spans[at : at + _MOST_SPANS]
+                ask = _Ask(self, lease, verdict, some, whole=whole)
+                if waiters:
+                    ask.waiters = [
+                        one for one in waiters
+                        if any(start <= one[0] < stop for start, stop in some)
+                    ]  # fmt: skip
+                self._asks[ask] = None
+                self._ask(ask)
+
+    def _ask(self, ask: _Ask) -> None:
+        link = self._session.link
+        if link is None:
+            self._session.wake()
+        else:
+            ask.asked = True
+            link.ask(Command.SETTLE, ask.body(), ask)
+
+    def told(self, ask: _Ask) -> None:
+        """A settle is over."""
+        self._asks.pop(ask, None)
+        if not self._asks:
+            for idle in self._idle:
+                if not idle.done():
+                    idle.set_result(None)
+            self._idle.clear()
+
+    def again(self, ask: _Ask) -> None:
+        """A settle was refused for now."""
+        if time.monotonic() > ask.lease.until or self._session.closed:
+            ask.fail(LeaseExpired("the lease ended before the broker took the settle"))
+        else:
+            self._session.loop.call_later(_PAUSE, self._once_more, ask)
+
+    def _once_more(self, ask: _Ask) -> None:
+        if ask in self._asks and not ask.asked:
+            self._ask(ask)
+
+    async def extend(self, lease: Lease, seconds: float) -> None:
+        """Have a lease last so long from now on.
+
+        Raises:
+            LeaseExpired: It is over.
+        """
+        body = await self._session.ask(Command.EXTEND, extension(lease, seconds))
+        extended(lease, body)
+
+    # -- connections
+
+    def opened(self, link: Link, *, resumed: bool) -> None:
+        """See ``session.Member``."""
+        if resumed:
+            held = self.held()
+            held += [ask.lease for ask in self._asks]
+            keys = dict.fromkeys([(one.epoch, one.number) for one in held if not one.lost])
+            kept = (
+                [control.KeptLease(epoch=epoch, lease=number) for epoch, number in keys]
+                if hasattr(Command, "KEEP")
+                else []
+            )
+            # Those whose answer was lost with the connection are given back: nobody will settle them.
+            if hasattr(Command, "KEEP"):
+                keep = control.encode(control.Keep(leases=kept[:_MOST_KEPT]))
+                link.ask(Command.KEEP, keep, _Kept())
+        else:
+            for lease in self.held():
+                self.lose(lease)
+        for ask in list(self._asks):
+            if not resumed:
+                known = "the session ended before the broker took the settle"
+                ask.fail(ConnectionLost("whether this was settled is not known")
+                         if ask.uncertain else LeaseExpired(known))  # fmt: skip
+            elif not ask.asked:
+                self._ask(ask)
+
+    def lose(self, lease: Lease) -> None:
+        """A lease ended without us. Loop only."""
+        if lease.lost:
+            return
+        lease.lost = True
+        self.over(lease)
+        log.warning("a lease of %d messages of %s for group %s ended; they are delivered again",
+                    lease.left, lease.topic, lease.group)  # fmt: skip
+        if lease.owner is not None:
+            lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
+
+    def lost(self) -> None:
+        """See ``session.Member``."""
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``session.Member``."""
+        for ask in list(self._asks):
+            ask.fail(error)
+
+    def pushed(self, push: Push) -> None:
+        """See ``session.Member``."""
+
+    def writable(self) -> None:
+        """See ``session.Member``."""
+
+    async def drained(self, timeout: float) -> bool:
+        """Wait until the broker answered every settle; return False if that takes too long."""
+        if self._dirty:
+            self.flush()
+        if not self._asks:
+            return True
+        idle = self._session.loop.create_future()
+        self._idle.append(idle)
+        try:
+            async with asyncio.timeout(timeout):
+                await idle
+        except TimeoutError:
+            return False
+        return True
+
+
+class _Ask:
+    """A SETTLE that is not answered."""
+
+    __slots__ = (
+        "_settler",
+        "_verdict",
+        "_whole",
+        "asked",
+        "lease",
+        "spans",
+        "uncertain",
+        "waiters",
+    )
+
+    def __init__(
+        self, settler: Settler, lease: Lease, verdict: Verdict, spans: list[Span], *, whole: bool
+    ) -> None:
+        self._settler = settler
+        self._verdict = verdict
+        self._whole = whole
+        self.lease = lease
+        self.spans = spans
+        self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.asked = False
+        self.uncertain = False
+
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        lease = self.lease
+        outcome, delay_us, reason = self._verdict
+        return bodies.pack_settle(
+            bodies.Settle(
+                lease.topic,
+                lease.group,
+                lease.queue,
+                lease.epoch,
+                lease.number,
+                outcome,
+                () if self._whole else tuple(self.spans),
+                delay_us,
+                reason,
+            )
+        )
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+        self.asked = False
+        refused = bodies.unpack_settled(body).refused
+        self._settler.told(self)
+        if not refused:
+            for _, _, waiter in self.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            return
+        heard = 0
+        for start, stop, waiter in self.waiters:
+            hit = any(start < high and low < stop for low, high in refused)
+            heard += hit
+            if waiter.done():
+                continue
+            if hit:
+                waiter.set_exception(self._expired(start))
+            else:
+                waiter.set_result(None)
+        count = sum([stop - start for start, stop in refused])
+        if count > heard and not self.uncertain:
+            self._log(LeaseExpired(f"{count} messages were no longer held"))
+
+    def _expired(self, offset: int) -> TernMQError:
+        if self.uncertain:  # perhaps the first one had been carried out
+            return ConnectionLost("whether this was settled is not known: the connection was lost")
+        return LeaseExpired(f"offset {offset} of {self.lease.topic!r} was no longer held")
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        self.asked = False
+        if error.retriable:
+            self._settler.again(self)
+        else:
+            self.fail(error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+        self.asked = False
+        self.uncertain = True
+
+    def fail(self, error: TernMQError) -> None:
+        """Tell everybody that it was not settled."""
+        self._settler.told(self)
+        for _, _, waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(type(error)(*error.args))
+        if not self.waiters:
+            self._log(error)
+
+    def _log(self, error: TernMQError) -> None:
+        outcome = Outcome(self._verdict[0]).name.lower()
+        log.warning(
+            "not settled as %s: topic=%s group=%s queue=%d offsets=%s: %s",
+            outcome, self.lease.topic, self.lease.group, self.lease.queue,
+            ", ".join([f"{start}-{stop - 1}" for start, stop in self.spans[:5]]), error,
+        )  # fmt: skip
+
+
+class _Kept:
+    """Asks for nothing but that it be known."""
+
+    __slots__ = ()
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        log.debug("KEEP was refused: %s", error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+
+
+def extension(lease: Lease, seconds: float) -> bytes:
+    """Return the body of an EXTEND."""
+    return bodies.pack_extend(
+        bodies.Extend(
+            lease.topic, lease.group, lease.queue, lease.epoch, lease.number, round(seconds * 1e6)
+        )
+    )
+
+
+def extended(lease: Lease, body: bytes) -> None:
+    """Keep what the answer to an EXTEND says. Any thread."""
+    lease.until_us, now_us = bodies.unpack_extended(body)
+    lease.until = time.monotonic() + (lease.until_us - now_us) / 1e6
+
+
+def _spans(offsets: list[int]) -> list[Span]:
+    """Return offsets as spans."""
+    offsets.sort()
+    first, last = offsets[0], offsets[-1]
+    if last - first + 1 == len(offsets):
+        return [(first, last + 1)]
+    spans: list[Span] = []
+    start = previous = first
+    for offset in offsets[1:]:
+        if offset != previous + 1:
+            spans.append((start, previous + 1))
+            start = offset
+        previous = offset
+    spans.append((start, previous + 1))
+    return spans

@@ -1,0 +1,43 @@
+"""``traceparent`` and its like: into the headers of what is sent, out of those of what comes.
+
+Done when OpenTelemetry is installed, by the propagators that it is set up with; else nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+try:
+    from opentelemetry import context as _context
+    from opentelemetry import propagate as _propagate
+except ImportError:
+    _context = _propagate = None
+
+enabled = _propagate is not None
+"""OpenTelemetry is there."""
+
+
+def sent(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return headers with what the current span adds; those given win."""
+    if _propagate is None:
+        return headers
+    carrier: dict[str, str] = {}
+    _propagate.inject(carrier)
+    if not carrier:
+        return headers
+    return {**carrier, **headers}
+
+
+@contextmanager
+def received(headers: Mapping[str, str]) -> Iterator[None]:
+    """Let spans that begin in this block continue the sender's trace."""
+    if _propagate is None or _context is None or not headers:
+        yield
+        return
+    token: Any = _context.attach(_propagate.extract(dict(headers)))
+    try:
+        yield
+    finally:
+        _context.detach(token)

@@ -1,0 +1,62 @@
+"""What is checked before anything is sent, each with an error of its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.client.outgoing import Outgoing
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import check_name
+
+MAX_ID_BYTES: Final = 128
+MAX_TEXT_BYTES: Final = 4096
+
+
+def check_topic(name: str) -> str:
+    """Return the name of a topic.
+
+    Raises:
+        InvalidName: It cannot be one.
+    """
+    if not isinstance(name, str):
+        raise InvalidRequest(f"a topic's name is a str, not {type(name).__name__}")
+    return check_name(name)
+
+
+def check_positive(what: str, number: int) -> None:
+    """Refuse numbers below 1.
+
+    Raises:
+        InvalidRequest: Naming what it is.
+    """
+    if number < 1:
+        raise InvalidRequest(f"{what} must be 1 or more, not {number}")
+
+
+def check_message(message: Outgoing) -> None:
+    """Check what a message has besides its body.
+
+    Raises:
+        InvalidRequest: Naming the field.
+    """
+    for name in ("key", "ordering_key", "tag", "content_type"):
+        _check_text(name, getattr(message, name), MAX_TEXT_BYTES)
+    _check_text("id", message.application_id, MAX_ID_BYTES)
+    for key, value in message.headers.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidRequest(f"headers map str to str; {key!r} does not")
+        _check_text("a header's name", key, MAX_TEXT_BYTES)
+        _check_text(f"header {key!r}", value, 16 * MAX_TEXT_BYTES)
+
+
+def _check_text(name: str, text: object, most: int) -> None:
+    if type(text) is not str:
+        raise InvalidRequest(f"{name} is a str, not {type(text).__name__}")
+    if len(text) * 4 <= most and text.isascii():
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from error
+    if size > most:
+        raise InvalidRequest(f"{name} has {size} bytes, at most {most} are allowed")
