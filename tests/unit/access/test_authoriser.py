@@ -59,7 +59,7 @@ FREE = [one for one in TABLE if TABLE[one].policy.scope is Scope.NOTHING]
 def test_the_table_has_every_command_and_the_matrix_every_row() -> None:
     assert {*RESTRICTED, *FREE} == set(TABLE)
     assert {one.name for one in FREE} == {
-        "HELLO", "PING", "BYE", "CANCEL", "TOPIC_LIST", "GROUP_LIST", "STATUS",
+        "HELLO", "PING", "BYE", "CANCEL", "KEEP", "TOPIC_LIST", "GROUP_LIST", "STATUS",
     }  # fmt: skip
 
 
