@@ -57,8 +57,6 @@ def _check_sizes(settings: Settings) -> None:
         )
     if limits.batch_bytes < settings.body_bytes:
         raise SettingsError("limits.batch must be at least body, or no such message can be sent")
-    if settings.handshake_frame_bytes > settings.handshake_memory_bytes:
-        raise SettingsError("handshake_frame must be at most handshake_memory")
     if limits.dedup_window_us < 2 * limits.send_timeout_us:
         raise SettingsError(
             "limits.dedup_window must be at least twice limits.send_timeout, or resends are stored"

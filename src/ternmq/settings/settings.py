@@ -131,16 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 64 * MIB
     connections: Annotated[int, About("Connections at one time.", 1)] = 10_000
     connections_per_ip: Annotated[int, About("Connections from one address.", 1)] = 1_024
-    handshakes: Annotated[int, About("Connections that have not said HELLO yet.", 1)] = 64
     handshake_timeout_us: Annotated[
         int, About("A connection that has not said HELLO by then is closed.", 1000, HOUR_US)
     ] = 5 * SECOND_US
-    handshake_frame_bytes: Annotated[
-        int, About("Largest frame before HELLO was answered.", KIB, MIB)
-    ] = 4 * KIB
-    handshake_memory_bytes: Annotated[
-        int, About("Most memory of a connection that has not said HELLO.", 4 * KIB, MIB)
-    ] = 64 * KIB
     heartbeat_us: Annotated[
         int,
         About("How often an idle client says something; silent for three times as long: closed.",

@@ -62,7 +62,6 @@ def test_metrics_are_for_this_machine(http: str) -> None:
         ({"segment": "2MiB"}, "segment must be"),
         ({"body": "16MiB", "segment": "17MiB"}, "segment must be"),
         ({"limits.batch": "1KiB"}, "limits.batch"),
-        ({"handshake_frame": "128KiB"}, "handshake_frame"),
         ({"limits.dedup_window": "19s"}, "limits.dedup_window"),
         ({"name": "a b"}, "name"),
         ({"name": "../x"}, "name"),
