@@ -14,11 +14,11 @@ import struct
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import pytest
 
-from tests.fault.processes import DEADLINE, Worker, wait_until
+from tests.fault.processes import DEADLINE, wait_until
 
 SHUTDOWN: Final = 0x8004587D
 """``EXT4_IOC_SHUTDOWN`` and XFS' ``XFS_IOC_GOINGDOWN``: the same number."""
@@ -44,6 +44,18 @@ def call(*words: str | Path) -> str:
     if done.returncode:
         raise AssertionError(f"{' '.join(map(str, words))}: {done.stderr or done.stdout}")
     return done.stdout
+
+
+class Running(Protocol):
+    """A process that writes to a volume: a worker, a broker."""
+
+    def stop(self) -> None:
+        """Let every thread of it come to rest, none in a system call."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL it; reap it."""
+        ...
 
 
 class Mounted:
@@ -163,7 +175,7 @@ class Volume(Mounted):
         self.unmount()
         self.mount()
 
-    def cut(self, worker: Worker) -> None:
+    def cut(self, worker: Running) -> None:
         """Cut the power under a worker: what was not synced is gone when this returns.
 
         The worker is stopped first. Cutting under a running one lets a sync in flight return
