@@ -10,7 +10,7 @@ nowhere; where apps are required there is no way round this package.
 """
 
 from ternmq.access.authoriser import Authoriser
-from ternmq.access.tokens import ADMIN, admin_app, new_token, regrant, seal
+from ternmq.access.tokens import ADMIN, admin_app, matches, new_token, regrant, seal
 from ternmq.model.secret import Secret
 
-__all__ = ["ADMIN", "Authoriser", "Secret", "admin_app", "new_token", "regrant", "seal"]
+__all__ = ["ADMIN", "Authoriser", "Secret", "admin_app", "matches", "new_token", "regrant", "seal"]

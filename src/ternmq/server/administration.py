@@ -59,6 +59,7 @@ class Administration:
         self._status = status
         self.handlers: dict[Command, Handler] = {
             Command.PING: self.ping,
+            Command.KEEP: partial(self._run, Command.KEEP, control.Keep, self.keep),
             Command.REPORT: partial(self._run, Command.REPORT, control.Report, self.report),
             Command.TOPIC_CREATE: partial(
                 self._run, Command.TOPIC_CREATE, control.TopicCreate, self.create_topic
@@ -137,6 +138,12 @@ class Administration:
         """PING: say what time it is."""
         bodies.unpack_nothing(request.body)
         peer.answer(request, bodies.pack_pong(self._core.now_us()))
+
+    def keep(self, peer: Connection, asked: control.Keep) -> tuple[msgspec.Struct, int]:
+        """KEEP: end the session's leases that have not reached the client."""
+        leases = [(one.epoch, one.lease) for one in asked.leases]
+        reply = self._broker.keep(self._core.now_us(), peer.session, leases)
+        return control.Nothing(), reply.position
 
     def report(self, peer: Connection, asked: control.Report) -> tuple[msgspec.Struct, int]:
         """REPORT: keep what a producer says to have sent."""
@@ -254,7 +261,7 @@ class Administration:
                 group=one.group,
                 spec=one.spec,
                 queues=[_stand(queue) for queue in one.queues],
-                members=list(one.members),
+                members=[_short(name) for name in one.members],
             )
             for one in page.groups
         ]
@@ -419,7 +426,7 @@ class Administration:
             control.ClientInfo(
                 session=one.session,
                 app=one.app,
-                client=one.client[:8],  # who knows it whole may take the session over
+                client=_short(one.client),
                 address=one.address,
                 library=one.version,
                 pid=one.pid,
@@ -442,9 +449,8 @@ class Administration:
         token = Secret("")
         if known is None or asked.new_token:
             token = new_token()
-            app = seal(
-                asked.app, token, owner=asked.owner, grants=grants, now_us=self._core.now_us()
-            )
+            made_us = self._core.now_us() if known is None else known.created_us
+            app = seal(asked.app, token, owner=asked.owner, grants=grants, now_us=made_us)
         else:
             app = regrant(known, asked.owner, grants)
         reply = self._broker.put_app(self._core.now_us(), app)
@@ -476,12 +482,24 @@ class Administration:
         ]
         return control.Apps(apps=apps), page.position
 
-    def _tell(self, command: Command, body: msgspec.Struct) -> None:
-        """Push what changed to every connection."""
+    def _tell(self, command: Command, body: control.TopicChanged | control.GroupChanged) -> None:
+        """Push what changed to every connection whose app has a right on it."""
         data = control.encode(body)
+        authoriser = self._authoriser
         for peer in self._hub.peers:
-            if peer.session:
+            if not peer.session:
+                continue
+            if isinstance(body, control.TopicChanged):
+                sees = authoriser.sees_topic(peer.app, body.topic)
+            else:
+                sees = authoriser.sees_group(peer.app, body.topic, body.group)
+            if sees:
                 peer.push(command, data)
+
+
+def _short(client: str) -> str:
+    """Return enough of a client's name to tell it by: who knows all of it has the session."""
+    return client[:8]
 
 
 def _named(name: str, spec: TopicSpec) -> TopicSpec:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ternmq import __version__
-from ternmq.access import Authoriser, admin_app, new_token
+from ternmq.access import ADMIN, Authoriser, admin_app, matches, new_token
 from ternmq.broker.queries import Queries
 from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
@@ -106,8 +106,8 @@ class Server:
         if report.cut is not None:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
         self._wire_up()
-        if settings.auth and not core.broker.views.catalog.apps:
-            self._first_app()
+        if settings.auth:
+            self._see_to_admin()
         tls = _tls(settings)
         self._listener = await loop.create_server(
             lambda: Connection(self.hub),
@@ -194,10 +194,19 @@ class Server:
             metrics=numbers,
         )
 
-    def _first_app(self) -> None:
-        """Make the app ``admin``, so that somebody can make the others."""
+    def _see_to_admin(self) -> None:
+        """See that somebody can make apps: the settings' token opens ``admin``, at every start.
+
+        Without one in the settings a token is made with the first start, and told in a file.
+        """
         core = self.core
+        apps = core.broker.views.catalog.apps
         token = self.settings.admin_token
+        known = apps.get(ADMIN)
+        if token is None and apps:
+            return
+        if token is not None and known is not None and matches(known, token.reveal()):
+            return
         if token is None:
             token = new_token()
             path = Path(self.settings.data) / "admin.token"
@@ -293,13 +302,13 @@ class Server:
         self.core.touch()
         until = loop.time() + self.settings.drain_timeout_us / 1e6
         while loop.time() < until and self.hub.peers and self.core.failure is None:
-            if not self.leased():
+            if not self.leased_rows():
                 break
             await asyncio.sleep(0.01)
 
-    def leased(self) -> bool:
-        """Return whether any client holds a lease."""
-        return any(held.leased_rows for held in self.core.broker.views.held.values())
+    def leased_rows(self) -> int:
+        """Return how many rows are in consumers' hands."""
+        return sum([held.leased_rows for held in self.core.broker.views.held.values()])
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

@@ -39,6 +39,8 @@ from ternmq.wire.session import Request, ServerSession, State, Unknown
 
 log = logging.getLogger("ternmq.server.connection")
 
+FAREWELL_S: Final = 2.0
+"""How long a connection that was closed by the broker may still be there."""
 READ_BYTES: Final = 256 * 1024
 REQUEST_BYTES: Final = 256
 """What a request counts for besides its body."""
@@ -133,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         "_backlog",
         "_blocked",
         "_began",
+        "_farewell_at",
         "_heard",
         "_hub",
         "_out",
@@ -164,6 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self._began = self._heard = hub.core.loop.time()
         self._unread = 0  # bytes that the peer had not taken at the last look
         self._progress = self._began
+        self._farewell_at = self._began
         self.address = ""
         self.app = ""
         self.session = 0
@@ -431,9 +435,14 @@ class Connection(asyncio.BufferedProtocol):
         self._close("protocol" if not opening else "handshake")
 
     def _close(self, why: str) -> None:
+        """Let the last word reach the peer: to close while it still sends would reset it away."""
         self._hub.counters.cut_off[why] += 1
         self.closed = True
-        self._transport.close()
+        self._farewell_at = self._hub.core.loop.time()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()  # what still comes is read and dropped, for a moment
+        else:
+            self._transport.close()
 
     def abandon(self, why: str) -> None:
         """Close without a word."""
@@ -451,8 +460,8 @@ class Connection(asyncio.BufferedProtocol):
     def look(self, now: float) -> None:
         """Cut the peer off if it is late; see ``Hub.sweep``."""
         settings = self._hub.settings
-        if self._transport.is_closing():
-            if now - self._progress > 2 * settings.stall_timeout_us / 1e6:
+        if self.closed:
+            if now - max(self._farewell_at, self._progress) > FAREWELL_S:
                 self._transport.abort()
             return
         self._progress = max(self._progress, self._began)

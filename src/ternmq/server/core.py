@@ -305,11 +305,15 @@ class Core:
     async def settle_down(self) -> None:
         """Wait until everything that was recorded is durable and every answer was handed out."""
         journal = self.broker.journal
-        while self.failure is None and (
-            self._syncing or journal.durable < journal.end or len(self.gate) or self._reading
-        ):
-            self.touch()
-            await asyncio.sleep(0.001)
+        while self.failure is None:
+            if self._syncing or self._reading:
+                await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
+            elif self._turn_due:
+                await asyncio.sleep(0)
+            elif journal.durable < journal.end or len(self.gate):
+                self.touch()
+            else:
+                return
 
     def close(self, *, clean: bool) -> None:
         """Stop; a clean stop writes STATE and MARK. Blocks until the threads have ended.

@@ -54,6 +54,8 @@ class InProcessBroker:
         self._error: BaseException | None = None
         self._end: asyncio.Event
         self._clean = True
+        self._waited_for = -1
+        """Count of pulls at which consumers were waited for in vain."""
 
     @property
     def clock(self) -> ManualClock:
@@ -144,7 +146,12 @@ class InProcessBroker:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        flags: dict[str, object] = {"listen": "127.0.0.1:0", **self._settings}
+        flags: dict[str, object] = {
+            "listen": "127.0.0.1:0",
+            "http": "off",
+            "drain_timeout": "0s",
+            **self._settings,
+        }
         self._server = Server(
             load(environ={}, flags=flags, mode=Mode.TESTING), disk=self.disk, clocks=self._clock
         )
@@ -170,25 +177,40 @@ class InProcessBroker:
 
     async def _move(self, target_us: int) -> None:
         clock, core = self.clock, self._server.core
-        await self._quiet()
+        await self._quiet(self._server.leased_rows())
+        held = self._server.leased_rows()
         while (due := clock.step(target_us)) is not None:
             due()
-            await self._quiet()
+            await self._quiet(held)
         core.touch()
-        await self._quiet()
+        await self._quiet(held)
 
-    async def _quiet(self) -> None:
-        """Wait until the broker has nothing to do, and consumers have settled what they got."""
+    async def _quiet(self, held: int) -> None:
+        """Wait until the broker has nothing to do, and consumers have settled what they got.
+
+        Args:
+            held: Rows that were leased before time moved: nobody is waited for to settle them.
+        """
         core = self._server.core
-        until = time.monotonic() + HANDLING_S
+        pulls = -1
+        until = 0.0
         while True:
             await core.settle_down()
             due = core.broker.next_deadline_us()
             if due is not None and due <= core.now_us():
                 core.touch()
-            elif not self._server.leased() or time.monotonic() > until:
+            elif self._server.leased_rows() <= held:
                 return
-            await asyncio.sleep(_LOOK_S)
+            elif self._server.hub.counters.pulls != pulls:
+                pulls = self._server.hub.counters.pulls
+                until = time.monotonic() + HANDLING_S
+            elif time.monotonic() > until:
+                self._waited_for = pulls
+                return
+            elif pulls == self._waited_for:
+                return  # whoever holds them was given his time before
+            else:
+                await asyncio.sleep(_LOOK_S)
 
 
 @contextmanager

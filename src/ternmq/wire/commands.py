@@ -24,6 +24,7 @@ class Command(enum.IntEnum):
     PING = 2
     BYE = 3
     CANCEL = 4
+    KEEP = 5
     # Messages: laid out by hand, see ``bodies``.
     SEND = 10
     PULL = 11
@@ -114,6 +115,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.PING: Entry(_ANYBODY),
     Command.BYE: Entry(_ANYBODY),
     Command.CANCEL: Entry(_ANYBODY),
+    Command.KEEP: Entry(_ANYBODY, control.Keep, control.Nothing),
     Command.SEND: Entry(_PRODUCE),
     Command.PULL: Entry(_CONSUME),
     Command.SETTLE: Entry(_CONSUME),

@@ -238,6 +238,7 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         ),
         control.AppToken(token="n3w"),
     ),
+    Command.KEEP: (control.Keep(leases=[control.KeptLease(epoch=3, lease=17)]), _NOTHING),
     Command.APP_DELETE: (control.AppDelete(app="shop"), _NOTHING),
     Command.APP_LIST: (
         control.AppList(),

@@ -15,7 +15,7 @@ from tests.unit.wire import examples
 
 NUMBERS = {
     0: "FAREWELL",  # of the session, not in the table
-    1: "HELLO", 2: "PING", 3: "BYE", 4: "CANCEL",
+    1: "HELLO", 2: "PING", 3: "BYE", 4: "CANCEL", 5: "KEEP",
     10: "SEND", 11: "PULL", 12: "SETTLE", 13: "EXTEND", 14: "READ",
     20: "REPORT",
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
@@ -69,8 +69,8 @@ def test_the_policy_can_be_judged_by_the_request(command):
 def test_who_may_what():
     """Written out once more, so that a right is not given away by a slip."""
     anybody = {
-        Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.TOPIC_LIST,
-        Command.GROUP_LIST, Command.STATUS,
+        Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.KEEP,
+        Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS,
     }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name

@@ -104,6 +104,11 @@ OUT_OF_BOUNDS: dict[tuple[type[msgspec.Struct], str], list[Any]] = {
     (control.Hello, "pid"): U32,
     (control.Hello, "client"): ["", "a" * 65, "a b", "a\n", "ü"],
     (control.Hello, "library"): ["a\n", "\x1b[31m", "\x7f", "x" * 201],
+    (control.Keep, "leases"): [
+        [{"epoch": 1, "lease": 1}] * 10_001,
+        [{"epoch": -1, "lease": 1}],
+        [{"epoch": 1, "lease": 2**32}],
+    ],
     (control.Report, "producer"): [-1],
     (control.Report, "entries"): [
         [{"bucket_us": 0, "sent": 0, "given_up": 0}] * 10_001,

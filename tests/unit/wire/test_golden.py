@@ -51,11 +51,9 @@ ANSWERS: dict[Command, Unpack] = {
 
 def made() -> Iterator[tuple[str, bytes]]:
     """Yield (name, frame) of everything that this version can say."""
-    id_ = 1
-    for command, example in examples.EXAMPLES.items():
-        yield f"{command.name} request", frames.pack(command, 0, id_, example.request)
-        yield f"{command.name} answer", frames.pack(command, ANSWER, id_, example.answer)
-        id_ += 1
+    for command, example in sorted(examples.EXAMPLES.items()):
+        yield f"{command.name} request", frames.pack(command, 0, command, example.request)
+        yield f"{command.name} answer", frames.pack(command, ANSWER, command, example.answer)
     send = bodies.pack_send(*examples.SEND_ANY)
     yield "SEND one way, any queue", frames.pack(Command.SEND, frames.ONE_WAY, 2**64 - 1, send)
     others = bodies.pack_receipt(examples.RECEIPT_OTHERS)

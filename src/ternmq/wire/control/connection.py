@@ -70,6 +70,25 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Sends to a topic that is not there make it (`dev`)."""
 
 
+class KeptLease(Body, frozen=True, kw_only=True):
+    """A lease that has reached the client."""
+
+    epoch: Number
+    """Of the lease."""
+    lease: Number
+    """Its number."""
+
+
+class Keep(Body, frozen=True, kw_only=True):
+    """Say, after coming back, which leases have reached the client.
+
+    Every other lease of the session ends uncounted: its answer was lost with the connection.
+    """
+
+    leases: Annotated[list[KeptLease], Meta(max_length=10_000)]
+    """All that the client holds."""
+
+
 class Drain(Body, frozen=True, kw_only=True):
     """Push: the broker stops soon. Finish, settle, do not pull; come back after ``back_us``."""
 
