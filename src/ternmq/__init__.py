@@ -89,7 +89,7 @@ def connect(
     """
     if options is None:
         options = options_of(url, app, token, timeout, max_processing_time)
-    return Client(options, __version__)
+    return Client(options)
 
 
 __all__ = [

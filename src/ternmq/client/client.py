@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Self, TypeVar, overload
 
 from ternmq.client import reading, tracing
 from ternmq.client.admin import Admin
+from ternmq.client.blocking import BlockingDelivery, Portal
 from ternmq.client.codecs import Codecs
 from ternmq.client.consumer import Consumer
 from ternmq.client.deadletters import DeadLetters
@@ -72,10 +73,10 @@ class Client:
         deadletters: Messages that failed for good.
     """
 
-    def __init__(self, options: Options, version: str) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
         self.codecs = Codecs()
-        self._session = Session(options, version)
+        self._session = Session(options)
         self._producer = Producer(self._session)
         self._settler = Settler(self._session)
         self._puller = Puller(self._session, self._settler)
@@ -87,7 +88,7 @@ class Client:
         self._handlers: list[Handler] = []
         self._reporter: asyncio.Task[None] | None = None
         self._stop: asyncio.Event | None = None
-        self._threaded: Callable[[Delivery], object] = _in_thread
+        self._portal: Portal | None = None
         _clients.add(self)
 
     def __repr__(self) -> str:
@@ -305,7 +306,7 @@ class Client:
         if encoded is None:
             encoded = [self._of_item(item) for item in items]
         else:
-            self._check_size(max(map(len, encoded)))
+            self._check_size(max([len(body) for body in encoded if isinstance(body, bytes)]))
         many = await self._producer.put_many(topic, items, encoded)
         return many.outcomes() if return_errors else many.outcome()
 
@@ -566,12 +567,18 @@ class Client:
                     concurrency=concurrency,
                     max_in_flight=max_in_flight,
                     codecs=self.codecs,
-                    threaded=lambda delivery: self._threaded(delivery),
+                    threaded=self._threaded,
                 )
             )
             return function
 
         return declare
+
+    def _threaded(self, delivery: Delivery) -> BlockingDelivery:
+        """Return a delivery for a handler in a thread. Loop only."""
+        if self._portal is None:
+            self._portal = Portal(self._session.loop)
+        return BlockingDelivery(delivery, self._portal)
 
     async def run(self) -> None:
         """Call handlers with messages until ``stop()``, SIGTERM or SIGINT; then close.
@@ -715,14 +722,8 @@ class _Consuming(Consumer):
         await super().start()
 
 
-def _in_thread(delivery: Delivery) -> object:
-    from ternmq.sync.delivery import of_thread
-
-    return of_thread(delivery, asyncio.get_running_loop())
-
-
 def _on_signals(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> Callable[[], None]:
-    """Call ``told`` on SIGTERM and SIGINT; return what undoes it. Nothing outside the main thread."""
+    """Call ``told`` on SIGTERM and SIGINT, in the main thread; return what undoes it."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     numbers = (signal.SIGTERM, signal.SIGINT)

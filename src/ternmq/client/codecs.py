@@ -79,7 +79,8 @@ class Codecs:
             if isinstance(body, str):
                 return _to_text(body), content_type
             raise EncodeError(
-                f"no codec is registered for {content_type!r}, and {type(body).__name__} is not bytes"
+                f"no codec is registered for {content_type!r}, "
+                f"and {type(body).__name__} is not bytes"
             )
         try:
             return codec.encode(body), content_type

@@ -20,12 +20,12 @@ from ternmq.client.delivery import Delivery
 from ternmq.client.lease import Lease
 from ternmq.client.link import Link
 from ternmq.client.puller import LONGEST_WAIT, Puller, Source, give_back, pull_body
+from ternmq.client.session import Member
 from ternmq.model.errors import InvalidRequest, TernMQError
 from ternmq.model.specs import Mode
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
@@ -34,7 +34,7 @@ _MOST_IN_FLIGHT: Final = 60_000
 _SETTLE_TIMEOUT: Final = 5.0
 
 
-class Consumer:
+class Consumer(Member):
     """An async context manager, and an async iterator of deliveries. Loop only.
 
     Leaving it gives back what is not settled.
@@ -142,6 +142,16 @@ class Consumer:
                     self._waiters = deque([one for one in self._waiters if one is not waiter])
                 if waiter.done() and not waiter.cancelled() and self._ready:
                     self._wake(1)
+
+    async def take(self) -> list[Delivery]:
+        """Return what there is to work on, waiting for the first; empty when it was stopped."""
+        try:
+            found = [await anext(self)]
+        except StopAsyncIteration:
+            return []
+        while self._ready:
+            found.append(self._ready.popleft())
+        return found
 
     def _wake(self, count: int) -> None:
         waiters = self._waiters
@@ -289,19 +299,10 @@ class Consumer:
         """See ``session.Member``."""
         self._pull_on()
 
-    def lost(self) -> None:
-        """See ``session.Member``."""
-
     def refused(self, error: TernMQError) -> None:
         """See ``session.Member``."""
         self._error = error
         self._wake_all()
-
-    def pushed(self, push: Push) -> None:
-        """See ``session.Member``."""
-
-    def writable(self) -> None:
-        """See ``session.Member``."""
 
 
 class _Pull:

@@ -102,8 +102,10 @@ class Deliveries(Sequence[Delivery]):
         return [delivery.value for delivery in self._all()]
 
     def to_arrow(self) -> pa.Table:
-        """Return them as an Arrow table: topic, queue, offset, attempt, and the columns of
-        ``record.arrow``, which share the memory of what came. Needs ``ternmq[arrow]``.
+        """Return them as an Arrow table. Needs ``ternmq[arrow]``.
+
+        Its columns: topic, queue, offset, attempt, and those of ``record.arrow``, which share the
+        memory of what came.
         """
         import numpy as np
         import pyarrow as pa

@@ -228,7 +228,7 @@ class Delivery:
         await self._settle(Outcome.DEAD, reason)
 
     async def release(self) -> None:
-        """Give it back: it comes again at once, and this attempt does not count. Raises as ``ack``."""
+        """Give it back: it comes again at once, uncounted. Raises as ``ack``."""
         await self._settle(Outcome.RELEASED, "")
 
     async def extend(self, seconds: float) -> None:

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ternmq.client import tracing
+from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.codecs import Codecs
 from ternmq.client.consumer import Consumer
 from ternmq.client.delivery import Delivery, conclude
@@ -56,7 +57,9 @@ class Shape:
     delivery: bool
 
 
-def shape_of(function: Function, delivery_types: tuple[type, ...] = (Delivery,)) -> Shape:
+def shape_of(
+    function: Function, delivery_types: tuple[type, ...] = (Delivery, BlockingDelivery)
+) -> Shape:
     """Return how a handler wants to be called.
 
     Raises:

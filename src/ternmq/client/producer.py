@@ -22,7 +22,7 @@ from ternmq.client.link import Link
 from ternmq.client.message import Failure, message_id
 from ternmq.client.outgoing import MESSAGE_BYTES, Load, Many, Outgoing, Part
 from ternmq.client.reports import Counts
-from ternmq.client.session import Session
+from ternmq.client.session import Member, Session
 from ternmq.model.errors import (
     BufferFull,
     CannotConnect,
@@ -46,7 +46,7 @@ KEPT_FAILURES: Final = 10_000
 """Failures of ``send_soon`` that are kept for ``flush``; more are only counted."""
 
 
-class Producer:
+class Producer(Member):
     """See the module. Loop only.
 
     Attributes:
@@ -429,9 +429,6 @@ class Producer:
                 load.asked = True
                 link.ask(Command.SEND, load.frame, load)
         self._touch_held()
-
-    def lost(self) -> None:
-        """See ``session.Member``."""
 
     def refused(self, error: TernMQError) -> None:
         """No connection will come: whatever waits is given up."""

@@ -1,8 +1,8 @@
 """A client's session: one connection after the other, under one number.
 
 A connection that is lost is replaced, with a backoff, until the session is closed; the broker keeps
-the session (and what was leased in it) for a grace. Members (producer, settler, pullers) are told of
-every connection that opens and of every one that is lost, and ask again what was not answered.
+the session (and what was leased in it) for a grace. Members (producer, settler, consumers) are told
+of every connection that opens and of every one that is lost, and ask again what was not answered.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import logging
 import os
 import random
 import secrets
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+import ternmq
 from ternmq.client.link import Link, Waiting
 from ternmq.client.options import Options
 from ternmq.model.errors import (
@@ -37,8 +38,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 LIBRARY: Final = "ternmq-python"
 
 
-class Member(Protocol):
-    """A part of the client that has something to say when connections come and go."""
+class Member:
+    """A part of the client that is told when connections come and go. Loop only."""
+
+    __slots__ = ()
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """A connection is open; ``resumed``: under the session of before, with its leases."""
@@ -66,7 +69,7 @@ class Session:
         closed: No requests are taken any more.
     """
 
-    def __init__(self, options: Options, version: str) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
         self.client = secrets.token_hex(16)
         self.number = 0
@@ -74,7 +77,7 @@ class Session:
         self.forked = False
         self.draining = False
         self.members: list[Member] = []
-        self.library = f"{LIBRARY} {version}"
+        self.library = f"{LIBRARY} {ternmq.__version__}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._link: Link | None = None
         self._welcome: control.Welcome | None = None
@@ -249,7 +252,7 @@ class Session:
         self._welcome = welcome = link.welcome
         resumed = welcome.resumed
         if self.number and not resumed:
-            log.warning("the broker no longer has session %d; messages held in it are delivered again",
+            log.warning("the broker no longer has session %d; what it held is delivered again",
                         self.number)  # fmt: skip
         self.number = welcome.session
         self.draining = False
@@ -308,13 +311,11 @@ class Session:
         timeout = self.options.timeout if timeout is None else timeout
         until = self.loop.time() + timeout
         backoff = self.options.first_backoff
-        asked = False
         while True:
             left = until - self.loop.time()
             link = await self.opened(max(0.0, left))
             waiting = Waiting(self.loop)
             link.ask(command, body, waiting)
-            asked = True
             try:
                 async with asyncio.timeout_at(until):
                     return await waiting.future

@@ -15,12 +15,11 @@ from typing import Final
 
 from ternmq.client.lease import Lease, Verdict
 from ternmq.client.link import Link
-from ternmq.client.session import Session
+from ternmq.client.session import Member, Session
 from ternmq.model.errors import ConnectionLost, LeaseExpired, TernMQError
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
@@ -32,7 +31,7 @@ _PAUSE: Final = 0.2
 Span = tuple[int, int]
 
 
-class Settler:
+class Settler(Member):
     """See the module. Loop only, save ``held``."""
 
     def __init__(self, session: Session) -> None:
@@ -155,15 +154,11 @@ class Settler:
             held = self.held()
             held += [ask.lease for ask in self._asks]
             keys = dict.fromkeys([(one.epoch, one.number) for one in held if not one.lost])
-            kept = (
-                [control.KeptLease(epoch=epoch, lease=number) for epoch, number in keys]
-                if hasattr(Command, "KEEP")
-                else []
-            )
-            # Those whose answer was lost with the connection are given back: nobody will settle them.
-            if hasattr(Command, "KEEP"):
-                keep = control.encode(control.Keep(leases=kept[:_MOST_KEPT]))
-                link.ask(Command.KEEP, keep, _Kept())
+            kept = [control.KeptLease(epoch=epoch, lease=number) for epoch, number in keys]
+            # Leases whose answer was lost with the connection are given back by the broker: nobody
+            # would ever settle them. So this goes out before the next pull.
+            keep = control.encode(control.Keep(leases=kept[:_MOST_KEPT]))
+            link.ask(Command.KEEP, keep, _Kept())
         else:
             for lease in self.held():
                 self.lose(lease)
@@ -186,19 +181,10 @@ class Settler:
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
 
-    def lost(self) -> None:
-        """See ``session.Member``."""
-
     def refused(self, error: TernMQError) -> None:
         """See ``session.Member``."""
         for ask in list(self._asks):
             ask.fail(error)
-
-    def pushed(self, push: Push) -> None:
-        """See ``session.Member``."""
-
-    def writable(self) -> None:
-        """See ``session.Member``."""
 
     async def drained(self, timeout: float) -> bool:
         """Wait until the broker answered every settle; return False if that takes too long."""

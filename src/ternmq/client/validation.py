@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
 from typing import Final
 
 from ternmq.client.outgoing import Outgoing
@@ -12,7 +13,7 @@ MAX_ID_BYTES: Final = 128
 MAX_TEXT_BYTES: Final = 4096
 
 
-def check_topic(name: str) -> str:
+def check_topic(name: object) -> str:
     """Return the name of a topic.
 
     Raises:
@@ -42,7 +43,8 @@ def check_message(message: Outgoing) -> None:
     for name in ("key", "ordering_key", "tag", "content_type"):
         _check_text(name, getattr(message, name), MAX_TEXT_BYTES)
     _check_text("id", message.application_id, MAX_ID_BYTES)
-    for key, value in message.headers.items():
+    pairs: ItemsView[object, object] = message.headers.items()
+    for key, value in pairs:
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidRequest(f"headers map str to str; {key!r} does not")
         _check_text("a header's name", key, MAX_TEXT_BYTES)

@@ -1,0 +1,48 @@
+"""The client for programs without an event loop: the same names as ``ternmq``, blocking.
+
+    with ternmq.sync.connect("ternmq://localhost:7117") as client:
+        client.send("orders", {"id": 7})
+        with client.consume("orders", group="billing") as deliveries:
+            for delivery in deliveries:
+                with delivery.process():
+                    ...
+
+A client may be used by many threads. Behind it stands a ``ternmq.Client`` in a loop in a thread of
+its own, and what that one promises holds here as well. In a forked child it begins anew, under
+another name.
+"""
+
+from __future__ import annotations
+
+from ternmq.client.blocking import BlockingDelivery as Delivery
+from ternmq.client.connecting import options_of
+from ternmq.client.delivery import Reject, Retry
+from ternmq.client.message import Failure, Message, Receipt
+from ternmq.client.options import Options
+from ternmq.sync.client import Client
+from ternmq.sync.consumer import Consumer
+from ternmq.sync.deliveries import Deliveries
+
+
+def connect(
+    url: str | None = None,
+    *,
+    app: str | None = None,
+    token: str | None = None,
+    timeout: float = 10.0,
+    max_processing_time: float = 600.0,
+    options: Options | None = None,
+) -> Client:
+    """Return a client of a broker; no I/O: entering it, or its first use, connects.
+
+    For the arguments see ``ternmq.connect``.
+    """
+    if options is None:
+        options = options_of(url, app, token, timeout, max_processing_time)
+    return Client(options)
+
+
+__all__ = [
+    "connect", "Client", "Options", "Message", "Receipt", "Failure", "Consumer", "Delivery",
+    "Deliveries", "Retry", "Reject",
+]  # fmt: skip

@@ -1,0 +1,51 @@
+"""``client.admin`` and ``client.deadletters``, blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ternmq.client import admin as admin_engine
+from ternmq.client import deadletters as deadletters_engine
+from ternmq.sync.facade import blocking, iterating
+from ternmq.sync.loop_thread import LoopThread
+
+
+class Admin:
+    """``ternmq.client.admin.Admin``, blocking."""
+
+    def __init__(self, reach: Callable[[], tuple[LoopThread, admin_engine.Admin]]) -> None:
+        self.reach = reach
+
+    create_topic = blocking(admin_engine.Admin.create_topic)
+    change_topic = blocking(admin_engine.Admin.change_topic)
+    delete_topic = blocking(admin_engine.Admin.delete_topic)
+    topics = blocking(admin_engine.Admin.topics)
+    topic = blocking(admin_engine.Admin.topic)
+    create_group = blocking(admin_engine.Admin.create_group)
+    change_group = blocking(admin_engine.Admin.change_group)
+    pause_group = blocking(admin_engine.Admin.pause_group)
+    resume_group = blocking(admin_engine.Admin.resume_group)
+    delete_group = blocking(admin_engine.Admin.delete_group)
+    groups = blocking(admin_engine.Admin.groups)
+    group = blocking(admin_engine.Admin.group)
+    reset_group = blocking(admin_engine.Admin.reset_group)
+    skip = blocking(admin_engine.Admin.skip)
+    put_app = blocking(admin_engine.Admin.put_app)
+    delete_app = blocking(admin_engine.Admin.delete_app)
+    apps = blocking(admin_engine.Admin.apps)
+    clients = blocking(admin_engine.Admin.clients)
+    status = blocking(admin_engine.Admin.status)
+
+
+class DeadLetters:
+    """``ternmq.client.deadletters.DeadLetters``, blocking."""
+
+    def __init__(
+        self, reach: Callable[[], tuple[LoopThread, deadletters_engine.DeadLetters]]
+    ) -> None:
+        self.reach = reach
+
+    browse = iterating(deadletters_engine.DeadLetters.browse)
+    waiting = iterating(deadletters_engine.DeadLetters.waiting)
+    retry = blocking(deadletters_engine.DeadLetters.retry)
+    delete = blocking(deadletters_engine.DeadLetters.delete)

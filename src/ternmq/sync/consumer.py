@@ -1,0 +1,47 @@
+"""Deliveries one by one, for threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from ternmq.client import consumer as engine
+from ternmq.client.blocking import BlockingDelivery
+from ternmq.client.delivery import Delivery
+from ternmq.sync.loop_thread import LoopThread
+
+
+class Consumer:
+    """A context manager and an iterator of deliveries; see ``ternmq.Client.consume``."""
+
+    def __init__(self, consumer: engine.Consumer, portal: LoopThread) -> None:
+        self._consumer = consumer
+        self._portal = portal
+        self._ready: deque[Delivery] = deque()
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._consumer.start())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._portal.call(self._consumer.close())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> BlockingDelivery:
+        while True:
+            while self._ready:
+                delivery = self._ready.popleft()
+                if not delivery.lost:
+                    return BlockingDelivery(delivery, self._portal)
+            found = self._portal.call(self._consumer.take())
+            if not found:
+                raise StopIteration
+            self._ready.extend(found)

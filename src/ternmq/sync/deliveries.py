@@ -1,0 +1,128 @@
+"""Many deliveries at once, for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, overload
+
+from ternmq.client import deliveries as engine
+from ternmq.client.blocking import BlockingDelivery, Portal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Deliveries(Sequence[BlockingDelivery]):
+    """``ternmq.Deliveries`` whose verbs block; see there."""
+
+    __slots__ = ("_deliveries", "_items", "_portal")
+
+    def __init__(self, deliveries: engine.Deliveries, portal: Portal) -> None:
+        self._deliveries = deliveries
+        self._portal = portal
+        self._items: list[BlockingDelivery] | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._deliveries)
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __bool__(self) -> bool:
+        return bool(self._deliveries)
+
+    def _all(self) -> list[BlockingDelivery]:
+        if self._items is None:
+            self._items = [BlockingDelivery(one, self._portal) for one in self._deliveries]
+        return self._items
+
+    def __iter__(self) -> Iterator[BlockingDelivery]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, place: int) -> BlockingDelivery: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[BlockingDelivery]: ...
+
+    def __getitem__(self, place: int | slice) -> BlockingDelivery | list[BlockingDelivery]:
+        return self._all()[place]
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._deliveries.topic
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """All bodies."""
+        return self._deliveries.bodies
+
+    @property
+    def values(self) -> list[Any]:
+        """All bodies, decoded."""
+        return self._deliveries.values
+
+    def to_arrow(self) -> pa.Table:
+        """Return them as an Arrow table."""
+        return self._deliveries.to_arrow()
+
+    @property
+    def unsettled(self) -> int:
+        """How many are left to settle."""
+        return self._deliveries.unsettled
+
+    def ack(self, rows: Iterable[int] | None = None) -> None:
+        """Say that they are done."""
+        self._portal.call(self._deliveries.ack(rows))
+
+    def retry(
+        self,
+        rows: Iterable[int] | None = None,
+        *,
+        reason: str = "",
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """Have them come again."""
+        self._portal.call(self._deliveries.retry(rows, reason=reason, delay=delay))
+
+    def reject(self, rows: Iterable[int] | None = None, *, reason: str = "") -> None:
+        """Put them among the dead letters at once."""
+        self._portal.call(self._deliveries.reject(rows, reason=reason))
+
+    def release(self, rows: Iterable[int] | None = None) -> None:
+        """Give them back, uncounted."""
+        self._portal.call(self._deliveries.release(rows))
+
+    def process(self, *, reraise: bool = False) -> BatchProcessing:
+        """Return a context (``with``) in which they are processed."""
+        return BatchProcessing(self._deliveries, self, self._portal, reraise=reraise)
+
+
+class BatchProcessing:
+    """What ``Deliveries.process`` returns."""
+
+    __slots__ = ("_engine", "_given", "_portal", "_reraise")
+
+    def __init__(
+        self, deliveries: engine.Deliveries, given: Deliveries, portal: Portal, *, reraise: bool
+    ) -> None:
+        self._engine = deliveries
+        self._given = given
+        self._portal = portal
+        self._reraise = reraise
+
+    def __enter__(self) -> Deliveries:
+        return self._given
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        deliveries = self._engine
+        self._portal.post(lambda: engine.conclude_all(deliveries, error))
+        return isinstance(error, Exception) and not self._reraise

@@ -1,0 +1,51 @@
+"""Blocking methods made of asynchronous ones: same name, same arguments, same types."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from ternmq.sync.loop_thread import LoopThread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Facade(Protocol[E_co]):
+    """Has a loop, and what lives in it."""
+
+    def reach(self) -> tuple[LoopThread, E_co]:
+        """Return the loop's thread and the asynchronous object. Any thread."""
+
+
+def blocking(
+    method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Facade[E], P], T]:
+    """Return a method that runs ``method`` in the loop and waits for it."""
+
+    @functools.wraps(method)
+    def wait(self: Facade[E], *args: P.args, **kwargs: P.kwargs) -> T:
+        thread, engine = self.reach()
+        return thread.call(method(engine, *args, **kwargs))
+
+    return cast("Callable[Concatenate[Facade[E], P], T]", wait)
+
+
+def iterating(
+    method: Callable[Concatenate[E, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Facade[E], P], Iterator[T]]:
+    """Return a method that iterates over what ``method`` iterates over in the loop."""
+
+    @functools.wraps(method)
+    def iterate(self: Facade[E], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        thread, engine = self.reach()
+
+        async def make() -> AsyncIterator[T]:
+            return method(engine, *args, **kwargs)
+
+        return thread.iterate(thread.call(make()))
+
+    return cast("Callable[Concatenate[Facade[E], P], Iterator[T]]", iterate)
