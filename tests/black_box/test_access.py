@@ -191,6 +191,24 @@ def test_apps_outlive_the_broker_and_no_token_stands_anywhere(tmp_path: Path) ->
             assert TOKEN.encode() not in data, path
 
 
+def test_who_lost_the_token_comes_in_again_by_a_setting(tmp_path: Path) -> None:
+    broker = start(tmp_path)
+    with Stranger(broker.address) as admin:
+        admin.hello(app="admin", token=TOKEN, client="c" * 32)
+        put(admin, "other", grant("produce"))
+        admin.control(APP_DELETE, app="admin")
+    stop(broker)
+    broker = start(tmp_path, admin_token="another-token")
+    try:
+        with Stranger(broker.address) as admin:
+            assert refused(admin.hello, app="admin", token=TOKEN, client="c")[0] == UNAUTHENTICATED
+        with Stranger(broker.address) as admin:
+            admin.hello(app="admin", token="another-token", client="c")
+            assert {one["app"] for one in admin.control(APP_LIST)["apps"]} == {"admin", "other"}
+    finally:
+        stop(broker)
+
+
 @pytest.mark.parametrize(
     ("arguments", "environment", "says"),
     [

@@ -81,8 +81,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     admin_token: Annotated[
         Secret | None,
         About(
-            "Token of the app `admin` that is made when there is no app yet; `off`: one is made"
-            " and written to `admin.token` in the data folder."
+            "Token of the app `admin`, which is made, or made anew, at a start where it has"
+            " another; `off`: when there is no app yet, one is made and its token written to"
+            " `admin.token` in the data folder."
         ),
     ] = None
     tls_cert: Annotated[
