@@ -10,7 +10,7 @@ STAMP  := $(VENV)/.installed
 CHECKED := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint format types unit sim mutants bench bench-large fault rows docs docs-check clean
+.PHONY: help venv test lint format types unit sim mutants bench bench-large fault fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-large: venv ## measure the core with a large journal (gigabytes of disk)
 
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
+
+fuzz: venv ## bend bytes for every decoder, SECONDS each (SEED=n repeats; TARGET=frames|records)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET))
 
 rows: venv ## run the tests of mission rows, print row -> tests -> passed
 	$(BIN)/python -m tests.rows --run

@@ -361,5 +361,5 @@ def _headers(packed: bytes) -> dict[str, str]:
         return {}
     try:
         return _unpack_headers(packed)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BatchError("headers", f"headers are no map of strings: {error}") from error

@@ -278,7 +278,11 @@ def pack_settled(facts: Sequence[Settled]) -> bytes:
 
 
 def unpack_settled(body: bytes) -> Iterator[Settled]:
-    """Yield the facts of a SETTLED or ENDED body in order."""
+    """Yield the facts of a SETTLED or ENDED body in order.
+
+    Raises:
+        struct.error, ValueError: It is cut short, or holds what no fact does.
+    """
     count, _ = COUNT.unpack_from(body)
     at = COUNT.size
     for _ in range(count):
@@ -312,6 +316,8 @@ def unpack_settled(body: bytes) -> Iterator[Settled]:
                 at += LEASED_RUN.size
         reason = body[at : at + reason_length]
         at += reason_length + (-reason_length % 8)
+        if at > len(body):
+            raise ValueError("a reason is cut short")
         yield Settled(
             group,
             topic,

@@ -145,7 +145,11 @@ def pack(moved: Moved) -> bytes:
 
 
 def unpack(body: bytes) -> Moved:
-    """Return the parts of a MOVED body."""
+    """Return the parts of a MOVED body.
+
+    Raises:
+        struct.error, ValueError: It is cut short.
+    """
     topic, queue, piece_count, failure_count = HEAD.unpack_from(body)
     at = HEAD.size
     pieces: list[Piece] = []
@@ -167,4 +171,6 @@ def unpack(body: bytes) -> Moved:
             )
             at += size + -size % 8
         failures.append(MovedFailure(group, attempt, deliveries, offset, when_us, tuple(entries)))
+    if at > len(body):
+        raise ValueError("MOVED body shorter than what it holds")
     return Moved(topic, queue, tuple(pieces), tuple(failures))

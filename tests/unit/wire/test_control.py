@@ -107,7 +107,7 @@ OUT_OF_BOUNDS: dict[tuple[type[msgspec.Struct], str], list[Any]] = {
     (control.Keep, "leases"): [
         [{"epoch": 1, "lease": 1}] * 10_001,
         [{"epoch": -1, "lease": 1}],
-        [{"epoch": 1, "lease": 2**32}],
+        [{"epoch": 1, "lease": 2**63}],
     ],
     (control.Report, "producer"): [-1],
     (control.Report, "entries"): [

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from ternmq.wire.control.coding import Body, ClientName, Line, Number
+from ternmq.wire.control.coding import Body, ClientName, Count, Line, Number
 from ternmq.wire.frames import VERSION
 
 NAME: Final = "TernMQ"
@@ -75,7 +75,7 @@ class KeptLease(Body, frozen=True, kw_only=True):
 
     epoch: Number
     """Of the lease."""
-    lease: Number
+    lease: Count
     """Its number."""
 
 
