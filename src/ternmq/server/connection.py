@@ -7,7 +7,8 @@ Flow control, both ways:
   peer. A send that waits for the disk holds up the requests behind it, so that order stays.
 * **Out.** When the peer does not read, answers pile up to a limit; then nothing more is read from
   it and nothing more is handed to it (its parked pulls are withdrawn). A peer that takes nothing
-  for ``stall_timeout`` is cut off.
+  for ``stall_timeout`` is cut off. Answers that are made and not written yet count as well: who
+  asks for everything a thousand times over gets it piece by piece.
 
 Before HELLO a peer may hold one frame of 4 KiB for a few seconds. Loop only.
 """
@@ -15,7 +16,10 @@ Before HELLO a peer may hold one frame of 4 KiB for a few seconds. Loop only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
@@ -42,6 +46,8 @@ log = logging.getLogger("ternmq.server.connection")
 FAREWELL_S: Final = 2.0
 """How long a connection that was closed by the broker may still be there."""
 READ_BYTES: Final = 256 * 1024
+_RESET: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER of no time at all: a close throws away what was not sent, and resets."""
 REQUEST_BYTES: Final = 256
 """What a request counts for besides its body."""
 
@@ -146,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         "_session",
         "_transport",
         "_unread",
+        "_unwritten",
         "address",
         "app",
         "closed",
@@ -166,6 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = True
         self._began = self._heard = hub.core.loop.time()
         self._unread = 0  # bytes that the peer had not taken at the last look
+        self._unwritten = 0  # bytes of answers that are made, or being made, and not written
         self._progress = self._began
         self._farewell_at = self._began
         self.address = ""
@@ -294,10 +302,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.session = place.session
         frame = self._session.welcome(hub.commands.welcome(place))
-        if place.position:
-            hub.core.hold(self, frame, place.position, place.rests, 0)
-        else:
-            self.put(frame, 0)
+        self._leave(frame, 0, place.position, place.rests)
         hub.core.touch()
 
     def _pump(self) -> None:
@@ -312,6 +317,7 @@ class Connection(asyncio.BufferedProtocol):
             and not self.closed
             and self._pending < settings.requests_per_connection
             and self._pending_bytes < settings.sends_per_connection_bytes
+            and self._unwritten < settings.send_buffer_bytes
         ):
             if counters.pending_bytes > settings.memory_bytes:
                 hub.stall(self)
@@ -363,11 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         size = len(request.body) + REQUEST_BYTES
         if request.one_way:
             return
-        frame = session.answer(request, body)
-        if position:
-            self._hub.core.hold(self, frame, position, rests, size)
-        else:
-            self.put(frame, size)
+        self._leave(session.answer(request, body), size, position, rests)
 
     def refuse(self, request: Request, error: TernMQError, position: int = 0) -> None:
         """Answer a request with an error."""
@@ -376,15 +378,36 @@ class Connection(asyncio.BufferedProtocol):
             log.debug("%s: a one-way request was refused: %s", self.address, error)
             return
         size = len(request.body) + REQUEST_BYTES
-        frame = session.refusal(request.command, request.id, error)
-        if position:
-            self._hub.core.hold(self, frame, position, Rests.DURABLE, size)
-        else:
-            self.put(frame, size)
+        self._leave(session.refusal(request.command, request.id, error), size, position)
 
     def push(self, command: int, body: bytes) -> None:
         """Say something without being asked."""
-        self.put(frames.pack(command, frames.PUSH, 0, body), 0)
+        self._leave(frames.pack(command, frames.PUSH, 0, body), 0)
+
+    def expect(self, size: int) -> None:
+        """Count an answer that is being made, so that not too many are; negative: no longer."""
+        self._unwritten += size
+
+    @property
+    def roomy(self) -> bool:
+        """Whether there is room for another answer."""
+        return self._unwritten < self._hub.settings.send_buffer_bytes
+
+    def put_back(self, request: Request) -> None:
+        """Have a request wait until there is room for its answer."""
+        self._settled(len(request.body) + REQUEST_BYTES)
+        self._backlog.appendleft(request)
+        self._regulate()
+
+    def _leave(
+        self, frame: bytes, settled_bytes: int, position: int = 0, rests: Rests = Rests.DURABLE
+    ) -> None:
+        """Let a frame leave, when what it rests on is committed."""
+        self._unwritten += len(frame)
+        if position:
+            self._hub.core.hold(self, frame, position, rests, settled_bytes)
+        else:
+            self.put(frame, settled_bytes)
 
     def put(self, frame: bytes, settled_bytes: int) -> None:
         """Take a frame that may leave."""
@@ -403,6 +426,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
+        self._unwritten -= len(data)
         self._hub.counters.bytes_out += len(data)
         self._transport.write(data)
         if self._backlog:
@@ -412,7 +436,7 @@ class Connection(asyncio.BufferedProtocol):
         error = UnknownCommand(f"command {request.command}")
         self._count_refusal(error)
         if not request.one_way:
-            self.put(session.refusal(request.command, request.id, error), 0)
+            self._leave(session.refusal(request.command, request.id, error), 0)
 
     def _settled(self, size: int) -> None:
         self._pending -= 1
@@ -485,6 +509,11 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("%s (app %r) is cut off: %s", self.address, self.app, why)
         self._hub.counters.cut_off[why] += 1
         self.closed = True
+        # Without it the kernel keeps what the peer does not take, megabytes, for many minutes.
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
 

@@ -112,6 +112,9 @@ class Dispatcher:
     def _again(self, peer: Connection, request: Request, in_order: bool) -> None:
         if in_order:
             peer.unblock()
+        elif not peer.roomy and not request.one_way and not peer.closed:
+            peer.put_back(request)
+            return
         self.run(peer, request)
         if in_order:
             peer.go_on()

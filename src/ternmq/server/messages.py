@@ -146,7 +146,12 @@ class MessageCommands:
         try:
             records = records_of(self._broker, topic, reply.queue, spans, reply.places)
         except WouldBlock as blocked:
-            self._core.read_first(blocked, partial(self._hand_out, peer, request, asked, reply))
+            most = self._broker.limits.pull_bytes
+            size = min(asked.max_bytes or most, most)
+            peer.expect(size)
+            self._core.read_first(
+                blocked, partial(self._read_on, peer, request, asked, reply, size)
+            )
             return
         except MessageNotFound as error:
             peer.refuse(request, error)
@@ -167,6 +172,13 @@ class MessageCommands:
             [stop - start for start, stop in spans]
         )
         peer.answer(request, b"".join([head, *records]), reply.position, reply.rests)
+
+    def _read_on(
+        self, peer: Connection, request: Request, asked: Pull, reply: PullReply, size: int
+    ) -> None:
+        """Go on with a pull whose rows have been read from the disk."""
+        peer.expect(-size)
+        self._hand_out(peer, request, asked, reply)
 
     def _give_back(self, peer: Connection, asked: Pull, reply: PullReply) -> None:
         """Release what was leased for a connection that is gone."""
