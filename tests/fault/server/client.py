@@ -107,7 +107,7 @@ class Client:
     def _welcomed(self, welcome: control.Welcome) -> None:
         if self.session and not welcome.resumed:
             self.lost_session()
-        elif welcome.resumed and hasattr(Command, "KEEP"):
+        elif welcome.resumed:
             leases = [control.KeptLease(epoch=epoch, lease=lease) for epoch, lease in self.kept()]
             self._write(Command.KEEP, control.encode(control.Keep(leases=leases)))
         self.session = welcome.session

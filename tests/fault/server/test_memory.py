@@ -1,0 +1,203 @@
+"""256 MB for the broker, a large backlog, consumers that are frozen and slow (OVL-1)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ternmq.model.specs import SubscriptionSpec, TopicSpec
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from tests.fault.processes import wait_until
+from tests.fault.server.broker import Address, Broker
+from tests.fault.server.raw import Peer, batch
+from tests.fault.server.tools import LONG
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+LIMIT = 256 << 20
+MOST_RESIDENT = 200 << 20
+BACKLOG = 1_000_000 if LONG else 100_000
+ROWS = 1000
+BODY = b"x" * 400
+TOPIC = "bulk"
+FROZEN = 2
+"""As many consumers of a group each, and as many readers."""
+GROUPS = ("healthy", "slow", *(f"frozen{number}" for number in range(FROZEN)))
+WINDOW = 32
+STALL_S = 2
+SETTINGS = {"stall_timeout": f"{STALL_S}s", "segment": "16MiB", "log_level": "info"}
+
+
+@contextlib.contextmanager
+def memory_limit() -> Iterator[Path | None]:
+    """A control group that kills what takes more; None where there are none (RSS is measured)."""
+    parent = Path("/sys/fs/cgroup/memory")
+    name, value = "memory.limit_in_bytes", str(LIMIT)
+    if not parent.is_dir():
+        parent, name = Path("/sys/fs/cgroup"), "memory.max"
+    try:
+        group = Path(tempfile.mkdtemp(prefix="ternmq-", dir=parent))
+        (group / name).write_text(value)
+    except OSError:
+        yield None
+        return
+    try:
+        yield group
+    finally:
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), "its processes gone")
+        group.rmdir()
+
+
+def put_into(group: Path | None, broker: Broker) -> None:
+    """Limit a broker's memory; all its threads go."""
+    if group is not None:
+        (group / "cgroup.procs").write_text(str(broker.pid))
+
+
+def fill(address: Address) -> None:
+    """Make topic, groups and the backlog."""
+    with Peer(address, name="filler") as peer:
+        spec = TopicSpec(name=TOPIC)
+        peer.ask(Command.TOPIC_CREATE, control.encode(control.TopicCreate(topic=TOPIC, spec=spec)))
+        for group in GROUPS:
+            joining = control.GroupJoin(topic=TOPIC, group=group)
+            peer.ask(Command.GROUP_JOIN, control.encode(joining))
+            wide = control.GroupChange(
+                topic=TOPIC, group=group, spec=SubscriptionSpec(window=60_000)
+            )
+            peer.ask(Command.GROUP_CHANGE, control.encode(wide))
+        waiting: list[int] = []
+        for first in range(0, BACKLOG, ROWS):
+            rows = [b"%d:%b" % (first + row, BODY) for row in range(ROWS)]
+            waiting.append(peer.begin(Command.SEND, batch(TOPIC, rows, 1, first)))
+            if len(waiting) >= WINDOW:
+                peer.end(waiting.pop(0))
+        for id_ in waiting:
+            peer.end(id_)
+
+
+def pull_of(group: str, most: int, wait_ms: int = 0) -> bytes:
+    return bodies.pack_pull(bodies.Pull(TOPIC, group, None, most, 0, wait_ms))
+
+
+def done(peer: Peer, group: str, delivery: bodies.Delivery) -> int:
+    """Acknowledge all rows of a pull; return how many."""
+    settle = bodies.Settle(
+        TOPIC, group, delivery.queue, delivery.epoch, delivery.lease, 0, (), None, ""
+    )
+    answer = bodies.unpack_settled(peer.ask(Command.SETTLE, bodies.pack_settle(settle)))
+    assert not answer.refused
+    return answer.rows
+
+
+def frozen(address: Address) -> Iterator[Peer]:
+    """Clients that ask for everything and read nothing, like ones that were stopped."""
+    reading = bodies.pack_read(bodies.Read(TOPIC, 0, 0, 10_000, 0, 0))
+    for number in range(FROZEN):
+        consumer = Peer(address, window_bytes=4096, name=f"frozen{number}")
+        for _ in range(64):
+            consumer.begin(Command.PULL, pull_of(f"frozen{number}", ROWS))
+        yield consumer
+        reader = Peer(address, window_bytes=4096, name=f"reader{number}")
+        for _ in range(200):
+            reader.begin(Command.READ, reading)
+        yield reader
+
+
+class Slow:
+    """A consumer of one row at a time; counts them until it is told to stop."""
+
+    def __init__(self, address: Address) -> None:
+        self.rows = 0
+        self.error: Exception | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(address,))
+        self._thread.start()
+
+    def _run(self, address: Address) -> None:
+        try:
+            with Peer(address, name="slow") as peer:
+                while not self._over.wait(0.25):
+                    delivery = bodies.unpack_delivery(
+                        peer.ask(Command.PULL, pull_of("slow", 1, 1000))
+                    )
+                    self.rows += done(peer, "slow", delivery)
+        except Exception as error:  # noqa: BLE001 - the test must hear of it
+            self.error = error
+
+    def stop(self) -> None:
+        """End it."""
+        self._over.set()
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.timeout(600 if LONG else 180)
+def test_frozen_and_slow_consumers_of_a_backlog(tmp_path):
+    """Under 200 MB all the time, frozen ones cut off, a healthy one drains everything."""
+    data, logs = tmp_path / "data", tmp_path / "logs"
+    with memory_limit() as group:
+        with Broker(data, logs, **SETTINGS) as broker:
+            put_into(group, broker)
+            fill(broker.ready())
+            peak = broker.peak_bytes()
+            broker.kill()
+        with Broker(data, logs, **SETTINGS) as broker:
+            put_into(group, broker)
+            began = time.monotonic()
+            address = broker.ready()
+            started = time.monotonic() - began
+            slow = Slow(address)
+            peers = list(frozen(address))
+            try:
+                drained, slowest = drain(address)
+                cut_off(peers)
+            finally:
+                for peer in peers:
+                    peer.socket.close()
+                slow.stop()
+            peak = max(peak, broker.peak_bytes())
+            assert drained == BACKLOG
+            assert slow.rows > 0
+            assert broker.log.count("is cut off: does not read") == len(peers)
+            broker.terminate()
+            assert broker.wait() == 0, broker.log
+    print(f"peak {peak >> 20} MB, start {started:.2f} s, slowest pull {slowest:.2f} s")
+    assert peak < MOST_RESIDENT, f"{peak >> 20} MB"
+
+
+def cut_off(peers: list[Peer]) -> None:
+    """Wait until the broker has closed all of these."""
+    try:
+        wait_until(lambda: all(peer.cut for peer in peers), "the frozen cut off", 30)
+    except pytest.fail.Exception as error:
+        raise AssertionError([peer.cut for peer in peers]) from error
+
+
+def drain(address: Address) -> tuple[int, float]:
+    """Consume the backlog, each row once; return how many rows, and the longest pull."""
+    seen = bytearray(BACKLOG)
+    slowest = 0.0
+    with Peer(address, name="healthy") as peer:
+        for _ in itertools.count():
+            began = time.monotonic()
+            delivery = bodies.unpack_delivery(peer.ask(Command.PULL, pull_of("healthy", ROWS)))
+            slowest = max(slowest, time.monotonic() - began)
+            if not delivery.lease:
+                return sum(seen), slowest
+            for run in delivery.runs:
+                rows = slice(run.start, run.start + run.rows)
+                assert not any(seen[rows]), "a row came twice"
+                seen[rows] = b"\1" * run.rows
+            assert done(peer, "healthy", delivery) == sum(run.rows for run in delivery.runs)
+    raise AssertionError(os.strerror(0))
