@@ -36,6 +36,7 @@ from ternmq.client.settler import Settler
 from ternmq.client.validation import check_message, check_positive, check_topic
 from ternmq.model.errors import (
     CannotConnect,
+    EncodeError,
     InvalidRequest,
     MessageTooLarge,
     SendTimeout,
@@ -285,6 +286,9 @@ class Client:
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when it is known what became of each.
 
+        A message that cannot be sent (its body is too large, or cannot be encoded) does not keep
+        the others back: it is one of the failures.
+
         Args:
             topic: Where to.
             messages: ``Message``, or bare bodies.
@@ -293,22 +297,36 @@ class Client:
 
         Raises:
             PartialSendError: Some were not stored: ``receipts``, ``failures``.
-            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired, CannotConnect: Nothing
-                was sent.
+            InvalidName, OrderingKeyRequired, CannotConnect: Nothing was sent.
         """
         check_topic(topic)
         items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
-        encoded: Sequence[Outgoing] | Sequence[bytes] | None = None
-        if not tracing.enabled:
-            encoded = ready_bodies(items)
-        if encoded is None:
-            encoded = [self._of_item(item) for item in items]
+        ready = None if tracing.enabled else ready_bodies(items)
+        if ready is not None and max(map(len, ready)) <= self._most_bytes():
+            many = await self._producer.put_many(topic, items, ready)
+            return many.outcomes() if return_errors else many.outcome()
+        encoded, failures = self._encoded(items)
+        if failures:
+            bad = {failure.row for failure in failures}
+            rows = [row for row in range(len(items)) if row not in bad]
+            good = await self._producer.put_many(topic, [items[row] for row in rows], encoded)
+            many = good.among(items, rows, failures)
         else:
-            self._check_size(max([len(body) for body in encoded if isinstance(body, bytes)]))
-        many = await self._producer.put_many(topic, items, encoded)
+            many = await self._producer.put_many(topic, items, encoded)
         return many.outcomes() if return_errors else many.outcome()
+
+    def _encoded(self, items: Sequence[object]) -> tuple[list[Outgoing], list[Failure]]:
+        """Return the messages that can be sent, and those that cannot."""
+        encoded: list[Outgoing] = []
+        failures: list[Failure] = []
+        for row, item in enumerate(items):
+            try:
+                encoded.append(self._of_item(item))
+            except (EncodeError, InvalidRequest) as error:
+                failures.append(Failure(item, row, error))
+        return encoded, failures
 
     def _of_item(self, item: object) -> Outgoing:
         if not isinstance(item, Message):
@@ -553,7 +571,7 @@ class Client:
             tags: Filter.
             concurrency: How many messages are handled at one time.
             max_in_flight: Most messages that are here and not settled; None: twice ``concurrency``,
-                64 at least.
+                64 at least, and up to 1,024 while they are worked off quickly.
             mode: Mode of the group.
             start: Where a new group begins.
         """

@@ -32,6 +32,9 @@ log: Final = logging.getLogger("ternmq")
 _PAUSE: Final = 0.2
 _MOST_IN_FLIGHT: Final = 60_000
 _SETTLE_TIMEOUT: Final = 5.0
+_AHEAD: Final = 0.05
+"""Seconds of work that an adaptive consumer holds."""
+_MOST_AHEAD: Final = 1024
 
 
 class Consumer(Member):
@@ -40,14 +43,25 @@ class Consumer(Member):
     Leaving it gives back what is not settled.
     """
 
-    def __init__(self, puller: Puller, source: Source, codecs: Codecs, max_in_flight: int) -> None:
+    def __init__(
+        self,
+        puller: Puller,
+        source: Source,
+        codecs: Codecs,
+        max_in_flight: int,
+        *,
+        adaptive: bool = False,
+    ) -> None:
         if not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
             raise InvalidRequest(f"max_in_flight must be 1 to {_MOST_IN_FLIGHT}")
         self.source = source
         self._puller = puller
         self._session = puller.session
         self._codecs = codecs
-        self._most = max_in_flight
+        self._least = self._most = max_in_flight
+        self._adaptive = adaptive
+        self._took_at = 0.0
+        self._settled_count = 0
         self._half = (max_in_flight + 1) // 2
         self._in_flight = 0
         self._ready: deque[Delivery] = deque()
@@ -178,6 +192,8 @@ class Consumer(Member):
             self._session.wake()
             return
         pull = self._pull = _Pull(self, link)
+        # What was settled goes along, in one write.
+        self._puller.settler.flush()
         pull.id = link.ask(Command.PULL, pull_body(link, self.source, free, LONGEST_WAIT), pull)
         link.flush()
 
@@ -199,6 +215,8 @@ class Consumer(Member):
     def _take(self, leased: Leased) -> None:
         lease = leased.lease
         lease.owner = self
+        if self._adaptive:
+            self._adapt()
         self._leases[lease] = None
         self._in_flight += lease.rows
         topic, codecs, ready = self.source.topic, self._codecs, self._ready
@@ -210,6 +228,18 @@ class Consumer(Member):
             else:
                 ready.extend(deliveries)
         self._wake(len(ready) - before)
+
+    def _adapt(self) -> None:
+        """Hold as many messages as are worked off in a moment: a pull costs as much as 50 of them.
+
+        Slow handlers get few ahead, so that other consumers are not left without.
+        """
+        now = self._session.loop.time()
+        rate = self._settled_count / max(now - self._took_at, 1e-4)
+        self._took_at, self._settled_count = now, 0
+        wanted = min(int(rate * _AHEAD), 2 * self._most, _MOST_AHEAD)
+        self._most = max(self._least, wanted)
+        self._half = (self._most + 1) // 2
 
     def _line_up(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -252,6 +282,7 @@ class Consumer(Member):
             self._lost(lease)
             return
         self._in_flight -= stop - offset
+        self._settled_count += stop - offset
         if not lease.left:
             self._leases.pop(lease, None)
         if self._ordered:

@@ -170,10 +170,11 @@ class Deliveries(Sequence[Delivery]):
         reason: str = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        waits = [
-            lease.wait(start, stop)
-            for lease, start, stop in self.settle_soon(rows, outcome, reason, delay)
-        ]
+        delayed = delay_us(delay)
+        waits: list[asyncio.Future[None]] = []
+        for lease, start, stop in self._spans(rows):
+            waits.append(lease.wait(start, stop))
+            lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
         if len(waits) == 1:
             await waits[0]
             return
@@ -187,13 +188,14 @@ class Deliveries(Sequence[Delivery]):
         outcome: Outcome,
         reason: str = "",
         delay: float | timedelta | None = None,
-    ) -> list[tuple[Lease, int, int]]:
-        """Settle without waiting for the broker; return what was settled."""
-        delayed, reason = delay_us(delay), reason[:MAX_REASON]
-        spans = self._left() if rows is None else self._named(rows)
-        for lease, start, stop in spans:
-            lease.settle(start, stop, outcome, delayed, reason)
-        return spans
+    ) -> None:
+        """Settle without waiting for the broker; what it refuses is logged."""
+        delayed = delay_us(delay)
+        for lease, start, stop in self._spans(rows):
+            lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
+
+    def _spans(self, rows: Iterable[int] | None) -> list[tuple[Lease, int, int]]:
+        return self._left() if rows is None else self._named(rows)
 
     def _left(self) -> list[tuple[Lease, int, int]]:
         spans: list[tuple[Lease, int, int]] = []

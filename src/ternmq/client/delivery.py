@@ -216,8 +216,9 @@ class Delivery:
             ConnectionLost: Whether it counted is not known.
         """
         lease = self.lease
+        told = lease.wait(self.offset, self.offset + 1)
         lease.ack(self.offset)
-        await lease.wait(self.offset, self.offset + 1)
+        await told
 
     async def retry(self, delay: float | timedelta | None = None, *, reason: str = "") -> None:
         """Have it come again: after a delay, or as the retry policy says. Raises as ``ack``."""
@@ -247,8 +248,9 @@ class Delivery:
     async def _settle(
         self, outcome: Outcome, reason: str, delay: float | timedelta | None = None
     ) -> None:
+        told = self.lease.wait(self.offset, self.offset + 1)
         self.settle_soon(outcome, reason, delay)
-        await self.lease.wait(self.offset, self.offset + 1)
+        await told
 
     def settle_soon(
         self, outcome: Outcome, reason: str = "", delay: float | timedelta | None = None

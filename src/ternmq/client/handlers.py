@@ -117,6 +117,7 @@ class Handler:
         self.name = getattr(function, "__name__", repr(function))
         self.source = source
         self.concurrency = concurrency
+        self._adaptive = max_in_flight is None
         self.max_in_flight = max_in_flight or max(64, 2 * concurrency)
         self._function = function
         self._shape = shape_of(function)
@@ -134,7 +135,9 @@ class Handler:
         """Join the group and begin; raises as ``Consumer.start``."""
         if not self._is_async:
             self._pool = ThreadPoolExecutor(self.concurrency, f"ternmq-{self.name}")
-        consumer = Consumer(puller, self.source, self._codecs, self.max_in_flight)
+        consumer = Consumer(
+            puller, self.source, self._codecs, self.max_in_flight, adaptive=self._adaptive
+        )
         await consumer.start()
         self._consumer = consumer
         self._workers = [

@@ -130,12 +130,19 @@ class Lease:
             self.settler.over(self)
 
     def _refuse(self, offset: int) -> None:
-        if offset in self.settled:
-            raise AlreadySettled(f"offset {offset} of {self.topic!r} was settled before")
-        raise LeaseExpired(f"offset {offset} of {self.topic!r} is no longer held")
+        if self.lost:
+            raise LeaseExpired(f"offset {offset} of {self.topic!r} is no longer held")
+        raise AlreadySettled(f"offset {offset} of {self.topic!r} was settled before")
 
     def wait(self, start: int, stop: int) -> asyncio.Future[None]:
-        """Return a future of what the broker says of rows that were settled in this turn."""
+        """Return a future of what the broker says of rows that are about to be settled.
+
+        Raises:
+            AlreadySettled, LeaseExpired: They are not this client's to settle.
+        """
+        if self.lost or not self.settled.isdisjoint(range(start, stop)):
+            self._refuse(start)
         future: asyncio.Future[None] = self.settler.loop.create_future()
         self.waiters.append((start, stop, future))
+        self.settler.hurry()
         return future

@@ -245,6 +245,18 @@ class Many:
         if not self.open_parts and not self.future.done():
             self.future.set_result(None)
 
+    def among(
+        self, items: Sequence[object], rows: Sequence[int], failures: Sequence[Failure]
+    ) -> Many:
+        """Return the same, of all items: these at their ``rows``, and those never sent."""
+        whole = Many(items, (), self.future)
+        for row, receipt in zip(rows, self.receipts, strict=True):
+            whole.receipts[row] = receipt
+        whole.failures = [
+            *failures, *(Failure(one.message, rows[one.row], one.error) for one in self.failures)
+        ]  # fmt: skip
+        return whole
+
     def outcome(self) -> list[Receipt]:
         """Return the receipts, one for each message.
 

@@ -159,7 +159,8 @@ class Producer(Member):
                 part.lane.loads.append(part)
                 self._buffered_bytes += part.size_bytes
                 self.began(part)
-            await many.future
+            if parts:
+                await many.future
         finally:
             many.future.cancel()
         return many

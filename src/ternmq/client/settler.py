@@ -1,7 +1,7 @@
 """Tells the broker what became of deliveries.
 
 What is settled in one turn of the loop under one lease leaves as one SETTLE for each outcome, with
-its rows as spans. A settle that a lost connection left unanswered is asked again while the session
+its rows as spans: at once when somebody waits for it, else with the next pull, or after a moment. A settle that a lost connection left unanswered is asked again while the session
 lasts; what the broker refuses is told to whoever waits, and logged if nobody does.
 """
 
@@ -27,6 +27,9 @@ _DONE: Final[Verdict] = (int(Outcome.DONE), None, "")
 _MOST_KEPT: Final = 10_000
 _MOST_SPANS: Final = 4096
 _PAUSE: Final = 0.2
+_LINGER: Final = 0.001
+"""Seconds that settles nobody waits for may wait for the next pull to go along with: a write costs
+more than working on ten messages."""
 
 Span = tuple[int, int]
 
@@ -37,7 +40,8 @@ class Settler(Member):
     def __init__(self, session: Session) -> None:
         self._session = session
         self._dirty: list[Lease] = []
-        self._scheduled = False
+        self._soon = False
+        self._later: asyncio.TimerHandle | None = None
         self._asks: dict[_Ask, None] = {}
         self._idle: list[asyncio.Future[None]] = []
         self._leases: dict[tuple[int, int], weakref.ref[Lease]] = {}
@@ -68,19 +72,30 @@ class Settler(Member):
         """A lease has something to tell."""
         lease.dirty = True
         self._dirty.append(lease)
-        if not self._scheduled:
-            self._scheduled = True
-            self._session.loop.call_soon(self.flush)
+        if self._later is None:
+            self._later = self._session.loop.call_later(_LINGER, self._flush)
+
+    def hurry(self) -> None:
+        """Somebody waits for what is settled in this turn: it leaves when the turn is over."""
+        if not self._soon:
+            self._soon = True
+            self._session.loop.call_soon(self._flush)
 
     def flush(self) -> None:
-        """Tell what was settled."""
-        self._scheduled = False
+        """Tell what was settled; it leaves with whatever else is written in this turn."""
         dirty, self._dirty = self._dirty, []
         for lease in dirty:
             lease.dirty = False
             self._tell(lease)
+
+    def _flush(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._soon = False
+        self.flush()
         link = self._session.link
-        if link is not None and dirty:
+        if link is not None:
             link.flush()
 
     def _tell(self, lease: Lease) -> None:
@@ -188,8 +203,7 @@ class Settler(Member):
 
     async def drained(self, timeout: float) -> bool:
         """Wait until the broker answered every settle; return False if that takes too long."""
-        if self._dirty:
-            self.flush()
+        self._flush()
         if not self._asks:
             return True
         idle = self._session.loop.create_future()
