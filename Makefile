@@ -51,8 +51,9 @@ sim: venv ## simulate crashes for SECONDS (SEED=n repeats one)
 mutants: venv ## plant known bugs; the simulator must find each
 	$(BIN)/python -m tests.mutants
 
-bench: venv ## measure the core
+bench: venv ## measure the core, then a broker process with its clients
 	$(BIN)/python bench/core.py
+	$(BIN)/python bench/broker.py
 
 bench-large: venv ## measure the core with a large journal (gigabytes of disk)
 	$(BIN)/python bench/core.py --large
