@@ -8,25 +8,10 @@ import sys
 from pathlib import Path
 
 from tests.fuzz import frames, records
-from tests.fuzz.engine import CORPUS, FindingError, Input, Target, corpus, fuzz, judge, keep
+from tests.fuzz.engine import CORPUS, FindingError, Input, corpus, fuzz, judge, keep
 
 FOUND = Path(__file__).parent / "found"
 TARGETS = {target.name: target for target in (frames.TARGET, records.TARGET)}
-
-
-def with_atheris(target: Target, seconds: int) -> None:
-    """Run a target under atheris (libFuzzer), which sees coverage of C as well; never returns."""
-    import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-    parts = sorted(target.parts)
-
-    def one(data: bytes) -> None:
-        if data:
-            judge(target, Input(parts[data[0] % len(parts)], data[1:]))
-
-    atheris.instrument_all()
-    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", "-max_len=65536"], one)
-    atheris.Fuzz()
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +22,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, help="the same inputs again")
     parser.add_argument("--keep", action="store_true", help="add what reached new lines to corpus/")
     parser.add_argument("--sow", action="store_true", help="write the sound inputs, and end")
-    parser.add_argument("--atheris", action="store_true", help="by libFuzzer, if it is installed")
     parser.add_argument("--again", type=Path, help="try a file of found/ once more")
     options = parser.parse_args(arguments)
     if options.again:
@@ -51,8 +35,6 @@ def main(arguments: list[str]) -> int:
         if options.sow:
             print(f"{name}: {keep(target, list(target.sown()))} new in {CORPUS / name}")
             continue
-        if options.atheris:
-            with_atheris(target, int(options.seconds))
         print(f"{name}, seed {seed}: {target.invariant}")
         try:
             report = fuzz(target, options.seconds, seed)

@@ -215,11 +215,15 @@ def sown() -> Iterator[Input]:
     yield Input("opening", _HELLO)
     yield Input("client-opening", told[0][:8] + struct.pack("<Q", 1) + told[0][16:])
     yield Input("client-opening", farewell)
-    for some in (asked, told, [*pushes, refusal, farewell], asked[:2], told[3:6]):
-        data = b"".join(some)
-        yield Input("stream", data)
-        yield Input("opened", data)
-        yield Input("client", data)
+    for part, some in (
+        ("opened", asked),
+        ("opened", asked[:2]),
+        ("client", told),
+        ("client", told[3:6]),
+        ("client", [*pushes, refusal, farewell]),
+    ):
+        yield Input("stream", b"".join(some))
+        yield Input(part, b"".join(some))
     yield Input("send", every[Command.SEND].request)
     yield Input("send", bodies.pack_send(*examples.SEND_ANY))
     yield Input("pull", every[Command.PULL].request)
