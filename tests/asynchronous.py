@@ -1,0 +1,37 @@
+"""Runs ``async def`` tests: a loop for each, closed behind it, with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+
+import pytest
+
+DEADLINE_S = 60.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def run() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(run())
+    return True
+
+
+async def until(condition: Callable[[], object], what: str = "", seconds: float = 10.0) -> None:
+    """Wait until a condition holds; fail after a deadline."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            pytest.fail(f"not within {seconds} s: {what or condition}")
+        await asyncio.sleep(0.002)

@@ -1,0 +1,132 @@
+"""The blocking client, looking like the asynchronous one, so that a test is written once.
+
+Whatever blocks runs in a thread; context managers, iterators and futures get their asynchronous
+forms. Nothing is added or hidden: a method that the blocking client lacks fails its test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import ternmq
+import ternmq.sync
+from ternmq.sync import Consumer, Deliveries, Delivery
+
+_END = object()
+_ITERATORS = {"consume_batches", "read", "browse", "waiting"}
+
+
+class API:
+    """Makes clients."""
+
+    blocking: bool
+    connect: Callable[..., Any]
+
+
+class AsyncAPI(API):
+    """Makes ``ternmq.Client``."""
+
+    blocking = False
+
+    def connect(self, url: str, **settings: Any) -> Any:
+        return ternmq.connect(url, **settings)
+
+
+class BlockingAPI(API):
+    """Makes ``ternmq.sync.Client``, looking asynchronous."""
+
+    blocking = True
+
+    def connect(self, url: str, **settings: Any) -> Any:
+        return Shaped(ternmq.sync.connect(url, **settings))
+
+
+def shape(value: Any) -> Any:
+    """Return a value as the asynchronous client would have it."""
+    if isinstance(value, Deliveries | Delivery | Consumer):
+        return Shaped(value)
+    return value
+
+
+class Shaped:
+    """Something of the blocking client."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._target, name)
+        if name in {"admin", "deadletters"}:
+            return Shaped(value)
+        if not callable(value) or name in {"handler", "stop", "send_oneway", "to_arrow", "decode"}:
+            return value
+        if name == "process":
+            return lambda **settings: _Context(value(**settings))
+        if name == "consume":
+            return lambda *args, **kwargs: Shaped(value(*args, **kwargs))
+        if name == "send_soon":
+            return lambda *args, **kwargs: asyncio.wrap_future(value(*args, **kwargs))
+        if name in _ITERATORS:
+            return lambda *args, **kwargs: _iterate(value, args, kwargs)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return shape(await asyncio.to_thread(value, *args, **kwargs))
+
+        return call
+
+    def __len__(self) -> int:
+        return len(self._target)
+
+    def __bool__(self) -> bool:
+        return bool(self._target)
+
+    def __iter__(self) -> Any:
+        return map(shape, self._target)
+
+    def __getitem__(self, place: Any) -> Any:
+        return shape(self._target[place])
+
+    def __await__(self) -> Any:
+        async def connect() -> Shaped:
+            await asyncio.to_thread(self._target.connect)
+            return self
+
+        return connect().__await__()
+
+    async def __aenter__(self) -> Shaped:
+        await asyncio.to_thread(self._target.__enter__)
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await asyncio.to_thread(self._target.__exit__, *error)
+
+    def __aiter__(self) -> Shaped:
+        return self
+
+    async def __anext__(self) -> Any:
+        found = await asyncio.to_thread(next, self._target, _END)
+        if found is _END:
+            raise StopAsyncIteration
+        return shape(found)
+
+
+class _Context:
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    async def __aenter__(self) -> Any:
+        return shape(self._context.__enter__())
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return self._context.__exit__(*error)
+
+
+async def _iterate(make: Any, args: Any, kwargs: Any) -> Any:
+    source = await asyncio.to_thread(make, *args, **kwargs)
+    try:
+        while (found := await asyncio.to_thread(next, source, _END)) is not _END:
+            yield shape(found)
+    finally:
+        await asyncio.to_thread(source.close)

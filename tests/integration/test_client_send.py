@@ -1,0 +1,240 @@
+"""What sending does, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+import ternmq
+from ternmq.testing import InProcessBroker
+from tests.integration.client_shapes import API
+
+
+@dataclass
+class Order:
+    number: int
+    paid: bool = False
+
+
+class Item(msgspec.Struct):
+    name: str
+    count: int = 1
+
+
+async def bodies_of(client, topic):
+    return [delivery.body async for delivery in client.read(topic)]
+
+
+async def test_a_receipt_says_where_the_message_is(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        first = await client.send("orders", b"a")
+        second = await client.send("orders", b"b", key="k", tag="t", headers={"h": "1"})
+        assert (first.topic, first.queue, first.offset) == ("orders", 0, 0)
+        assert (second.offset, second.durable, second.duplicate) == (1, True, False)
+        found = await client.get("orders", second.id)
+        assert (found.id, found.body, found.key, found.offset) == (second.id, b"b", "k", 1)
+        assert found.row.tag == "t"
+        assert found.row.headers == {"h": "1"}
+
+
+async def test_bodies_of_every_kind_come_back(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        sent = [b"raw", "text", {"a": [1]}, Order(7), Item("nut"), [1, 2], None, 3.5, bytearray(b"x")]
+        for body in sent:
+            await client.send("orders", body)
+        got = [delivery async for delivery in client.read("orders")]
+        assert [one.value for one in got] == [
+            b"raw", "text", {"a": [1]}, {"number": 7, "paid": False}, {"name": "nut", "count": 1},
+            [1, 2], None, 3.5, b"x",
+        ]  # fmt: skip
+        assert got[3].decode(Order) == Order(7)
+        assert got[4].decode(Item) == Item("nut")
+
+
+async def test_sends_of_one_turn_are_one_batch(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        receipts = await asyncio.gather(*[client.send("orders", b"%d" % n) for n in range(100)])
+        assert [one.offset for one in receipts] == list(range(100))
+        batch = await client.pull("orders", group="g", max_messages=1000)
+        assert len(batch) == 100
+        assert len(batch._chunks) == 1
+
+
+async def test_many_at_once(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        bodies = [b"%d" % n for n in range(20_000)]
+        receipts = await client.send_many("orders", bodies)
+        assert [one.offset for one in receipts] == list(range(20_000))
+        assert len({one.id for one in receipts}) == 20_000
+        assert await bodies_of(client, "orders") == bodies
+        messages = [ternmq.Message({"n": n}, key=f"k{n}", tag="t") for n in range(100)]
+        receipts = await client.send_many("orders", messages)
+        assert receipts[-1].offset == 20_099
+        (found,) = await client.find("orders", key="k7")
+        assert found.value == {"n": 7}
+        assert await client.send_many("orders", []) == []
+
+
+async def test_what_cannot_be_stored_of_many_is_told(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.send("orders", b"one", id="1")
+        messages = [
+            ternmq.Message(b"zero", id="0"),
+            ternmq.Message(b"another", id="1"),
+            ternmq.Message(b"two", id="2"),
+        ]
+        with pytest.raises(ternmq.PartialSendError) as raised:
+            await client.send_many("orders", messages)
+        (failure,) = raised.value.failures
+        assert (failure.row, failure.message) == (1, messages[1])
+        assert isinstance(failure.error, ternmq.IdConflict)
+        assert [one and one.offset for one in raised.value.receipts] == [1, None, 2]
+        told = await client.send_many("orders", messages, return_errors=True)
+        assert [type(one) for one in told] == [ternmq.Receipt, ternmq.IdConflict, ternmq.Receipt]
+        assert (told[0].duplicate, told[0].offset) == (True, 1)
+
+
+async def test_an_id_of_the_application_is_stored_once(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        first = await client.send("orders", b"a", id="order-7")
+        again = await client.send("orders", b"a", id="order-7")
+        assert (again.duplicate, again.offset, again.application_id) == (True, 0, "order-7")
+        assert first.duplicate is False
+        with pytest.raises(ternmq.IdConflict):
+            await client.send("orders", b"other", id="order-7")
+        assert (await client.get("orders", "order-7")).body == b"a"
+
+
+async def test_soon_and_flush(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        futures = [client.send_soon("orders", b"%d" % n) for n in range(1000)]
+        await client.flush()
+        receipts = await asyncio.gather(*futures)
+        assert [one.offset for one in receipts] == list(range(1000))
+
+
+async def test_leaving_sends_what_waits(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        for number in range(100):
+            client.send_soon("orders", b"%d" % number)
+    async with api.connect(real.url) as client:
+        assert len(await bodies_of(client, "orders")) == 100
+
+
+async def test_what_nobody_heard_of_is_logged_and_raised(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker_without_topics(real) as url, caplog.at_level(logging.WARNING, "ternmq"):
+        client = await ternmq.connect(url)
+        client.send_soon("nowhere", b"secret", key="k1")
+        with pytest.raises(ternmq.UnsentMessages) as raised:
+            await client.flush()
+        assert isinstance(raised.value.failures[0].error, ternmq.UnknownTopic)
+        assert "topic=nowhere key=k1" in caplog.text
+        assert "secret" not in caplog.text
+        future = client.send_soon("nowhere", b"x")
+        with pytest.raises(ternmq.UnknownTopic):
+            await future
+        await client.close()  # that one was heard
+
+
+def broker_without_topics(one: InProcessBroker):
+    del one
+    from contextlib import contextmanager
+
+    from ternmq.testing import broker
+
+    @contextmanager
+    def made():
+        with broker(manual=False, settings={"create_topics": False}) as other:
+            yield other.url
+
+    return made()
+
+
+async def test_one_way(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("logs")
+        for number in range(50):
+            client.send_oneway("logs", b"%d" % number)
+        batch, got = await client.pull("logs", group="g", wait=5), 0
+        while batch:
+            got += len(batch)
+            await batch.ack()
+            batch = [] if got == 50 else await client.pull("logs", group="g", wait=5)
+        assert got == 50
+
+
+async def test_what_is_wrong_is_said_before_anything_is_sent(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.admin.create_topic("ordered", ordered=True)
+        with pytest.raises(ternmq.InvalidName):
+            await client.send("or/ders", b"")
+        with pytest.raises(ternmq.EncodeError):
+            await client.send("orders", object())
+        with pytest.raises(ternmq.MessageTooLarge):
+            await client.send("orders", bytes(2 << 20))
+        with pytest.raises(ternmq.InvalidRequest, match="headers"):
+            await client.send("orders", b"", headers={"a": 1})
+        with pytest.raises(ternmq.InvalidRequest, match="key"):
+            await client.send("orders", b"", key=7)
+        with pytest.raises(ternmq.InvalidRequest, match="UTF-8"):
+            await client.send("orders", b"", key="\ud800")
+        with pytest.raises(ternmq.InvalidRequest, match="id"):
+            await client.send("orders", b"", id="x" * 129)
+        with pytest.raises(ternmq.OrderingKeyRequired):
+            await client.send("ordered", b"")
+        with pytest.raises(ternmq.OrderingKeyRequired):
+            await client.send_many("ordered", [b"", b""])
+        assert await bodies_of(client, "orders") == []
+
+
+async def test_order_of_keys_is_kept_over_queues(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("moves", queues=3, ordered=True)
+        sends = [client.send_soon("moves", b"%d" % n, ordering_key=f"k{n % 7}") for n in range(210)]
+        await client.flush()
+        receipts = await asyncio.gather(*sends)
+        await client.send_many(
+            "moves", [ternmq.Message(b"%d" % n, ordering_key=f"k{n % 7}") for n in range(210, 420)]
+        )
+        assert {one.queue for one in receipts} == {0, 1, 2}
+        by_key: dict[str, list[int]] = {}
+        queues: dict[str, set[int]] = {}
+        async for delivery in client.read("moves"):
+            by_key.setdefault(delivery.ordering_key, []).append(int(delivery.body))
+            queues.setdefault(delivery.ordering_key, set()).add(delivery.queue)
+        assert by_key == {f"k{key}": list(range(key, 420, 7)) for key in range(7)}
+        assert all(len(one) == 1 for one in queues.values())
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(ternmq.CannotConnect, match="dev"):
+        await ternmq.connect("ternmq://127.0.0.1:1")
+    client = ternmq.connect("ternmq://127.0.0.1:1", timeout=0.2)
+    with pytest.raises(ternmq.CannotConnect):
+        await client.send("orders", b"")
+    await client.close()
+
+
+async def test_a_closed_client_says_so(api: API, real: InProcessBroker) -> None:
+    client = await api.connect(real.url)
+    await client.close()
+    await client.close()
+    with pytest.raises(ternmq.ClientClosed):
+        await client.send("orders", b"")
