@@ -33,6 +33,7 @@ from ternmq.model.errors import (
     TernMQError,
     UnknownCommand,
 )
+from ternmq.server.admission import Admission
 from ternmq.server.core import Core
 from ternmq.server.counters import Counters
 from ternmq.server.sessions import Place
@@ -95,7 +96,7 @@ class Hub:
         self.counters = counters
         self.commands: Commands
         self.peers: set[Connection] = set()
-        self.by_address: dict[str, int] = {}
+        self.admission = Admission(settings)
         self.buffer = bytearray(READ_BYTES)
         """Where bytes are read into; copied out before the loop does anything else."""
         self.draining = False
@@ -143,6 +144,7 @@ class Connection(asyncio.BufferedProtocol):
         "_began",
         "_farewell_at",
         "_heard",
+        "_host",
         "_hub",
         "_out",
         "_pending",
@@ -176,6 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unwritten = 0  # bytes of answers that are made, or being made, and not written
         self._progress = self._began
         self._farewell_at = self._began
+        self._host = ""
         self.address = ""
         self.app = ""
         self.session = 0
@@ -191,23 +194,18 @@ class Connection(asyncio.BufferedProtocol):
         hub, counters = self._hub, self._hub.counters
         peer = transport.get_extra_info("peername")
         host = str(peer[0]) if isinstance(peer, tuple) and peer else "local"
+        self._host = host
         self.address = f"{host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else host
-        settings = hub.settings
         counters.accepted += 1
-        if (
-            hub.draining
-            or len(hub.peers) >= settings.connections
-            or hub.by_address.get(host, 0) >= settings.connections_per_ip
-        ):
+        if hub.draining or not hub.admission.admit(self, host):
             counters.refused_connections += 1
             self.closed = True
             self._transport.abort()
             return
         self.counted = True
         hub.peers.add(self)
-        hub.by_address[host] = hub.by_address.get(host, 0) + 1
         counters.connections = len(hub.peers)
-        self._transport.set_write_buffer_limits(high=settings.send_buffer_bytes)
+        self._transport.set_write_buffer_limits(high=hub.settings.send_buffer_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone; what it asked for is not answered."""
@@ -217,12 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.counted:
             self.counted = False
             hub.peers.discard(self)
-            host = self.address.rpartition(":")[0] or self.address
-            left = hub.by_address.get(host, 1) - 1
-            if left:
-                hub.by_address[host] = left
-            else:
-                hub.by_address.pop(host, None)
+            hub.admission.left(self, self._host)
             hub.counters.connections = len(hub.peers)
         hub.counters.pending_bytes -= self._pending_bytes
         self._pending = self._pending_bytes = 0
@@ -288,6 +281,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _greet(self) -> None:
         hub = self._hub
+        hub.admission.introduced(self)
         hello = self._session.hello
         assert hello is not None
         try:
@@ -504,6 +498,12 @@ class Connection(asyncio.BufferedProtocol):
         self._progress = now
         if self._reading and now - self._heard > 3 * settings.heartbeat_us / 1e6:
             self._cut("silent")
+
+    def turn_away(self) -> None:
+        """Close without a word: there is no room for those who do not say who they are."""
+        self._hub.counters.cut_off["handshake"] += 1
+        self.closed = True
+        self._transport.abort()
 
     def _cut(self, why: str) -> None:
         log.warning("%s (app %r) is cut off: %s", self.address, self.app, why)
