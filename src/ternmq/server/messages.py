@@ -220,8 +220,15 @@ class MessageCommands:
 
     def _over(self, token: int, reply: PullReply | None) -> None:
         parked = self._parked.pop(token)
-        self._tokens.pop((parked.peer, parked.request.id), None)
-        self._hand_out(parked.peer, parked.request, bodies.unpack_pull(parked.request.body), reply)
+        peer, request = parked.peer, parked.request
+        self._tokens.pop((peer, request.id), None)
+        asked = bodies.unpack_pull(request.body)
+        if reply is not None and not peer.roomy and not peer.closed:
+            # Its other pulls were woken in this turn as well: this one asks again when they are out.
+            self._give_back(peer, asked, reply)
+            peer.put_back(request)
+            return
+        self._hand_out(peer, request, asked, reply)
 
     def cancel(self, peer: Connection, request: Request) -> None:
         """CANCEL: answer a waiting pull or read at once; then this."""
@@ -350,6 +357,10 @@ class MessageCommands:
         if parked is None:
             return
         peer, request, until_us = parked
+        if not peer.roomy:
+            del self._readers[key]
+            peer.put_back(request)
+            return
         try:
             if self._core.now_us() >= until_us:
                 del self._readers[key]
