@@ -193,7 +193,7 @@ SUITE: Final = Suite(
     "Measure a broker process and its clients.",
     (
         _one(
-            "sends-256", "single 1 KiB sends, each answered after its sync: 16 connections x 16 in flight",
+            "sends-256", "single sends of 1 KiB, each answered after its sync; 16 connections x 16",
             sends, (Target("share_of_wanted", 1.0, at_least=True), Target("p99_over_raw_ms", 20.0)),
             connections=16, in_flight=16,
         ),

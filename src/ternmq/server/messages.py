@@ -224,7 +224,7 @@ class MessageCommands:
         self._tokens.pop((peer, request.id), None)
         asked = bodies.unpack_pull(request.body)
         if reply is not None and not peer.roomy and not peer.closed:
-            # Its other pulls were woken in this turn as well: this one asks again when they are out.
+            # Others of its pulls woke in this turn: this one asks again when their answers are out.
             self._give_back(peer, asked, reply)
             peer.put_back(request)
             return
