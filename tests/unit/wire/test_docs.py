@@ -9,6 +9,8 @@ import pytest
 
 from ternmq.record.batch import topic_seed, verify
 from ternmq.record.messages import of_record
+from ternmq.server.messages import MAX_WAIT_MS
+from ternmq.settings import Settings
 from ternmq.wire import bodies, frames
 from ternmq.wire.commands import ONE_WAY_COMMANDS, TABLE, Command
 from ternmq.wire.frames import FrameReader
@@ -84,6 +86,23 @@ def test_limits_in_the_text():
     assert f"{bodies.MAX_REASON_BYTES:,} bytes" in text("messages.md")
     assert f"{bodies.MAX_TEXT_BYTES:,} bytes" in text("errors.md")
     assert ONE_WAY_COMMANDS
+
+
+def test_defaults_of_the_broker_in_the_text():
+    defaults = Settings()
+    page = " ".join(text("index.md").split())
+    for said, setting in {
+        "within 5 seconds": defaults.handshake_timeout_us == 5_000_000,
+        "by a grace (10 seconds": defaults.limits.session_grace_us == 10_000_000,
+        "without an answer (1,024)": defaults.requests_per_connection == 1024,
+        "bytes of them (16 MiB)": defaults.sends_per_connection_bytes == 16 << 20,
+        "after 2 MiB of answers": defaults.send_buffer_bytes == 2 << 20,
+        "takes nothing for 10 seconds": defaults.stall_timeout_us == 10_000_000,
+        "port 7117": defaults.listen.port == 7117,
+        "up to 300,000": MAX_WAIT_MS == 300_000,
+    }.items():
+        assert said in page
+        assert setting, said
 
 
 def dumped(page: str) -> list[bytes]:

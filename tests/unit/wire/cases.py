@@ -1,0 +1,54 @@
+"""Every body that is laid out by hand, with its codec: what the tests of bodies go through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ternmq.wire import bodies
+from tests.unit.wire import examples
+from tests.unit.wire.examples import pack_delivery, pack_rows
+
+
+class Case(NamedTuple):
+    pack: Callable[[Any], bytes]
+    unpack: Callable[[bytes], Any]
+    value: Any
+    open_ended: bool = False
+    """The end of the body is the end of something that nobody here looks into."""
+
+
+def spread(function: Callable[..., bytes]) -> Callable[[Any], bytes]:
+    return lambda value: function(*value)
+
+
+REQUESTS = {
+    "send": Case(spread(bodies.pack_send), bodies.unpack_send, examples.SEND, open_ended=True),
+    "send, any queue": Case(
+        spread(bodies.pack_send), bodies.unpack_send, examples.SEND_ANY, open_ended=True
+    ),
+    "pull": Case(bodies.pack_pull, bodies.unpack_pull, examples.PULL),
+    "settle": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE),
+    "settle, all": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE_ALL),
+    "extend": Case(bodies.pack_extend, bodies.unpack_extend, examples.EXTEND),
+    "read": Case(bodies.pack_read, bodies.unpack_read, examples.READ),
+    "cancel": Case(bodies.pack_cancel, bodies.unpack_cancel, 7),
+}
+ANSWERS = {
+    "receipt": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT),
+    "receipt, others": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_OTHERS),
+    "delivery": Case(pack_delivery, bodies.unpack_delivery, examples.DELIVERY, open_ended=True),
+    "delivery of nothing": Case(
+        pack_delivery, bodies.unpack_delivery, examples.NOTHING_CAME, open_ended=True
+    ),
+    "settled": Case(spread(bodies.pack_settled), bodies.unpack_settled, examples.SETTLED),
+    "extended": Case(spread(bodies.pack_extended), bodies.unpack_extended, (1, 2)),
+    "rows": Case(pack_rows, bodies.unpack_rows, examples.ROWS, open_ended=True),
+    "pong": Case(bodies.pack_pong, bodies.unpack_pong, -5),
+    "error": Case(
+        lambda value: bodies.pack_error(*value, retriable=True, refresh_routes=False),
+        bodies.unpack_error,
+        (140, "zu früh"),
+    ),
+}
+ALL = REQUESTS | ANSWERS
