@@ -20,7 +20,7 @@ from ternmq.record.batch import Batch, Row
 from ternmq.record.facts import Outcome
 from ternmq.record.header import HEADER_BYTES, Kind
 from tests.sim.history import GroupKey, Stored
-from tests.sim.reference import LEASED, RefGroup
+from tests.sim.reference import LEASED, WAITING, RefGroup
 from tests.sim.tape import Violation
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _KIND_AT: Final = 13
 LEASE_BITS: Final = 40
+_LATE_US: Final = 50_000
 
 
 class Held:
@@ -60,6 +61,9 @@ class Consumer:
         fail: float = 0.2,
         vanish: float = 0.05,
         park: bool = True,
+        settle: float = 0.45,
+        extend: float = 0.07,
+        stay: bool = False,
     ) -> None:
         self.world = world
         self.topic = topic
@@ -70,6 +74,9 @@ class Consumer:
         self.fail = fail
         self.vanish = vanish
         self.park = park
+        self.settle = settle
+        self.extend = extend
+        self.stay = stay
         self.session: int | None = None
         self.joining = False
         self.token: int | None = None
@@ -112,11 +119,11 @@ class Consumer:
             self._join()
             return
         draw = chance.random()
-        if self.leases and draw < 0.45:
+        if self.leases and draw < self.settle:
             self._settle(self.leases.pop(chance.randrange(len(self.leases))))
-        elif self.leases and draw < 0.52:
+        elif self.leases and draw < self.settle + self.extend:
             self._extend(chance.choice(self.leases))
-        elif draw < 0.52 + self.vanish * 0.4:
+        elif not self.stay and draw < self.settle + self.extend + self.vanish * 0.4:
             self._go(chance)
         elif not self.quiet:
             self._pull()
@@ -233,6 +240,20 @@ class Consumer:
             soon = held.due_armed_us < self.world.now_us() + 200_000
             if free > 0 and new and not soon and queue.end <= broker.journal.durable:
                 raise Violation(f"a pull is parked, {held.cursor} of queue {queue.number} is there")
+            if free > 0 and not soon:
+                self._check_due((found.group, topic.number, queue.number))
+
+    def _check_due(self, key: GroupKey) -> None:
+        """No pull stays parked while rows have long come due."""
+        world = self.world
+        journal = world.broker.journal
+        group = world.reference.groups.get(key)
+        if group is None or journal.written != journal.end:
+            return
+        late = world.now_us() - _LATE_US
+        for offset, row in group.rows.items():
+            if row.state == WAITING and row.when_us < late:
+                raise Violation(f"a pull is parked, {offset} of queue {key[2]} has come due")
 
     def _handed(self, reply: PullReply) -> None:
         number = self._group_number()
@@ -297,16 +318,10 @@ class Consumer:
                 if (row.attempt, row.deliveries) != (attempt, deliveries):
                     raise Violation(f"the reply says {(attempt, deliveries)} of {offset}")
 
-    def _settle(self, held: Held) -> None:
+    def _settle(self, held: Held, *, by_name: bool = False) -> None:
         world, chance = self.world, self.world.chance
         draw = chance.random()
-        spans: list[tuple[int, int]] | None = None
-        if len(held.rows) > 1 and chance.random() < 0.4:
-            low = chance.randrange(len(held.rows))
-            high = chance.randint(low + 1, len(held.rows))
-            spans = _spans(held.rows[low:high])
-        elif chance.random() < 0.3:
-            spans = _spans(held.rows)
+        spans = self._some(held, by_name=by_name)
         delay: int | None = None
         reason = ""
         if draw >= self.fail:
@@ -323,6 +338,8 @@ class Consumer:
         session = self.session or 0
         asked = sum(stop - start for start, stop in spans) if spans else len(held.rows)
         before = self._held_now(held, spans)
+        if spans is not None and self._of_earlier_round(held, spans):
+            world.reached("settle of an earlier reign's lease after a reset")
         reply = world.command(
             lambda: world.broker.settle(
                 world.now_us(),
@@ -360,6 +377,28 @@ class Consumer:
                 self.leases.append(held)
         elif chance.random() < 0.1:
             self.leases.append(held)  # settles it again: it must be refused
+
+    def _some(self, held: Held, *, by_name: bool) -> list[tuple[int, int]] | None:
+        """Return what a settle names: some of the rows, all, or (None) the lease as such."""
+        chance = self.world.chance
+        if len(held.rows) > 1 and chance.random() < 0.4:
+            low = chance.randrange(len(held.rows))
+            high = chance.randint(low + 1, len(held.rows))
+            return _spans(held.rows[low:high])
+        return _spans(held.rows) if by_name or chance.random() < 0.3 else None
+
+    def _of_earlier_round(self, held: Held, spans: list[tuple[int, int]]) -> bool:
+        """Return whether the settle speaks of unread rows that a reset took from an old lease."""
+        group = self.world.reference.groups.get(held.key)
+        if group is None or not group.round or held.reign == self.world.reigns:
+            return False
+        if held.epoch << LEASE_BITS | held.lease in group.leases:
+            return False
+        return any(
+            group.cursor <= start
+            and not any(one in group.ahead or one in group.rows for one in range(start, stop))
+            for start, stop in spans
+        )
 
     def _held_now(self, held: Held, spans: list[tuple[int, int]] | None) -> int | None:
         """Return how many of the rows are held under the lease, None when that is not known."""
@@ -420,6 +459,46 @@ class Consumer:
                 raise Violation("an extension of a lease that is held was refused")
             return
         world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+
+
+class Straggler(Consumer):
+    """Pulls mostly when retention is at work: out of the segment that is about to go."""
+
+    def _pull(self) -> None:
+        world = self.world
+        moving = world.started.upkeep.moving
+        if not moving._active and world.chance.random() < 0.97:
+            return
+        super()._pull()
+
+    def _handed(self, reply: PullReply) -> None:
+        world = self.world
+        journal = world.broker.journal
+        rows = world.reference.topics[reply.topic].queues[reply.queue]
+        first = rows[min(start for start, _, _, _ in reply.runs)]
+        if (
+            world.started.upkeep.moving._active
+            and first.position < journal.first + journal.segment_size
+        ):
+            world.reached("pulled out of a segment that is being emptied")
+        super()._handed(reply)
+
+
+class Returning(Consumer):
+    """Has its word on what it holds ready when the broker is back, before it pulls anything."""
+
+    def restarted(self) -> None:
+        """The broker is back: come back too, or not in time."""
+        super().restarted()
+        if self.world.chance.random() < 0.8:
+            self.world.after(1 + self.world.chance.randrange(3000), self._settle_all)
+
+    def _settle_all(self) -> None:
+        chance = self.world.chance
+        now = [held for held in self.leases if chance.random() < 0.6]
+        self.leases = [held for held in self.leases if held not in now]
+        for held in now:
+            self._settle(held, by_name=True)
 
 
 def _spans(rows: list[int]) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from typing import Final
 from ternmq.record.header import Kind
 from tests.sim.checks import Judged, Known, judge, start
 from tests.sim.damage import damage, stale, stale_index
-from tests.sim.disk import WRITE, Op
+from tests.sim.disk import UNLINK, WRITE, Op
 from tests.sim.history import History
 from tests.sim.medium import Draw, Medium
 from tests.sim.tape import Tape, Violation
@@ -24,6 +24,9 @@ GRACE_S: Final = 1.0
 _STATE_END: Final = 4
 DAMAGED: Final = 0.05
 """Share of the images that are damaged at rest besides."""
+NEAR: Final = 3
+"""So many crash points from the removal of a segment on are swept more densely."""
+NEAR_POINTS: Final = 0.5
 _NO_SEGMENT: Final = "journal/99999999999999999999.seg"
 
 
@@ -107,15 +110,22 @@ class Sweep:
         seen: set[object] = set()
         begin = medium.at
         limit = reign.tape.ends[reign.kept_records]
+        removed = -NEAR
         for at in range(len(reign.disk.log) + 1):
             if at:
                 op = reign.disk.log[at - 1]
                 medium.feed(op)
                 limit = max(limit, written_to(medium, op))
+                if op[0] == UNLINK and str(op[1]).startswith("journal/"):
+                    removed = at
+            near = at < removed + NEAR
+            points = max(self.plan.points, NEAR_POINTS) if near else self.plan.points
             if self._until is not None and time.monotonic() > self._until + GRACE_S:
                 return  # the run is over; this case was one of its last
-            if self.plan.points < 1.0 and chance.random() >= self.plan.points:
+            if points < 1.0 and chance.random() >= points:
                 continue
+            if near:
+                self.note("crash right after a segment's removal")
             demand = self._demand(begin + at)
             whole = whole_below(medium, reign)
             for draw in self._draws(medium):
@@ -148,6 +158,8 @@ class Sweep:
         else:
             yield medium.none()
             yield medium.everything()
+            if medium.name_ops:
+                yield medium.only_names()
             for _ in range(self.plan.draws):
                 yield medium.draw(self.chance)
 

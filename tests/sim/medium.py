@@ -203,6 +203,10 @@ class Medium:
         cuts = tuple(len(slot.writes) for slot in self.slots())
         return Draw(cuts, (True,) * len(self.name_ops), True)
 
+    def only_names(self) -> Draw:
+        """All changes of names are there, and nothing that was written."""
+        return Draw((0,) * len(self.slots()), (True,) * len(self.name_ops), False)
+
     def all_draws(self) -> Iterator[Draw]:
         """Yield every way in which the pending slots and names can come out."""
         count = len(self.slots())

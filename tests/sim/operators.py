@@ -27,13 +27,21 @@ class Operator:
     """Now and then does what an operator does to one group."""
 
     def __init__(
-        self, world: World, topic: str, group: str, *, every_us: int, acts: tuple[str, ...]
+        self,
+        world: World,
+        topic: str,
+        group: str,
+        *,
+        every_us: int,
+        acts: tuple[str, ...],
+        back: int = 12,
     ) -> None:
         self.world = world
         self.topic = topic
         self.group = group
         self.every_us = every_us
         self.acts = acts
+        self.back = back
         world.restart_hooks.append(self._again)
 
     def _again(self) -> None:
@@ -72,7 +80,7 @@ class Operator:
             return
         world = self.world
         key, group, next_ = at
-        offset = world.chance.randint(max(0, group.cursor - 12), next_)
+        offset = world.chance.randint(max(0, group.cursor - self.back), next_)
         world.history.reset(key, offset)
         broker = world.broker
         self._do("reset", lambda: broker.reset(

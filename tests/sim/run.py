@@ -14,8 +14,9 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "rolls", "shared", "faulty", "filtered", "ordered", "given_ids", "rolls", "fast",
-    "faulty", "settings", "rolls", "shared", "rolls",
+    "tiny", "rolls", "emptied", "returning", "given_ids", "faulty", "rolls", "ordered",
+    "filtered", "shared", "consumed", "returning", "settings", "rolls", "given_ids", "fast",
+    "emptied", "faulty", "rolls", "shared", "rolls", "returning",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -71,6 +72,7 @@ class Case:
         try:
             self.world = KINDS[self.kind](self.name)
             reigns = 1 + (self.kind != "tiny") * chance.choice((1, 2) if self.early else (0, 1, 2))
+            reigns += self.kind == "returning"
             for reign in range(reigns):
                 self.where = f"reign {reign} forward"
                 self._forward(chance)
@@ -87,8 +89,10 @@ class Case:
     def _forward(self, chance: random.Random) -> None:
         world = self.world
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
-        if self.kind == "rolls":
+        if self.kind in ("rolls", "emptied", "consumed"):
             operations = chance.randint(300, 700)
+        if self.kind == "returning":
+            operations = chance.randint(120, 260)
         world.faults.plan(chance, on=self.kind == "faulty")
         try:
             world.run(operations)

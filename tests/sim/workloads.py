@@ -15,7 +15,7 @@ from ternmq.model.specs import (
     TopicSpec,
 )
 from ternmq.record.batch import Compression
-from tests.sim.consumers import Consumer
+from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.medium import Medium
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
@@ -32,16 +32,20 @@ SMALL_LIMITS = Limits(
     filter_cursor_us=20_000,
     parked=30,
 )
+ROLLING_LIMITS = msgspec.structs.replace(
+    SMALL_LIMITS, dedup_window_us=1_500_000, producer_idle_us=3_000_000, send_timeout_us=200_000
+)
+"""For workloads whose time passes so slowly that segments go."""
 
 
 def options(segment: int, state: int, **more: object) -> Options:
     """Return options with small everything."""
     more.setdefault("limits", SMALL_LIMITS)
+    more.setdefault("chunk_bytes", 700)
     return Options(
         segment_bytes=segment,
         reserve_bytes=segment,
         state_bytes=state,
-        chunk_bytes=700,
         tail_bytes=2 * segment,
         look_every_us=5_000,
         **more,  # type: ignore[arg-type]
@@ -90,12 +94,9 @@ def shared(seed: str) -> World:
 
 def rolls(seed: str) -> World:
     """Small segments: rolls, STATE sets, retention with MOVED rows, dead letters."""
-    limits = msgspec.structs.replace(
-        SMALL_LIMITS, dedup_window_us=1_500_000, producer_idle_us=3_000_000, send_timeout_us=200_000
-    )
     world = World(
         seed,
-        options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits),
+        options(8192, 4500, retention=RetentionSpec(max_bytes=3 * 8192), limits=ROLLING_LIMITS),
     )
     world.patience = 0.7
     _begin(world)
@@ -127,6 +128,83 @@ def rolls(seed: str) -> World:
     _client(world, once)
     world.job_us = (50, 500, 3000, 3000, 8 * every)
     world.faults.slow = world.chance.choice((0.02, 0.3))  # looks at what is owed block, too
+    return world
+
+
+def emptied(seed: str) -> World:
+    """Retention at work all the time; a group is owed much of what is to go, and another one
+    pulls out of the segment while it is emptied."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=1_000_000)
+    world = World(
+        seed,
+        options(8192, 4000, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
+    )
+    world.patience = 0.8
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    slow = RetryPolicy(first_us=500_000, cap_us=3_000_000, attempts=3, factor=3.0)
+    broker.create_topic(now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False))
+    for group, window in (("g", 16), ("late", 12)):
+        broker.subscribe(
+            now, "u", group, SubscriptionSpec(retry=slow, lease_us=2_000_000, window=window)
+        )
+    _client(world, Producer(world, "u", 12, every_us=60_000, body=500, resend_us=300_000))
+    _client(world, Consumer(world, "u", "g", "c", every_us=40_000, fail=0.5, vanish=0.02))
+    _client(
+        world, Straggler(world, "u", "late", "d", every_us=12_000, most=2, settle=0.25, stay=True)
+    )
+    world.sync_us = (300, 4000, 20_000, 60_000)
+    world.job_us = (50, 500, 3000)
+    world.faults.slow = 0.4
+    return world
+
+
+def consumed(seed: str) -> World:
+    """Nothing is owed: a segment goes as soon as two STATE sets stand behind it, often in the turn
+    that ended the second."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=1_000_000)
+    world = World(
+        seed,
+        options(8192, 3000, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
+    )
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t", retention_us=1_000))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(lease_us=2_000_000, window=40))
+    _client(world, Producer(world, "t", 11, every_us=60_000, body=500, resend_us=300_000))
+    _client(
+        world,
+        Consumer(world, "t", "g", "c", every_us=6_000, most=20, fail=0.0, vanish=0.0, stay=True),
+    )
+    world.sync_us = (100, 300, 1000, 20_000)
+    return world
+
+
+def returning(seed: str) -> World:
+    """Leases that live over restarts; words on them that come late, after resets; some never."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=500_000)
+    world = World(seed, options(16384, 4000, chunk_bytes=250, limits=limits))
+    world.patience = 0.5
+    world.overdue_us = 150_000
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    for topic, lease in (("t", 100_000), ("u", 100_000), ("w", 20_000), ("x", 300_000)):
+        broker.create_topic(now, TopicSpec(name=topic))
+        broker.subscribe(
+            now, topic, "g", SubscriptionSpec(retry=retry(3), lease_us=lease, window=40)
+        )
+    _client(world, Producer(world, "t", 11, every_us=6_000))
+    _client(world, Producer(world, "u", 12, every_us=6_000))
+    for topic, number in (("w", 13), ("x", 14)):
+        few = Producer(world, topic, number, every_us=1_000)
+        few.left = 4
+        _client(world, few)
+    for at in range(4):
+        topic = "tu"[at % 2]
+        _client(world, Returning(world, topic, "g", f"c{at}", vanish=0.02, settle=0.15, most=10))
+    _client(world, Consumer(world, "w", "g", "d", vanish=0.0, settle=0.0, stay=True))
+    _client(world, Consumer(world, "x", "g", "e", settle=0.02, extend=0.3, stay=True))
+    _client(world, Operator(world, "t", "g", every_us=5_000, acts=("reset",), back=100))
     return world
 
 
@@ -247,6 +325,9 @@ KINDS = {
     "tiny": tiny,
     "shared": shared,
     "rolls": rolls,
+    "emptied": emptied,
+    "consumed": consumed,
+    "returning": returning,
     "ordered": ordered,
     "faulty": faulty,
     "fast": fast,

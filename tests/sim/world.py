@@ -47,6 +47,7 @@ _FACTS = frozenset(
 
 OVERDUE_US = 1_500_000
 """Leases over for so long must have been ended: ticks come late, a journal is full at times."""
+SYNC_US = (100, 300, 1000, 4000)
 
 
 class Stopped(Exception):
@@ -107,6 +108,9 @@ class World:
         self.wall_offset_us = START_US
         self.job_us: tuple[int, ...] = (50, 500, 3000)
         """How long background jobs take, one of these."""
+        self.sync_us: tuple[int, ...] = SYNC_US
+        """How long syncs take, one of these."""
+        self.overdue_us = OVERDUE_US
         self.wall_jump_us = 0
         """How far the wall clock is off for a while; it is right again at the next start."""
         self.oracles = Oracles()
@@ -431,7 +435,7 @@ class World:
         for file in job.files:
             assert isinstance(file, SimFile)
             file.begin_sync()
-        self.after(self.chance.choice((100, 300, 1000, 4000)), lambda: self._complete_sync(job))
+        self.after(self.chance.choice(self.sync_us), lambda: self._complete_sync(job))
 
     def _complete_sync(self, job: SyncJob) -> None:
         journal = self.broker.journal
@@ -484,7 +488,7 @@ class World:
             return
         for key, group in self.reference.groups.items():
             for lease in group.leases.values():
-                if lease.until_us < now - OVERDUE_US:
+                if lease.until_us < now - self.overdue_us:
                     raise Violation(
                         f"group {key}: a lease should have ended {now - lease.until_us} us ago"
                     )
