@@ -9,6 +9,7 @@ import click
 
 from ternmq import __version__
 from ternmq.cli.server import dev, serve
+from ternmq.cli.worker import worker
 from ternmq.model.errors import TernMQError
 
 EXIT_FAILED: Final = 1
@@ -25,6 +26,7 @@ def ternmq() -> None:
 
 ternmq.add_command(serve)
 ternmq.add_command(dev)
+ternmq.add_command(worker)
 
 
 def main() -> None:
