@@ -306,6 +306,8 @@ def test_mutated_requests_of_every_command(connect, witness, broker):
     for turn in range(1500):
         command, body = chance.choice(sound)
         data = mutated(body, chance)
+        if command in {PULL, READ}:
+            data = data[:12] + bytes(4) + data[16:]  # nobody waits here
         code = 0
         try:
             bad.ask(command, data)
