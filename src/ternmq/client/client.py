@@ -151,6 +151,7 @@ class Client:
             self._reporter.cancel()
         for handler in self._handlers:
             await handler.stop(self.options.drain_timeout)
+        session.closing()
         await self._producer.drained(self.options.timeout if timeout is None else timeout)
         self._producer.give_up()
         await self._settler.drained(_CLOSE_TIMEOUT)
@@ -667,7 +668,7 @@ class Client:
     async def get(
         self,
         topic: str,
-        id: str = "",
+        id: str = "",  # noqa: A002
         *,
         queue: int = 0,
         offset: int | None = None,

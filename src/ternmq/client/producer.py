@@ -147,7 +147,7 @@ class Producer(Member):
         if topic.facts is None:
             await self._ask_facts(topic)
         many = Many(items, messages, loop.create_future())
-        parts = self._parts(topic, many, loop.time() + self.options.timeout)
+        parts = self._parts(topic, many, loop.time() + self.options.timeout) if messages else []
         many.open_parts = len(parts)
         try:
             for part in parts:
