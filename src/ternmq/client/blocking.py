@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from ternmq.client.delivery import Delivery, conclude
-from ternmq.model.errors import ClientError
+from ternmq.model.errors import ClientClosed, ClientError
 
 T = TypeVar("T")
 
@@ -44,11 +44,15 @@ class Portal:
         if here is self.loop:
             coroutine.close()
             raise ClientError("a blocking call was made in the client's own event loop")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except RuntimeError:  # the loop was closed
+            coroutine.close()
+            raise ClientClosed("the client is closed") from None
         try:
             return future.result()
         except FutureCancelled:
-            raise asyncio.CancelledError from None
+            raise ClientClosed("the client was closed meanwhile") from None
         except BaseException:
             future.cancel()  # the thread was interrupted: whatever waits shall not go on
             raise
@@ -59,7 +63,11 @@ class Portal:
         self._posted.append(function)
         if not self._woken:
             self._woken = True
-            self.loop.call_soon_threadsafe(self._drain)
+            try:
+                self.loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:
+                self._woken = False
+                raise ClientClosed("the client is closed") from None
 
     def _drain(self) -> None:
         self._woken = False
@@ -222,8 +230,14 @@ class BlockingDelivery:
     def conclude(self, error: BaseException | None) -> bool:
         """Settle it as its processing ended, without waiting; return whether ``error`` is over."""
         delivery = self._delivery
-        self._portal.post(lambda: conclude(delivery, error))
-        return isinstance(error, Exception) or error is None
+        if error is None:
+            self._portal.post(lambda: conclude(delivery, None))
+            return True
+
+        async def fail() -> bool:
+            return conclude(delivery, error)
+
+        return self._portal.call(fail())
 
 
 class BlockingProcessing:

@@ -330,6 +330,10 @@ class Consumer(Member):
         """See ``session.Member``."""
         self._pull_on()
 
+    def closing(self) -> None:
+        """See ``session.Member``."""
+        self.stop()
+
     def refused(self, error: TernMQError) -> None:
         """See ``session.Member``."""
         self._error = error

@@ -58,6 +58,12 @@ class Member:
     def writable(self) -> None:
         """More may be written."""
 
+    def asking(self) -> None:
+        """Something is about to be asked: what happened before should be told before."""
+
+    def closing(self) -> None:
+        """The client is about to close: take no more."""
+
 
 class Session:
     """See the module. Loop only.
@@ -315,6 +321,8 @@ class Session:
             left = until - self.loop.time()
             link = await self.opened(max(0.0, left))
             waiting = Waiting(self.loop)
+            for member in self.members:
+                member.asking()
             link.ask(command, body, waiting)
             try:
                 async with asyncio.timeout_at(until):
@@ -342,6 +350,11 @@ class Session:
         return control.decode_answer(body, answer)
 
     # -- the end
+
+    def closing(self) -> None:
+        """Have the members take no more."""
+        for member in list(self.members):
+            member.closing()
 
     async def close(self) -> None:
         """Leave: the broker ends the session at once."""

@@ -196,6 +196,11 @@ class Settler(Member):
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
 
+    def asking(self) -> None:
+        """See ``session.Member``."""
+        if self._dirty:
+            self.flush()
+
     def refused(self, error: TernMQError) -> None:
         """See ``session.Member``."""
         for ask in list(self._asks):

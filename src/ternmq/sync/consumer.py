@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 from ternmq.client import consumer as engine
 from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.delivery import Delivery
+from ternmq.model.errors import ClientClosed
 from ternmq.sync.loop_thread import LoopThread
 
 
@@ -30,7 +32,8 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._portal.call(self._consumer.close())
+        with contextlib.suppress(ClientClosed):  # then it is closed as well
+            self._portal.call(self._consumer.close())
 
     def __iter__(self) -> Self:
         return self

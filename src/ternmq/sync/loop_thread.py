@@ -25,6 +25,7 @@ class LoopThread(Portal):
         try:
             self.loop.run_forever()
         finally:
+            self.loop.run_until_complete(_cancel_all())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
@@ -47,6 +48,14 @@ class LoopThread(Portal):
             close = getattr(source, "aclose", None)
             if close is not None:
                 self.call(close())
+
+
+async def _cancel_all() -> None:
+    """End what other threads still wait for."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _END: Any = object()

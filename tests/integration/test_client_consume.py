@@ -1,0 +1,381 @@
+"""What consuming does, against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+import ternmq
+from ternmq.testing import InProcessBroker
+from tests.asynchronous import until
+from tests.integration.client_shapes import API
+
+
+async def filled(api, url, count=10, **topic):
+    client = await api.connect(url)
+    await client.admin.create_topic("orders", **topic)
+    await client.send_many("orders", [b"%d" % n for n in range(count)])
+    return client
+
+
+async def group(client):
+    return (await client.admin.group("orders", "g")).queues[0]
+
+
+# ----------------------------------------------------------------------------------- pull and settle
+
+
+async def test_pull_and_ack(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url)
+    batch = await client.pull("orders", group="g", max_messages=4)
+    assert batch
+    assert batch.bodies == [b"0", b"1", b"2", b"3"]
+    await batch.ack()
+    stand = await group(client)
+    assert (stand.floor, stand.leased, stand.cursor) == (4, 0, 4)
+    rest = await client.pull("orders", group="g", max_messages=100)
+    await rest.ack()
+    nothing = await client.pull("orders", group="g", wait=0.05)
+    assert not nothing
+    assert len(nothing) == 0
+    await client.close()
+
+
+async def test_a_pull_waits_for_the_first_message(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url, 0)
+    pulled = asyncio.ensure_future(client.pull("orders", group="g", wait=30))
+    other = await api.connect(real.url)
+    for _ in range(1000):
+        if (await other.admin.groups("orders", "g")) and (
+            await other.admin.group("orders", "g")
+        ).members:
+            break
+    await other.send("orders", b"late")
+    assert (await pulled).bodies == [b"late"]
+    await client.close()
+    await other.close()
+
+
+async def test_some_rows_differently(api: API, timed: InProcessBroker) -> None:
+    client = await filled(api, timed.url)
+    batch = await client.pull("orders", group="g", max_messages=10)
+    await batch.retry(rows=[1, 3], reason="not yet", delay=60)
+    await batch.reject(rows=[5], reason="never")
+    await batch.release(rows=[7])
+    with pytest.raises(ternmq.AlreadySettled):
+        await batch.ack(rows=[5])
+    assert batch.unsettled == 6
+    await batch.ack()
+    stand = await group(client)
+    assert (stand.leased, stand.waiting, stand.dead, stand.ready) == (0, 2, 1, 1)
+    again = await client.pull("orders", group="g", wait=1)
+    assert [(one.offset, one.attempt, one.deliveries) for one in again] == [(7, 1, 2)]
+    await again.ack()
+    waiting = [one async for one in client.deadletters.waiting("orders", "g")]
+    assert [(one.offset, one.reason, one.message.body) for one in waiting] == [
+        (1, "not yet", b"1"),
+        (3, "not yet", b"3"),
+    ]
+    (dead,) = [one async for one in client.deadletters.browse("orders", "g")]
+    assert (dead.offset, dead.reason) == (5, "never")
+    await asyncio.to_thread(timed.clock.advance, minutes=2)
+    again = await client.pull("orders", group="g", wait=1)
+    assert [(one.offset, one.attempt) for one in again] == [(1, 2), (3, 2)]
+    await again.ack()
+    assert await client.deadletters.delete("orders", "g", [5]) == []
+    assert (await group(client)).dead == 0
+    await client.close()
+
+
+async def test_a_delivery_is_settled_once(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url)
+    first, second, *_ = await client.pull("orders", group="g")
+    await first.ack()
+    with pytest.raises(ternmq.AlreadySettled):
+        await first.ack()
+    with pytest.raises(ternmq.AlreadySettled):
+        await first.retry()
+    await second.reject("bad")
+    assert (first.settled, second.settled) == (True, True)
+    await client.close()
+
+
+async def test_process_settles_as_it_ends(
+    api: API, timed: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await filled(api, timed.url, 5)
+    batch = list(await client.pull("orders", group="g"))
+    async with batch[0].process():
+        pass
+    with caplog.at_level(logging.ERROR, "ternmq"):
+        async with batch[1].process():
+            raise ValueError("broken")
+        assert "ValueError: broken" in caplog.text
+    async with batch[2].process():
+        raise ternmq.Retry("later", after=3600)
+    async with batch[3].process():
+        raise ternmq.Reject("never")
+    with pytest.raises(KeyError):
+        async with batch[4].process(reraise=True):
+            raise KeyError("on")
+    for _ in range(500):
+        stand = await group(client)
+        if not stand.leased:
+            break
+    assert (stand.waiting, stand.dead) == (3, 1)
+    reasons = [one.reason async for one in client.deadletters.waiting("orders", "g")]
+    assert reasons == ["ValueError: broken", "later", "KeyError: 'on'"]
+    await client.close()
+
+
+async def test_cancellation_gives_back_uncounted(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.send("orders", b"a")
+
+        async def work() -> None:
+            (one,) = await client.pull("orders", group="g")
+            async with one.process():
+                await asyncio.sleep(60)
+
+        task = asyncio.ensure_future(work())
+        for _ in range(2000):
+            groups = await client.admin.groups("orders")
+            if groups and groups[0].queues[0].leased:
+                break
+        task.cancel()
+        (again,) = await client.pull("orders", group="g")
+        assert (again.attempt, again.deliveries) == (1, 2)
+
+
+async def test_a_cancelled_pull_gives_back_what_comes(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        for number in range(30):
+            pulled = asyncio.ensure_future(client.pull("orders", group="g", wait=30))
+            await client.send("orders", b"%d" % number)
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+            pulled.cancel()
+            done, _ = await asyncio.wait([pulled])
+            if not pulled.cancelled():
+                await pulled.result().ack()
+                continue
+            (one,) = await client.pull("orders", group="g", wait=10)
+            assert (one.body, one.attempt) == (b"%d" % number, 1)
+            await one.ack()
+
+
+# ------------------------------------------------------------------------------------------- consume
+
+
+async def test_consume_one_by_one(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url, 1000)
+    got = []
+    async with client.consume("orders", group="g", max_in_flight=16) as deliveries:
+        async for delivery in deliveries:
+            async with delivery.process():
+                got.append(int(delivery.body))
+            if len(got) == 1000:
+                break
+    assert got == list(range(1000))
+    assert (await group(client)).floor == 1000
+    await client.close()
+
+
+async def test_never_more_in_flight_than_asked_for(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.send_many("orders", [b""] * 100)
+        held = []
+        async with client.consume("orders", group="g", max_in_flight=5) as deliveries:
+            for _ in range(5):
+                held.append(await anext(deliveries))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await anext(deliveries)
+            await held[0].ack()
+            held.append(await anext(deliveries))
+            assert (await client.admin.group("orders", "g")).queues[0].leased == 5
+
+
+async def test_leaving_gives_back(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url)
+    async with client.consume("orders", group="g") as deliveries:
+        async for delivery in deliveries:
+            await delivery.ack()
+            break
+    stand = await group(client)
+    assert (stand.leased, stand.ready) == (0, 9)
+    again = await client.pull("orders", group="g")
+    assert {one.attempt for one in again} == {1}
+    await client.close()
+
+
+async def test_filters_modes_and_starts_are_as_stated(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url)
+    await client.send("orders", b"paid", tag="paid")
+    batch = await client.pull("orders", group="g", tags="paid")
+    assert batch.bodies == [b"paid"]
+    await batch.ack()
+    with pytest.raises(ternmq.GroupSettingsMismatch):
+        await client.pull("orders", group="g", tags="refunded")
+    await client.pull("orders", group="late", start="latest", wait=0)
+    await client.send("orders", b"new")
+    assert (await client.pull("orders", group="late")).bodies == [b"new"]
+    with pytest.raises(ternmq.ModeNotAllowed):
+        await client.pull("orders", group="o", mode="ordered")
+    with pytest.raises(ternmq.InvalidRequest):
+        await client.pull("orders", group="o", mode="strange")
+    await client.close()
+
+
+async def test_two_consumers_share(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url, 400)
+    got: list[bytes] = []
+
+    async def work() -> None:
+        async with client.consume("orders", group="g", max_in_flight=8) as deliveries:
+            async for delivery in deliveries:
+                async with delivery.process():
+                    got.append(delivery.body)
+
+    tasks = [asyncio.ensure_future(work()) for _ in range(2)]
+    await until(lambda: len(got) >= 400)
+    await client.close() if api.blocking else None
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(got) == sorted(b"%d" % n for n in range(400))
+    await client.close()
+
+
+# ------------------------------------------------------------------------------------------- batches
+
+
+async def test_batches(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url, 1000)
+    sizes = []
+    async for batch in client.consume_batches("orders", group="g", max_messages=300, max_wait=0.1):
+        async with batch.process():
+            sizes.append(len(batch))
+        if sum(sizes) == 1000:
+            break
+    assert sizes == [300, 300, 300, 100]
+    assert (await group(client)).floor == 1000
+    await client.close()
+
+
+async def test_a_batch_that_fails_comes_again(api: API, timed: InProcessBroker) -> None:
+    client = await filled(api, timed.url, 10)
+    batch = await client.pull("orders", group="g")
+    async with batch.process():
+        await batch.ack(rows=[0, 1, 2])
+        raise RuntimeError("database is gone")
+    for _ in range(500):
+        stand = await group(client)
+        if not stand.leased:
+            break
+    assert (stand.waiting, stand.floor) == (7, 10)
+    await asyncio.to_thread(timed.clock.advance, minutes=1)
+    again = await client.pull("orders", group="g")
+    assert [(one.offset, one.attempt) for one in again] == [(n, 2) for n in range(3, 10)]
+    await client.close()
+
+
+async def test_a_batch_as_arrow(api: API, real: InProcessBroker) -> None:
+    pytest.importorskip("pyarrow")
+    client = await filled(api, real.url, 100)
+    await client.send("orders", b"x", key="k", tag="t")
+    batch = await client.pull("orders", group="g", max_messages=60)
+    table = batch.to_arrow()
+    assert table.column("offset").to_pylist() == list(range(60))
+    assert table.column("body").to_pylist() == batch.bodies
+    assert (await client.pull("orders", group="g", max_messages=60)).to_arrow().num_rows == 41
+    assert (await client.pull("orders", group="g", wait=0)).to_arrow().num_rows == 0
+    await client.close()
+
+
+# ------------------------------------------------------------------------------------------- ordered
+
+
+async def test_keys_stay_in_order_whatever_fails(api: API, timed: InProcessBroker) -> None:
+    client = await api.connect(timed.url)
+    await client.admin.create_topic("orders", ordered=True)
+    messages = [ternmq.Message(b"%d" % n, ordering_key=f"k{n % 3}") for n in range(30)]
+    await client.send_many("orders", messages)
+    done: dict[str, list[int]] = {}
+    failed = set()
+    async with client.consume("orders", group="g", mode="ordered", max_in_flight=64) as deliveries:
+        async for delivery in deliveries:
+            number = int(delivery.body)
+            async with delivery.process():
+                if number % 5 == 0 and number not in failed:
+                    failed.add(number)
+                    raise ternmq.Retry(after=0)
+                done.setdefault(delivery.ordering_key, []).append(number)
+            if sum(map(len, done.values())) == 30:
+                break
+    assert done == {f"k{key}": list(range(key, 30, 3)) for key in range(3)}
+    await client.close()
+
+
+async def test_a_key_waits_while_another_of_it_is_out(timed: InProcessBroker) -> None:
+    async with ternmq.connect(timed.url) as client:
+        await client.admin.create_topic("orders", ordered=True)
+        await client.send_many(
+            "orders", [ternmq.Message(b"%d" % n, ordering_key=f"k{n % 2}") for n in range(4)]
+        )
+        async with client.consume("orders", group="g") as deliveries:
+            first, second = await anext(deliveries), await anext(deliveries)
+            assert [first.body, second.body] == [b"0", b"1"]
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await anext(deliveries)
+            await second.ack()
+            third = await anext(deliveries)
+            assert third.body == b"3"
+
+
+# ---------------------------------------------------------------------------------------------- read
+
+
+async def test_reading_without_a_group(api: API, real: InProcessBroker) -> None:
+    client = await filled(api, real.url, 3000)
+
+    async def read(**span):
+        return [one.offset async for one in client.read("orders", **span)]
+
+    assert await read() == list(range(3000))
+    assert await read(start=2990) == list(range(2990, 3000))
+    assert await read(start=10, stop=12) == [10, 11]
+    assert await read(start="latest") == []
+    async for one in client.read("orders", start=5):
+        assert (one.body, one.group, one.lease_until) == (b"5", "", None)
+        with pytest.raises(ternmq.InvalidRequest, match="without a group"):
+            await one.ack()
+        assert await read(start=one.stored_at)
+        break
+    with pytest.raises(ternmq.UnknownTopic):
+        await anext(aiter(client.read("nowhere")))
+    await client.close()
+
+
+async def test_following(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        got = []
+
+        async def follow() -> None:
+            async for one in client.read("orders", follow=True):
+                got.append(one.body)
+                if len(got) == 3:
+                    return
+
+        task = asyncio.ensure_future(follow())
+        for number in range(3):
+            await client.send("orders", b"%d" % number)
+        await task
+        assert got == [b"0", b"1", b"2"]
