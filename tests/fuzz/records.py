@@ -12,9 +12,11 @@ from google_crc32c import extend, value
 
 from ternmq.journal.ending import find_end
 from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.scan import Scanner, parse, scan
+from ternmq.journal.scan import RawRecord, Scanner, parse, scan
 from ternmq.journal.segment import segment_name
+from ternmq.journal.state import StateKey, directory_of, load
 from ternmq.model.errors import CorruptJournal
+from ternmq.model.types import Position
 from ternmq.record import control, facts, messages, moved
 from ternmq.record.batch import Batch, BatchError, slice_batch, topic_seed, uncompressed, verify
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
@@ -58,6 +60,25 @@ def journal(data: bytes) -> None:
     ending = find_end(disk)
     assert ending is None or ending.valid_end <= len(data) + SEGMENT
     list(scan(disk, 0))
+    for _, position in ending.sets if ending is not None else ():
+        directory, _ = directory_of(disk, SEGMENT, position)
+        load(disk, SEGMENT, directory, _Nobody())
+
+
+class _Nobody:
+    """Views that believe everything and keep nothing."""
+
+    def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        """Take an object."""
+
+    def loaded(self, begin: Position) -> None:
+        """Take note."""
+
+    def apply(self, record: RawRecord) -> None:
+        """Take a record."""
+
+    def finish(self, end: Position) -> None:
+        """Take note."""
 
 
 # ----------------------------------------------------------------------------------------- batches
@@ -229,7 +250,12 @@ TARGET: Final = Target(
         "batch": (BatchError,),
         "unverified": (Exception,),
     },
-    modules=("ternmq.record", "ternmq.journal.scan", "ternmq.journal.ending"),
+    modules=(
+        "ternmq.record",
+        "ternmq.journal.scan",
+        "ternmq.journal.ending",
+        "ternmq.journal.state",
+    ),
     sown=sown,
     mend=mend,
 )

@@ -296,7 +296,7 @@ class StateWriter:
 
 def begin_of_end(record: RawRecord) -> Position | None:
     """Return the BEGIN position if the record is a STATE set's END, else None."""
-    if record.kind != Kind.STATE:
+    if record.kind != Kind.STATE or len(record.body) < HEAD.size:
         return None
     begin, part, _, _, _ = HEAD.unpack_from(record.body)
     return Position(begin) if part == END else None
@@ -312,14 +312,18 @@ def directory_of(
     """
     body = _state_body(disk, segment_size, end, END)
     begin, _, _, _, count = HEAD.unpack_from(body)
-    positions = struct.unpack_from(f"<{count}Q", body, HEAD.size)
-    (oldest,) = _POSITION.unpack_from(body, HEAD.size + 8 * count)
     directory: dict[StateKey, int] = {}
-    for position in positions:
-        part = _state_body(disk, segment_size, position, DIRECTORY)
-        _, _, _, _, entries = HEAD.unpack_from(part)
-        for raw, chunk in _NAMED.iter_unpack(part[HEAD.size : HEAD.size + entries * _NAMED.size]):
-            directory[StateKey(*KEY.unpack(raw))] = chunk
+    try:
+        positions = struct.unpack_from(f"<{count}Q", body, HEAD.size)
+        (oldest,) = _POSITION.unpack_from(body, HEAD.size + 8 * count)
+        for position in positions:
+            part = _state_body(disk, segment_size, position, DIRECTORY)
+            _, _, _, _, entries = HEAD.unpack_from(part)
+            named = part[HEAD.size : HEAD.size + entries * _NAMED.size]
+            for raw, chunk in _NAMED.iter_unpack(named):
+                directory[StateKey(*KEY.unpack(raw))] = chunk
+    except struct.error as error:
+        raise CorruptJournal(f"the STATE set that ends at {end} is cut short", byte=end) from error
     return directory, CompleteSet(Position(begin), end, Position(oldest))
 
 
@@ -339,6 +343,8 @@ def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: R
         at = HEAD.size
         found = 0
         for _ in range(count):
+            if at + _ENTRY.size > len(body):
+                break  # said below
             raw, length, _ = _ENTRY.unpack_from(body, at)
             at += _ENTRY.size
             key = StateKey(*KEY.unpack(raw))
@@ -355,7 +361,12 @@ def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: R
 
 def _state_body(disk: Disk, segment_size: int, position: int, part: int) -> bytes:
     record = record_at(disk, position, segment_size)
-    if record is None or record.kind != Kind.STATE or record.body[8] != part:
+    if (
+        record is None
+        or record.kind != Kind.STATE
+        or len(record.body) < HEAD.size
+        or record.body[8] != part
+    ):
         raise CorruptJournal(f"no STATE record of part {part} at {position}", byte=position)
     return record.body
 
