@@ -43,6 +43,8 @@ class Client:
         self.connected = asyncio.Event()
         self.connections = 0
         self.losses = 0
+        self.lost_sessions = 0
+        """How often it asked for its session and got another."""
         self.resent = 0
         self.drained = 0
         """Pushes that said that the broker stops."""
@@ -106,6 +108,7 @@ class Client:
 
     def _welcomed(self, welcome: control.Welcome) -> None:
         if self.session and not welcome.resumed:
+            self.lost_sessions += 1
             self.lost_session()
         elif welcome.resumed:
             leases = [control.KeptLease(epoch=epoch, lease=lease) for epoch, lease in self.kept()]

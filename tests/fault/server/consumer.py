@@ -112,6 +112,7 @@ class Consumer:
             e=delivery.epoch,
             l=delivery.lease,
             s=self._client.session,
+            until=delivery.lease_until_us,
             rows=lines,
             t=delivery.now_us,
         )

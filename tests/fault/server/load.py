@@ -103,6 +103,10 @@ class Load:
         wait_until(met, what, seconds)
         assert not self.problems, self.problems[:5]
 
+    def in_loop(self, call: Callable[[], None]) -> None:
+        """Have something done in the clients' loop."""
+        self._loop.call_soon_threadsafe(call)
+
     def stop_sending(self, seconds: float = DEADLINE) -> None:
         """Send nothing new; wait until every send has its answer."""
         self._loop.call_soon_threadsafe(self._sending.clear)

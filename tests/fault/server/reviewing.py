@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.fault import history
 from tests.fault.history import Line
@@ -37,51 +37,42 @@ def resends_without_need(lines: Sequence[Line]) -> list[str]:
     return wrong
 
 
-def overlaps(lines: Sequence[Line], ended: dict[int, int]) -> list[str]:
+class Hold(NamedTuple):
+    """A row in a consumer's hand."""
+
+    session: int
+    until_us: int
+
+
+def overlaps(lines: Sequence[Line], killed: Mapping[int, int]) -> list[str]:
     """Return where two consumers of an ordered group had rows of one key in hand at one time.
 
     Args:
         lines: Of all consumers, in order.
-        ended: Session -> when its consumer was killed.
+        killed: Session -> when its consumer was killed.
     """
-    holders: dict[tuple[str, int, str], dict[int, int]] = {}
-    """Group, queue, key -> offset -> session."""
-    taken: dict[int, list[tuple[tuple[str, int, str], int]]] = {}
+    holds: dict[tuple[str, int, str], dict[int, Hold]] = {}
+    """Group, queue, key -> offset -> who has it."""
     keys: dict[tuple[str, int, int], str] = {}
     problems = []
     for line in lines:
-        if line.get("T") != LEDGER:
+        if line.get("T") != LEDGER or line["op"] not in ("out", "settle"):
             continue
-        if line["op"] == "out":
-            for offset, _, _, _, _, key in line["rows"]:
-                place = (line["g"], line["q"], key)
-                keys[line["g"], line["q"], offset] = key
-                held = holders.setdefault(place, {})
-                for other, session in list(held.items()):
-                    if session == line["s"]:
-                        continue
-                    if ended.get(session, 1 << 63) < line["m"]:
-                        del held[other]
-                    else:
-                        problems.append(
-                            f"{place}: {offset} to {line['s']}, while {session} holds {other}"
-                        )
-                held[offset] = line["s"]
-        elif line["op"] == "settle":
-            taken[line["n"]] = [
-                ((line["g"], line["q"], keys[line["g"], line["q"], offset]), offset)
-                for offset in line["rows"]
-            ]
-            for place, offset in taken[line["n"]]:
-                holders[place].pop(offset, None)
+        group, queue = line["g"], line["q"]
+        if line["op"] == "settle":
+            for offset in line["rows"]:
+                holds[group, queue, keys[group, queue, offset]].pop(offset, None)
+            continue
+        for offset, _, _, _, _, key in line["rows"]:
+            keys[group, queue, offset] = key
+            held = holds.setdefault((group, queue, key), {})
+            for other, hold in list(held.items()):
+                over = killed.get(hold.session, 1 << 63) < line["m"] or hold.until_us <= line["t"]
+                if over:
+                    del held[other]
+                elif hold.session != line["s"]:
+                    problems.append(
+                        f"{key}: {offset} goes to {line['s']} while {hold.session} has {other}"
+                    )
+            held[offset] = Hold(line["s"], line["until"])
     return problems
-
-
-def deliveries(lines: Sequence[Line]) -> Counter[tuple[str, str, int, int]]:
-    """Return how often each row came to each group."""
-    counts: Counter[tuple[str, str, int, int]] = Counter()
-    for line in lines:
-        if line["op"] == "out":
-            for row in line["rows"]:
-                counts[line["g"], line["T"], line["q"], row[0]] += 1
-    return counts

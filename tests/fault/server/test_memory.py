@@ -8,11 +8,13 @@ import os
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ternmq.model.errors import TernMQError
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -25,7 +27,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 LIMIT = 256 << 20
 MOST_RESIDENT = 200 << 20
-BACKLOG = 1_000_000 if LONG else 100_000
+BACKLOG = 4_000_000 if LONG else 1_000_000
 ROWS = 1000
 BODY = b"x" * 400
 TOPIC = "bulk"
@@ -75,14 +77,28 @@ def fill(address: Address) -> None:
                 topic=TOPIC, group=group, spec=SubscriptionSpec(window=60_000)
             )
             peer.ask(Command.GROUP_CHANGE, control.encode(wide))
-        waiting: list[int] = []
+        waiting: deque[tuple[int, bytes]] = deque()
         for first in range(0, BACKLOG, ROWS):
             rows = [b"%d:%b" % (first + row, BODY) for row in range(ROWS)]
-            waiting.append(peer.begin(Command.SEND, batch(TOPIC, rows, 1, first)))
+            body = batch(TOPIC, rows, 1, first)
+            waiting.append((peer.begin(Command.SEND, body), body))
             if len(waiting) >= WINDOW:
-                peer.end(waiting.pop(0))
-        for id_ in waiting:
+                answered(peer, *waiting.popleft())
+        for id_, body in waiting:
+            answered(peer, id_, body)
+
+
+def answered(peer: Peer, id_: int, body: bytes) -> None:
+    """Wait for a send's answer; what may be tried again (no segment is ready yet) is."""
+    while True:
+        try:
             peer.end(id_)
+        except TernMQError as error:
+            if not error.retriable:
+                raise
+            id_ = peer.begin(Command.SEND, body)
+        else:
+            return
 
 
 def pull_of(group: str, most: int, wait_ms: int = 0) -> bytes:
