@@ -242,7 +242,9 @@ class ClientSession:
             return events
         for number, flags, id_, body in self._reader.feed(data):
             if flags == PUSH:
-                events.append(self._pushed(number, body))
+                pushed = self._pushed(number, body)
+                if pushed is not None:
+                    events.append(pushed)
             elif flags & ANSWER:
                 command = self._asked.pop(id_, None)
                 if command is None or command != number:
@@ -270,14 +272,14 @@ class ClientSession:
         # The broker is trusted with memory: what it may send is bounded by what is asked for.
         self._reader.max_bytes = _ANSWER_BYTES
 
-    def _pushed(self, number: int, body: bytes) -> Push | Refusal:
+    def _pushed(self, number: int, body: bytes) -> Push | Refusal | None:
         if number == FAREWELL:
             self.state = State.CLOSED
             return Refusal(Command.HELLO, 0, bodies.unpack_refusal(body))
-        command = _PUSHES.get(number)
-        if command is None or self.state is not State.OPEN:
+        if self.state is not State.OPEN:
             raise ProtocolError(f"a push of {number} while {self.state.value}")
-        return Push(command, body)
+        command = _PUSHES.get(number)
+        return None if command is None else Push(command, body)  # None: the broker is newer
 
 
 def answer(request: Request, body: bytes) -> bytes:
