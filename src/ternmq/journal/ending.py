@@ -174,7 +174,11 @@ def stated_sets(disk: Disk, bases: list[Position]) -> Iterator[Position]:
             record = read_record(file, base, base)
         finally:
             file.close()
-        if record is not None and record.length == SEGMENT_RECORD_BYTES:
+        if (
+            record is not None
+            and record.kind == Kind.SEGMENT
+            and record.length == SEGMENT_RECORD_BYTES
+        ):
             begin = SEGMENT_BODY.unpack(record.body)[2]
             if begin not in (NO_POSITION, seen):
                 seen = begin

@@ -335,7 +335,7 @@ def segment_size_of(disk: Disk, bases: list[Position]) -> int:
             record = read_record(file, base, base)
         finally:
             file.close()
-        if record is not None and record.length == SEGMENT_RECORD_BYTES:
+        if record is not None and record.kind == _SEGMENT and record.length == SEGMENT_RECORD_BYTES:
             stated_base, size, _, _ = SEGMENT_BODY.unpack(record.body)
             if stated_base == base and size >= PAGE_BYTES and not size % PAGE_BYTES:
                 return int(size)
