@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import ternmq
 import ternmq.sync
@@ -95,14 +95,14 @@ class Shaped:
 
         return connect().__await__()
 
-    async def __aenter__(self) -> Shaped:
+    async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._target.__enter__)
         return self
 
-    async def __aexit__(self, *error: Any) -> Any:
+    async def __aexit__(self, *error: object) -> Any:
         return await asyncio.to_thread(self._target.__exit__, *error)
 
-    def __aiter__(self) -> Shaped:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
@@ -119,7 +119,7 @@ class _Context:
     async def __aenter__(self) -> Any:
         return shape(self._context.__enter__())
 
-    async def __aexit__(self, *error: Any) -> Any:
+    async def __aexit__(self, *error: object) -> Any:
         return self._context.__exit__(*error)
 
 

@@ -20,11 +20,23 @@ async def filled(api, url, count=10, **topic):
     return client
 
 
+def fail(error):
+    raise error
+
+
+async def settled(client):
+    """Return how the group stands when nothing is leased any more."""
+    for _ in range(500):
+        if not (stand := await group(client)).leased:
+            return stand
+    pytest.fail("rows stay leased")
+
+
 async def group(client):
     return (await client.admin.group("orders", "g")).queues[0]
 
 
-# ----------------------------------------------------------------------------------- pull and settle
+# ---------------------------------------------------------------------------------- pull and settle
 
 
 async def test_pull_and_ack(api: API, real: InProcessBroker) -> None:
@@ -111,19 +123,16 @@ async def test_process_settles_as_it_ends(
         pass
     with caplog.at_level(logging.ERROR, "ternmq"):
         async with batch[1].process():
-            raise ValueError("broken")
+            fail(ValueError("broken"))
         assert "ValueError: broken" in caplog.text
     async with batch[2].process():
-        raise ternmq.Retry("later", after=3600)
+        fail(ternmq.Retry("later", after=3600))
     async with batch[3].process():
-        raise ternmq.Reject("never")
+        fail(ternmq.Reject("never"))
     with pytest.raises(KeyError):
         async with batch[4].process(reraise=True):
-            raise KeyError("on")
-    for _ in range(500):
-        stand = await group(client)
-        if not stand.leased:
-            break
+            fail(KeyError("on"))
+    stand = await settled(client)
     assert (stand.waiting, stand.dead) == (3, 1)
     reasons = [one.reason async for one in client.deadletters.waiting("orders", "g")]
     assert reasons == ["ValueError: broken", "later", "KeyError: 'on'"]
@@ -159,7 +168,7 @@ async def test_a_cancelled_pull_gives_back_what_comes(real: InProcessBroker) -> 
             for _ in range(number % 5):
                 await asyncio.sleep(0)
             pulled.cancel()
-            done, _ = await asyncio.wait([pulled])
+            await asyncio.wait([pulled])
             if not pulled.cancelled():
                 await pulled.result().ack()
                 continue
@@ -168,7 +177,7 @@ async def test_a_cancelled_pull_gives_back_what_comes(real: InProcessBroker) -> 
             await one.ack()
 
 
-# ------------------------------------------------------------------------------------------- consume
+# ------------------------------------------------------------------------------------------ consume
 
 
 async def test_consume_one_by_one(api: API, real: InProcessBroker) -> None:
@@ -252,7 +261,7 @@ async def test_two_consumers_share(api: API, real: InProcessBroker) -> None:
     await client.close()
 
 
-# ------------------------------------------------------------------------------------------- batches
+# ------------------------------------------------------------------------------------------ batches
 
 
 async def test_batches(api: API, real: InProcessBroker) -> None:
@@ -273,11 +282,8 @@ async def test_a_batch_that_fails_comes_again(api: API, timed: InProcessBroker) 
     batch = await client.pull("orders", group="g")
     async with batch.process():
         await batch.ack(rows=[0, 1, 2])
-        raise RuntimeError("database is gone")
-    for _ in range(500):
-        stand = await group(client)
-        if not stand.leased:
-            break
+        fail(RuntimeError("database is gone"))
+    stand = await settled(client)
     assert (stand.waiting, stand.floor) == (7, 10)
     await asyncio.to_thread(timed.clock.advance, minutes=1)
     again = await client.pull("orders", group="g")
@@ -298,7 +304,7 @@ async def test_a_batch_as_arrow(api: API, real: InProcessBroker) -> None:
     await client.close()
 
 
-# ------------------------------------------------------------------------------------------- ordered
+# ------------------------------------------------------------------------------------------ ordered
 
 
 async def test_keys_stay_in_order_whatever_fails(api: API, timed: InProcessBroker) -> None:
@@ -314,7 +320,7 @@ async def test_keys_stay_in_order_whatever_fails(api: API, timed: InProcessBroke
             async with delivery.process():
                 if number % 5 == 0 and number not in failed:
                     failed.add(number)
-                    raise ternmq.Retry(after=0)
+                    fail(ternmq.Retry(after=0))
                 done.setdefault(delivery.ordering_key, []).append(number)
             if sum(map(len, done.values())) == 30:
                 break
@@ -339,7 +345,7 @@ async def test_a_key_waits_while_another_of_it_is_out(timed: InProcessBroker) ->
             assert third.body == b"3"
 
 
-# ---------------------------------------------------------------------------------------------- read
+# --------------------------------------------------------------------------------------------- read
 
 
 async def test_reading_without_a_group(api: API, real: InProcessBroker) -> None:

@@ -45,7 +45,17 @@ async def test_a_receipt_says_where_the_message_is(api: API, real: InProcessBrok
 async def test_bodies_of_every_kind_come_back(api: API, real: InProcessBroker) -> None:
     async with api.connect(real.url) as client:
         await client.admin.create_topic("orders")
-        sent = [b"raw", "text", {"a": [1]}, Order(7), Item("nut"), [1, 2], None, 3.5, bytearray(b"x")]
+        sent = [
+            b"raw",
+            "text",
+            {"a": [1]},
+            Order(7),
+            Item("nut"),
+            [1, 2],
+            None,
+            3.5,
+            bytearray(b"x"),
+        ]
         for body in sent:
             await client.send("orders", body)
         got = [delivery async for delivery in client.read("orders")]

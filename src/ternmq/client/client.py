@@ -615,7 +615,7 @@ class Client:
         session = self._session
         session.bind()
         self._stop = stop = asyncio.Event()
-        undo = _on_signals(session.loop, stop.set)
+        undo = _on_signals(session.loop, self.stop)
         try:
             if await self._arrive(stop):
                 self._consume()
@@ -659,7 +659,9 @@ class Client:
             )
 
     def stop(self) -> None:
-        """Have ``run`` come to its end. Loop only."""
+        """Have ``run`` come to its end: no handler is called any more. Loop only."""
+        for handler in self._handlers:
+            handler.take_no_more()
         if self._stop is not None:
             self._stop.set()
 

@@ -150,6 +150,11 @@ class Handler:
         """Its workers; one that ends with an error ends the run."""
         return self._workers
 
+    def take_no_more(self) -> None:
+        """Take no more messages; those that run go on."""
+        if self._consumer is not None:
+            self._consumer.stop()
+
     async def stop(self, timeout: float) -> None:
         """Take no more messages, wait for those that run, then cancel and give them back."""
         consumer = self._consumer

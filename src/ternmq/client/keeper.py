@@ -54,18 +54,22 @@ class Keeper:
         self._session = session
         self._settler = settler
         self._thread: threading.Thread | None = None
-        self._end = threading.Event()
+        self._ended = False
+        self._wake = threading.Event()
+        self._looks_at = float("inf")
         self._line: _Line | None = None
+        settler.on_lease = self._began
 
     def start(self) -> None:
         """Begin, if it has not begun."""
-        if self._thread is None and not self._end.is_set():
+        if self._thread is None and not self._ended:
             self._thread = threading.Thread(target=self._run, name="ternmq-keeper", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """End; does not wait for the thread longer than an answer takes."""
-        self._end.set()
+        self._ended = True
+        self._wake.set()
         thread = self._thread
         if thread is not None:
             thread.join(self._session.options.connect_timeout)
@@ -74,11 +78,23 @@ class Keeper:
 
     def _run(self) -> None:
         try:
-            while not self._end.wait(self._nap()):
+            while not self._ended:
+                self._sleep(self._nap())
                 self._beat()
                 self._extend_due()
         finally:
             self._hang_up()
+
+    def _sleep(self, seconds: float) -> None:
+        self._looks_at = time.monotonic() + seconds
+        self._wake.wait(seconds)
+        if not self._ended:
+            self._wake.clear()
+
+    def _began(self, lease: Lease) -> None:
+        """A lease came: look earlier, if it is a short one. Loop only."""
+        if self._due(lease) < self._looks_at:
+            self._wake.set()
 
     def _nap(self) -> float:
         """Return how long there is nothing to do."""
@@ -108,12 +124,12 @@ class Keeper:
         except RefusedError as error:
             log.warning("a lease of %s cannot be extended now: %s", lease.topic, error)
             self._hang_up()
-            self._end.wait(_PAUSE)
+            self._sleep(_PAUSE)
             return False
         except (TernMQError, OSError) as error:
             log.debug("the keeper's connection is lost: %s", error)
             self._hang_up()
-            self._end.wait(_PAUSE)
+            self._sleep(_PAUSE)
             return False
         return True
 

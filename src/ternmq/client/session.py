@@ -157,10 +157,17 @@ class Session:
         self.bind()
         if self.link is not None:
             return
-        if self._connecting is None:
-            await self._attempt()
-        else:
+        if self._connecting is not None:
             await self.opened(self.options.connect_timeout)
+            return
+        # As a task, so that nobody else begins another one meanwhile.
+        self._connecting = attempt = self.loop.create_task(self._attempt())
+        try:
+            await attempt
+        finally:
+            self._connecting = None
+            if self._waiters and self.link is None and not self.closed:
+                self.wake()
 
     def wake(self) -> None:
         """See that there will be a connection."""

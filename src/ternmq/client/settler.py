@@ -1,8 +1,9 @@
 """Tells the broker what became of deliveries.
 
 What is settled in one turn of the loop under one lease leaves as one SETTLE for each outcome, with
-its rows as spans: at once when somebody waits for it, else with the next pull, or after a moment. A settle that a lost connection left unanswered is asked again while the session
-lasts; what the broker refuses is told to whoever waits, and logged if nobody does.
+its rows as spans: at once when somebody waits for it, else with the next pull, or after a moment. A
+settle that a lost connection left unanswered is asked again while the session lasts; what the
+broker refuses is told to whoever waits, and logged if nobody does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import time
 import weakref
+from collections.abc import Callable
 from typing import Final
 
 from ternmq.client.lease import Lease, Verdict
@@ -35,10 +37,15 @@ Span = tuple[int, int]
 
 
 class Settler(Member):
-    """See the module. Loop only, save ``held``."""
+    """See the module. Loop only, save ``held``.
+
+    Attributes:
+        on_lease: Told of every lease that comes.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.on_lease: Callable[[Lease], None] | None = None
         self._dirty: list[Lease] = []
         self._soon = False
         self._later: asyncio.TimerHandle | None = None
@@ -57,6 +64,8 @@ class Settler(Member):
         """A lease came. It is known as long as somebody holds it, and has unsettled rows."""
         key = (lease.epoch, lease.number)
         self._leases[key] = weakref.ref(lease, lambda _: self._leases.pop(key, None))
+        if self.on_lease is not None:
+            self.on_lease(lease)
 
     def over(self, lease: Lease) -> None:
         """No row of it is left."""
@@ -191,8 +200,9 @@ class Settler(Member):
             return
         lease.lost = True
         self.over(lease)
-        log.warning("a lease of %d messages of %s for group %s ended; they are delivered again",
-                    lease.left, lease.topic, lease.group)  # fmt: skip
+        if lease.left:
+            log.warning("a lease of %d messages of %s for group %s ended; they are delivered again",
+                        lease.left, lease.topic, lease.group)  # fmt: skip
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
 

@@ -28,7 +28,7 @@ its code and text; ``of_code`` gives the class back. ``docs/protocol/errors.md``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 
 class TernMQError(Exception):
@@ -419,7 +419,7 @@ class UnsentMessages(ClientError):
 
     code = 407
 
-    def __init__(self, message: str, *, failures: Sequence[object] = ()) -> None:
+    def __init__(self, message: str, *, failures: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.failures = failures
 
@@ -430,7 +430,7 @@ class PartialSendError(ClientError):
     code = 408
 
     def __init__(
-        self, message: str, *, receipts: Sequence[object] = (), failures: Sequence[object] = ()
+        self, message: str, *, receipts: Sequence[Any] = (), failures: Sequence[Any] = ()
     ) -> None:
         super().__init__(message)
         self.receipts = receipts
