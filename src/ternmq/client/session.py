@@ -166,7 +166,7 @@ class Session:
             await attempt
         finally:
             self._connecting = None
-            if self._waiters and self.link is None and not self.closed:
+            if self._waiters and not self.closed:
                 self.wake()
 
     def wake(self) -> None:

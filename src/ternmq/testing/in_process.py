@@ -20,6 +20,9 @@ START_S: Final = 30.0
 """Longest that starting or stopping may take."""
 HANDLING_S: Final = 2.0
 """Longest that ``advance`` waits for consumers."""
+BEFORE_S: Final = 0.2
+"""Longest that ``advance`` waits for consumers to settle what they had before time moved, and to
+pull again."""
 _LOOK_S: Final = 0.002
 
 
@@ -72,6 +75,11 @@ class InProcessBroker:
     def port(self) -> int:
         """Where it listens, on 127.0.0.1."""
         return self._server.port
+
+    @property
+    def http_port(self) -> int:
+        """Where /metrics and the like are; 0 where they are off, as they are by default."""
+        return self._server.http_port
 
     @property
     def url(self) -> str:
@@ -177,19 +185,37 @@ class InProcessBroker:
 
     async def _move(self, target_us: int) -> None:
         clock, core = self.clock, self._server.core
-        await self._quiet(self._server.leased_rows())
+        # A handler that ended just now may not have told the broker yet.
+        await self._quiet(0, BEFORE_S)
         held = self._server.leased_rows()
+        listening = core.broker.parked_pulls
         while (due := clock.step(target_us)) is not None:
             due()
             await self._quiet(held)
+            listening = await self._back(listening)
         core.touch()
         await self._quiet(held)
+        await self._back(listening)
 
-    async def _quiet(self, held: int) -> None:
+    async def _back(self, listening: int) -> int:
+        """Wait for consumers whose pull ended to pull again; return how many wait for messages.
+
+        Those whose pull ended by time are sent away and ask anew: what comes due meanwhile would
+        find nobody.
+        """
+        core = self._server.core
+        until = time.monotonic() + BEFORE_S
+        while core.broker.parked_pulls < listening and time.monotonic() < until:
+            await asyncio.sleep(_LOOK_S)
+            await core.settle_down()
+        return min(listening, core.broker.parked_pulls)
+
+    async def _quiet(self, held: int, patience_s: float = HANDLING_S) -> None:
         """Wait until the broker has nothing to do, and consumers have settled what they got.
 
         Args:
             held: Rows that were leased before time moved: nobody is waited for to settle them.
+            patience_s: Longest wait for those who got something.
         """
         core = self._server.core
         pulls = -1
@@ -203,7 +229,7 @@ class InProcessBroker:
                 return
             elif self._server.hub.counters.pulls != pulls:
                 pulls = self._server.hub.counters.pulls
-                until = time.monotonic() + HANDLING_S
+                until = time.monotonic() + patience_s
             elif time.monotonic() > until:
                 self._waited_for = pulls
                 return
