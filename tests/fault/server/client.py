@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from ternmq.model.errors import ProtocolError, TernMQError
+from ternmq.model.errors import TernMQError
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Push, Refusal, State
@@ -68,11 +68,11 @@ class Client:
         while not self._closing:
             try:
                 await self._once()
-                tries = 0
-            except (OSError, ProtocolError, TernMQError, asyncio.IncompleteReadError) as error:
+            except (OSError, TernMQError) as error:
                 self.refusals[type(error).__name__] += isinstance(error, TernMQError)
-            finally:
-                self._lost()
+            if self.connected.is_set():
+                tries = 0
+            self._lost()
             if not self._closing:
                 await asyncio.sleep(BACK_OFF_S[min(tries, len(BACK_OFF_S) - 1)])
                 tries += 1

@@ -27,10 +27,10 @@ STORM = Plan(
 @pytest.mark.timeout(120)
 @pytest.mark.row("F6")
 def test_connections_cut_while_syncs_are_slow(memory_folder, verdicts):
-    """Cut every 200 ms, a sync takes 100: what has no answer is sent again, and stored once."""
+    """Cut every 200 ms, a sync takes 60: what has no answer is sent again, and stored once."""
     need_strace()
     data, record = memory_folder / "data", memory_folder / "history"
-    slow = strace(trace=["fdatasync"], inject="delay_enter=100000")
+    slow = strace(trace=["fdatasync"], inject="delay_enter=60000")
     plan = Plan(window=4, topics=(ORDERS, LEDGER, QUICK), batch=4, faults=False)
     with (
         Broker(data, memory_folder / "logs", before=slow, **SMALL) as broker,
