@@ -120,7 +120,18 @@ class Producer(Member):
         while self.full:
             waiter = self._session.loop.create_future()
             self._waiters.append(waiter)
-            await waiter
+            try:
+                await waiter
+            finally:
+                self._let_in()  # one after the other, whether this one makes use of it or not
+
+    def _let_in(self) -> None:
+        """Wake one of those who wait for room, if there is some."""
+        while self._waiters and not self.full:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
     async def put_many(
         self,
@@ -170,13 +181,11 @@ class Producer(Member):
         messages = many.messages
         facts = topic.facts
         if facts is not None and facts.ordered:
-            keys = [b"" if isinstance(one, bytes) else one.ordering_key for one in messages]
-            if not all(keys):
-                raise OrderingKeyRequired(
-                    f"topic {topic.name!r} is ordered; message {keys.index('')} has no ordering key"
-                    if "" in keys
-                    else f"topic {topic.name!r} is ordered"
-                )
+            for row, one in enumerate(messages):
+                if isinstance(one, bytes) or not one.ordering_key:
+                    raise OrderingKeyRequired(
+                        f"topic {topic.name!r} is ordered; message {row} has no ordering key"
+                    )
         sizes = [len(one) if isinstance(one, bytes) else len(one.body) for one in messages]
         if topic.only is not None:
             return _cut(topic.only, many, range(len(sizes)), sizes, deadline)
@@ -361,11 +370,7 @@ class Producer(Member):
         self._buffered_bytes -= load.size_bytes
         if self._held:
             self._touch_held()
-        while self._waiters and not self.full:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                break
+        self._let_in()
         if not self._open_loads:
             for idle in self._idle:
                 if not idle.done():

@@ -6,9 +6,20 @@ seconds and at close (REPORT), so that an audit can compare what was sent with w
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
 
+from ternmq.client.link import Link
+from ternmq.client.session import Member, Session
+from ternmq.model.errors import TernMQError
 from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+if TYPE_CHECKING:
+    from ternmq.client.producer import Producer
+
+log: Final = logging.getLogger("ternmq")
 
 BUCKET_US: Final = 600_000_000
 BEAT: Final = 10.0
@@ -46,6 +57,11 @@ class Counts:
         counted.given_up += count
         counted.changed = True
 
+    def again(self, report: control.Report) -> None:
+        """A report did not arrive: what it told is to be told again."""
+        for entry in report.entries:
+            self._count(report.topic, entry.bucket_us).changed = True
+
     def _count(self, topic: str, born_us: int) -> _Count:
         buckets = self._topics.get(topic)
         if buckets is None:
@@ -72,3 +88,44 @@ class Counts:
             for bucket in sorted(buckets)[:-_KEPT]:
                 del buckets[bucket]
         return found
+
+
+class Reporter(Member):
+    """Sends the reports, from the first connection on. Loop only."""
+
+    def __init__(self, session: Session, producer: Producer) -> None:
+        self._session = session
+        self._producer = producer
+        self._task: asyncio.Task[None] | None = None
+
+    def opened(self, link: Link, *, resumed: bool) -> None:
+        """See ``session.Member``."""
+        if self._task is None:
+            self._task = self._session.loop.create_task(self._run(), name="ternmq-report")
+
+    def stop(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            try:
+                await self.report(BEAT)
+            except TernMQError as error:
+                log.debug("counts were not reported: %s", error)
+
+    async def report(self, timeout: float) -> None:
+        """Report what changed since the last time; a report that fails is made up for by the next.
+
+        Raises:
+            TernMQError: The broker did not take it.
+        """
+        producer = self._producer
+        for report in producer.counts.reports(producer.id):
+            try:
+                await self._session.control(Command.REPORT, report, control.Nothing, timeout)
+            except TernMQError:
+                producer.counts.again(report)
+                raise

@@ -82,8 +82,7 @@ class Client:
             if self._thread is None or self._engine is None or self._pid != os.getpid():
                 self._pid = os.getpid()
                 self._thread = LoopThread()
-                self._engine = engine.Client(self.options)
-                self._engine.codecs = self.codecs
+                self._engine = engine.Client(self.options, self.codecs)
                 for declare in self._declared:
                     declare(self._engine)
             return self._thread, self._engine

@@ -1,0 +1,43 @@
+"""The parts that a client is made of."""
+
+from __future__ import annotations
+
+from ternmq.client.admin import Admin
+from ternmq.client.codecs import Codecs
+from ternmq.client.deadletters import DeadLetters
+from ternmq.client.keeper import Keeper
+from ternmq.client.lookup import Lookup
+from ternmq.client.options import Options
+from ternmq.client.producer import Producer
+from ternmq.client.puller import Puller
+from ternmq.client.reports import Reporter
+from ternmq.client.session import Session
+from ternmq.client.settler import Settler
+
+
+class Parts:
+    """What ``Sending``, ``Receiving`` and ``Client`` work with.
+
+    Args:
+        options: Settings.
+        codecs: Codecs to use; None: fresh ones.
+    """
+
+    def __init__(self, options: Options, codecs: Codecs | None = None) -> None:
+        self.options = options
+        self.codecs = codecs or Codecs()
+        self._session = session = Session(options)
+        self._producer = Producer(session)
+        self._settler = Settler(session)
+        self._puller = Puller(session, self._settler)
+        self._keeper = Keeper(session, self._settler)
+        self._reporter = Reporter(session, self._producer)
+        session.members += [self._settler, self._producer, self._reporter]
+        self._lookup = Lookup(session, self.codecs)
+        self.admin = Admin(session)
+        self.deadletters = DeadLetters(session, self.codecs)
+
+    def _consume(self) -> None:
+        """Deliveries will come: see that their leases are kept."""
+        self._session.bind()
+        self._keeper.start()

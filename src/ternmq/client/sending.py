@@ -1,0 +1,271 @@
+"""How a client sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, overload
+
+from ternmq.client import tracing
+from ternmq.client.message import Failure, Message, Receipt
+from ternmq.client.outgoing import Outgoing, ready_bodies
+from ternmq.client.parts import Parts
+from ternmq.client.validation import check_message, check_topic
+from ternmq.model.errors import (
+    EncodeError,
+    InvalidRequest,
+    MessageTooLarge,
+    SendTimeout,
+    UnsentMessages,
+)
+
+_NO_HEADERS: Final[Mapping[str, str]] = {}
+_UNKNOWN_BYTES: Final = 16 * 1024 * 1024
+"""Largest body while the broker has not said what it takes: the most it can be set to."""
+
+
+class Sending(Parts):
+    """Sending single messages and many, waiting for receipts or not."""
+
+    async def send(
+        self,
+        topic: str,
+        body: object,
+        *,
+        key: str = "",
+        ordering_key: str = "",
+        tag: str = "",
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        id: str = "",  # noqa: A002
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Send a message; returns when it is stored durably.
+
+        Messages sent at the same time (by other tasks) travel and are stored together.
+
+        Args:
+            topic: Where to.
+            body: Bytes, str, or what a codec can encode.
+            key: What it can be looked up by.
+            ordering_key: What order is kept by, on ordered topics.
+            tag: Second-level kind, for filters.
+            headers: Properties.
+            content_type: What the body is; by default as its type says.
+            id: An identifier of the application's own: a second message with it is not stored
+                again, its receipt is marked ``duplicate``.
+            timeout: Seconds in all; at most (and by default) the client's ``timeout``.
+
+        Raises:
+            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+            CannotConnect: Nothing was sent: there was no connection in time.
+            SendTimeout: No answer came in time: whether it is stored is not known.
+            TernMQError: The broker's refusal; nothing was stored.
+        """
+        producer = self._producer
+        if producer.full:
+            await producer.room()
+        loop = self._session.loop
+        future: asyncio.Future[Receipt] = loop.create_future()
+        producer.put(
+            topic,
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future),
+        )
+        if timeout is None or timeout >= self.options.timeout:
+            return await future
+        try:
+            async with asyncio.timeout(timeout):
+                return await future
+        except TimeoutError:
+            raise SendTimeout(
+                f"no answer within {timeout:g} s: stored or not, that is not known"
+            ) from None
+
+    def send_soon(
+        self,
+        topic: str,
+        body: object,
+        *,
+        key: str = "",
+        ordering_key: str = "",
+        tag: str = "",
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+        id: str = "",  # noqa: A002
+    ) -> asyncio.Future[Receipt]:
+        """Send a message without waiting; the future is its receipt. See ``send``.
+
+        A failure that nobody waits for is logged, and ``flush`` or closing the client raises
+        ``UnsentMessages``.
+
+        Raises:
+            BufferFull: Too many wait already.
+            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+        """
+        producer = self._producer
+        producer.refuse_when_full()
+        future: asyncio.Future[Receipt] = self._session.loop.create_future()
+        producer.put(
+            topic,
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future),
+        )
+        return future
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: object,
+        *,
+        key: str = "",
+        ordering_key: str = "",
+        tag: str = "",
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> None:
+        """Send a message that may be lost: the broker does not answer. See ``send``.
+
+        Raises:
+            BufferFull: Too many wait already.
+            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+        """
+        self._producer.refuse_when_full()
+        self._producer.put(
+            topic,
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, "", None),
+            one_way=True,
+        )
+
+    @overload
+    async def send_many(
+        self, topic: str, messages: Iterable[object], *, return_errors: Literal[False] = False
+    ) -> list[Receipt]: ...
+
+    @overload
+    async def send_many(
+        self, topic: str, messages: Iterable[object], *, return_errors: Literal[True]
+    ) -> list[Receipt | Exception]: ...
+
+    async def send_many(
+        self, topic: str, messages: Iterable[object], *, return_errors: bool = False
+    ) -> list[Receipt] | list[Receipt | Exception]:
+        """Send many messages; returns when it is known what became of each.
+
+        A message that cannot be sent (its body is too large, or cannot be encoded) does not keep
+        the others back: it is one of the failures.
+
+        Args:
+            topic: Where to.
+            messages: ``Message``, or bare bodies.
+            return_errors: Return an exception in the place of each message that was not stored,
+                instead of raising.
+
+        Raises:
+            PartialSendError: Some were not stored: ``receipts``, ``failures``.
+            InvalidName, OrderingKeyRequired, CannotConnect: Nothing was sent.
+        """
+        check_topic(topic)
+        items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
+        if not items:
+            return []
+        ready = None if tracing.enabled else ready_bodies(items)
+        if ready is not None and max(map(len, ready)) <= self._most_bytes():
+            many = await self._producer.put_many(topic, items, ready)
+            return many.outcomes() if return_errors else many.outcome()
+        encoded, failures = self._encoded(items)
+        if failures:
+            bad = {failure.row for failure in failures}
+            rows = [row for row in range(len(items)) if row not in bad]
+            good = await self._producer.put_many(topic, [items[row] for row in rows], encoded)
+            many = good.among(items, rows, failures)
+        else:
+            many = await self._producer.put_many(topic, items, encoded)
+        return many.outcomes() if return_errors else many.outcome()
+
+    def _encoded(self, items: Sequence[object]) -> tuple[list[Outgoing], list[Failure]]:
+        """Return the messages that can be sent, and those that cannot."""
+        encoded: list[Outgoing] = []
+        failures: list[Failure] = []
+        for row, item in enumerate(items):
+            try:
+                encoded.append(self._of_item(item))
+            except (EncodeError, InvalidRequest) as error:
+                failures.append(Failure(item, row, error))
+        return encoded, failures
+
+    def _of_item(self, item: object) -> Outgoing:
+        if not isinstance(item, Message):
+            return self._outgoing(item, "", "", "", None, "", "", None)
+        return self._outgoing(
+            item.body,
+            item.key,
+            item.ordering_key,
+            item.tag,
+            item.headers,
+            item.content_type,
+            item.id,
+            None,
+        )
+
+    def _outgoing(
+        self,
+        body: object,
+        key: str,
+        ordering_key: str,
+        tag: str,
+        headers: Mapping[str, str] | None,
+        content_type: str,
+        application_id: str,
+        future: asyncio.Future[Receipt] | None,
+    ) -> Outgoing:
+        if type(body) is not bytes:
+            body, content_type = self.codecs.encode(body, content_type)
+        if headers is None:
+            headers = _NO_HEADERS
+        if tracing.enabled:
+            headers = tracing.sent(headers)
+        message = Outgoing(
+            body, key, ordering_key, tag, headers, content_type, application_id, future
+        )
+        if len(body) > self._most_bytes():
+            self._check_size(len(body))
+        if key or ordering_key or tag or headers or content_type or application_id:
+            check_message(message)
+        return message
+
+    def _most_bytes(self) -> int:
+        welcome = self._session.welcome
+        return welcome.body_bytes if welcome is not None else _UNKNOWN_BYTES
+
+    def _check_size(self, size: int) -> None:
+        most = self._most_bytes()
+        if size > most:
+            raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until what was sent is answered.
+
+        Raises:
+            UnsentMessages: Messages of ``send_soon`` were given up since the last flush, and
+                nobody waited for them; or they are not answered within ``timeout`` seconds.
+        """
+        if not self._session.used:
+            return
+        if not await self._producer.drained(timeout):
+            raise UnsentMessages(f"messages are still on their way after {timeout:g} s")
+        self._raise_unsent()
+
+    def _raise_unsent(self) -> None:
+        unheard: list[Failure] = []
+        for failure in self._producer.take_failures():
+            future = failure.message
+            if isinstance(future, asyncio.Future):
+                # Whoever looked at the future in the meantime knows already.
+                if not getattr(future, "_log_traceback", True):
+                    continue
+                future.exception()
+            unheard.append(failure)
+        if unheard:
+            raise UnsentMessages(
+                f"{len(unheard)} messages were not sent; the first: {unheard[0].error}",
+                failures=unheard,
+            )
