@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="only mutants whose names begin so")
     parser.add_argument("--seconds", type=float, default=60.0, help="limit for each (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="of the simulator (default 1)")
-    parser.add_argument("--at-once", type=int, default=2, help="runs at a time (default 2)")
+    parser.add_argument("--at-once", type=int, default=1, help="runs at a time (default 1)")
     parser.add_argument("--no-control", action="store_true", help="leave out the unpatched run")
     parser.add_argument("--json", type=Path, default=None, help="default results.json, if all run")
     chosen = parser.parse_args(arguments)

@@ -84,7 +84,7 @@ def simulator(seconds: float, seed: int) -> list[str]:
     """Return the command that runs the simulator in the current folder."""
     return [
         sys.executable, "-m", "tests.sim", "run",
-        "--jobs", "1", "--seconds", f"{seconds:g}", "--seed", str(seed),
+        "--jobs", str(os.cpu_count() or 1), "--seconds", f"{seconds:g}", "--seed", str(seed),
     ]  # fmt: skip
 
 

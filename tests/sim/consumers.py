@@ -115,6 +115,8 @@ class Consumer:
     def _act(self) -> None:
         chance = self.world.chance
         self._again()
+        if self.world.calm:
+            return
         if self.session is None:
             self._join()
             return
@@ -318,10 +320,10 @@ class Consumer:
                 if (row.attempt, row.deliveries) != (attempt, deliveries):
                     raise Violation(f"the reply says {(attempt, deliveries)} of {offset}")
 
-    def _settle(self, held: Held, *, by_name: bool = False) -> None:
+    def _settle(self, held: Held, *, by_name: bool = False, whole: bool = False) -> None:
         world, chance = self.world, self.world.chance
         draw = chance.random()
-        spans = self._some(held, by_name=by_name)
+        spans = None if whole else self._some(held, by_name=by_name)
         delay: int | None = None
         reason = ""
         if draw >= self.fail:
@@ -490,8 +492,14 @@ class Returning(Consumer):
     def restarted(self) -> None:
         """The broker is back: come back too, or not in time."""
         super().restarted()
-        if self.world.chance.random() < 0.8:
+        draw = self.world.chance.random()
+        if draw < 0.5:
             self.world.after(1 + self.world.chance.randrange(3000), self._settle_all)
+        elif draw < 0.85:  # when others hold leases of the same numbers
+            before = self.world.reigns
+            self.world.after(
+                6000 + self.world.chance.randrange(30_000), lambda: self._settle_whole(before)
+            )
 
     def _settle_all(self) -> None:
         chance = self.world.chance
@@ -499,6 +507,16 @@ class Returning(Consumer):
         self.leases = [held for held in self.leases if held not in now]
         for held in now:
             self._settle(held, by_name=True)
+
+    def _settle_whole(self, reign: int) -> None:
+        """Settle leases of earlier reigns as such: no rows are named."""
+        if self.world.reigns != reign or self.session is None:
+            return
+        epoch = self.world.broker.journal.epoch
+        for held in [one for one in self.leases if one.epoch < epoch]:
+            self.leases.remove(held)
+            self.world.reached("an earlier reign's lease settled as such")
+            self._settle(held, whole=True)
 
 
 def _spans(rows: list[int]) -> list[tuple[int, int]]:

@@ -90,7 +90,7 @@ class Faults:
                 self._write_in = chance.randint(3, 120)
             else:
                 self._full_from = chance.randint(0, 4)
-                self._full_for = chance.randint(1, 40)
+                self._full_for = chance.choice((chance.randint(1, 40), 400))
 
     def _fire(self, what: str) -> None:
         self.fired[what] = self.fired.get(what, 0) + 1

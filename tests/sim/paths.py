@@ -31,7 +31,7 @@ REQUIRED: Final = (
     "restart after a kill", "restart after a power cut", "kill, then power cut in recovery",
     "wall clock jumped", "sync failed", "write failed", "no room for a segment",
     "damage: cut", "damage: refused", "damage: stale record", "damage: stale index file",
-    "compressed batch",
+    "compressed batch", "calm after a full disk", "an earlier reign's lease settled as such",
     "crash in recovery", "second crash in recovery",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip

@@ -78,7 +78,7 @@ class Producer:
 
     def _act(self) -> None:
         chance = self.world.chance
-        if self.left > 0:
+        if self.left > 0 and not self.world.calm:
             self.left -= 1
             count = 1 if chance.random() < 0.1 else chance.randint(1, 3)
             for _ in range(count):

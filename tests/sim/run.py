@@ -21,6 +21,8 @@ ROTATION: Final = (
 """Kinds in the order in which cases take them."""
 
 
+CALM_US: Final = 400_000
+"""How long a run goes on after a full disk; a timer that found no room comes again in 100 ms."""
 EARLY: Final = 3 * len(ROTATION)
 """The first cases of a run are swept thinly, so that a short run has met every kind."""
 
@@ -41,6 +43,7 @@ class Case:
         self.where = "forward"
         self.paths: dict[str, int] = {}
         self.reigns = 0
+        self.reign = 0
 
     def reached(self, path: str) -> None:
         """Note that a path was reached."""
@@ -74,6 +77,7 @@ class Case:
             reigns = 1 + (self.kind != "tiny") * chance.choice((1, 2) if self.early else (0, 1, 2))
             reigns += self.kind == "returning"
             for reign in range(reigns):
+                self.reign = reign
                 self.where = f"reign {reign} forward"
                 self._forward(chance)
                 if sweep:
@@ -91,17 +95,32 @@ class Case:
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
         if self.kind in ("rolls", "emptied", "consumed"):
             operations = chance.randint(300, 700)
-        if self.kind == "returning":
-            operations = chance.randint(120, 260)
+        if self.kind == "returning":  # at first so few that leases of both reigns share numbers
+            operations = chance.choice((30, 60)) if not self.reign else chance.randint(120, 260)
         world.faults.plan(chance, on=self.kind == "faulty")
         try:
             world.run(operations)
             world.check_live()
+            if world.faults.fired.keys() & {"no room for a segment"}:
+                self._calm(chance)
             if chance.random() < 0.25 and not world.dead:
                 world.close()
         except Stopped:
             pass
         world.faults.plan(chance, on=False)
+
+    def _calm(self, chance: random.Random) -> None:
+        """There is room again: whatever could not be recorded in time must have come since."""
+        world = self.world
+        world.faults.plan(chance, on=False)
+        world.calm = True
+        until = world.monotonic_us + CALM_US
+        world.after(CALM_US, lambda: None)
+        world.run(3000, until=lambda: world.monotonic_us >= until)
+        world.calm = False
+        if world.monotonic_us >= until:
+            self.reached("calm after a full disk")
+            world.check_live(calm=True)
 
     def _plan(self) -> Plan:
         if self.early:
