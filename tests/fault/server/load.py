@@ -137,13 +137,13 @@ class Load:
     def _client(self) -> Client:
         client = Client(lambda: self.address)
         self.clients.append(client)
-        self._task(client.run())
+        self._task(client.run)
         return client
 
-    def _task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _task(self, call: Callable[..., Coroutine[Any, Any, None]], *given: object) -> None:
         async def guarded() -> None:
             try:
-                await coroutine
+                await call(*given)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - the test must hear of it
@@ -154,9 +154,9 @@ class Load:
     async def _begin(self) -> None:
         await self._set_up(self._client())
         for number in range(self.plan.producers):
-            self._task(self._produce(self._client(), number))
+            self._task(self._produce, self._client(), number)
         for topic, group in self.plan.consumers:
-            self._task(Consumer(self.desk, self._client(), topic, group).run())
+            self._task(Consumer(self.desk, self._client(), topic, group).run)
 
     async def _end(self) -> None:
         for client in self.clients:
@@ -206,19 +206,18 @@ class Load:
             attempt = Attempt(topic, producer, sequence, rows, time.time_ns() // 1000, packed)
             sequence += rows
             self._active += 1
-            # The frame is written before anything else can be sent: sequences leave in order.
+            # Tasks begin in the order in which they are made: so do sequences.
             self.desk.write("try", a=attempt)
-            sending = client.send(bodies.pack_send(topic, None, batch_of(attempt)))
-            self._task(self._answered(sending, attempt, room))
+            self._task(self._answered, client, attempt, room)
             await asyncio.sleep(self.plan.pause_s)
 
-    async def _answered(
-        self, sending: Coroutine[Any, Any, bytes], attempt: Attempt, room: asyncio.Semaphore
-    ) -> None:
+    async def _answered(self, client: Client, attempt: Attempt, room: asyncio.Semaphore) -> None:
+        """Send a batch, and write down what comes of it."""
         began = time.monotonic()
         counts = self.counts
+        body = bodies.pack_send(attempt.topic, None, batch_of(attempt))
         try:
-            receipt = bodies.unpack_receipt(await sending)
+            receipt = bodies.unpack_receipt(await client.send(body))
         except RefusedError as error:
             self.desk.write("refused", a=attempt, code=error.code, t=0)
             counts.refused[type(error).__name__] += 1
