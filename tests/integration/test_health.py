@@ -1,0 +1,89 @@
+"""What machines ask: /metrics, /livez, /readyz; and what the process logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ternmq.record.facts import Outcome
+from ternmq.server.logs import JsonFormatter, TextFormatter
+from ternmq.testing import InProcessBroker, broker
+from tests.integration.raw import RawClient
+
+
+def get(one: InProcessBroker, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{one.http_port}{path}", timeout=10
+        ) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def numbers(one: InProcessBroker) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    status, text = get(one, "/metrics")
+    assert status == 200
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_numbers_say_what_happened() -> None:
+    with broker(settings={"http": "127.0.0.1:0"}) as one, RawClient(one.port) as client:
+        client.send("orders", "a", "b", "c")
+        client.join("orders", "billing")
+        delivery = client.pull("orders", "billing", 2)
+        client.settle("orders", "billing", delivery, Outcome.DONE, ((0, 1),))
+        client.settle("orders", "billing", delivery, Outcome.RETRY, ((1, 2),), 60_000_000, "no")
+        with pytest.raises(Exception, match="no topic"):
+            client.read("nothing", 0)
+        found = numbers(one)
+        group = (("group", "billing"), ("topic", "orders"))
+        assert found["ternmq_messages_sent_total", ()] == 3
+        assert found["ternmq_delivered_total", group] == 2
+        assert found["ternmq_group_lag", group] == 1
+        assert found["ternmq_group_retrying", group] == 1
+        assert found["ternmq_settled_total", (*group[:1], ("outcome", "done"), *group[1:])] == 1
+        assert found["ternmq_settled_total", (*group[:1], ("outcome", "retry"), *group[1:])] == 1
+        assert found["ternmq_refusals_total", (("error", "UnknownTopic"),)] == 1
+        assert found["ternmq_connections", ()] == 1
+        assert found["ternmq_syncs_total", ()] > 0
+        assert found["ternmq_resident_bytes", ()] > 1e6
+
+
+def test_it_is_alive_and_ready_and_nothing_else_is_there() -> None:
+    with broker(settings={"http": "127.0.0.1:0"}) as one:
+        assert get(one, "/livez") == (200, "ok\n")
+        assert get(one, "/readyz") == (200, "ok\n")
+        assert get(one, "/")[0] == 404
+        assert get(one, "/../etc/passwd")[0] == 404
+
+
+def record(message: str, **extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("ternmq.server", logging.WARNING, __file__, 1, message, (), None)
+    made.__dict__.update(extra)
+    return made
+
+
+def test_log_lines_are_json_with_what_was_given() -> None:
+    line = JsonFormatter().format(record("it\nbroke", topic="orders", count=3))
+    told = json.loads(line)
+    assert "\n" not in line
+    assert (told["level"], told["message"], told["topic"], told["count"]) == (
+        "warning", "it\nbroke", "orders", 3,
+    )  # fmt: skip
+
+
+def test_log_lines_for_people_hide_no_line_breaks() -> None:
+    line = TextFormatter().format(record("name 'a\nERROR forged'"))
+    assert "\n" not in line
+    assert "\\n" in line
