@@ -182,7 +182,7 @@ class Producer(Member):
         facts = topic.facts
         if facts is not None and facts.ordered:
             for row, one in enumerate(messages):
-                if isinstance(one, bytes) or not one.ordering_key:
+                if not isinstance(one, Outgoing) or not one.ordering_key:
                     raise OrderingKeyRequired(
                         f"topic {topic.name!r} is ordered; message {row} has no ordering key"
                     )

@@ -1,0 +1,75 @@
+"""Urls, and what is taken from the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+import ternmq
+from ternmq.client.address import Address, parse
+from ternmq.model.errors import InvalidName, InvalidRequest, InvalidUrl
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("ternmq://localhost", Address("localhost", 7117)),
+        ("ternmq://10.0.0.1:80/", Address("10.0.0.1", 80)),
+        ("ternmq://[::1]:7", Address("::1", 7)),
+        ("ternmqs://broker", Address("broker", 7117, tls=True)),
+        ("ternmqs://b?ca=/x.pem", Address("b", 7117, tls=True, ca="/x.pem")),
+        ("ternmq://shop:s%40x@b:1", Address("b", 1, app="shop", token="s@x")),
+    ],
+)
+def test_urls(url: str, address: Address) -> None:
+    assert parse(url) == address
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:7117", "http://b", "ternmq://", "ternmq://b:99999", "ternmq://b:x", "ternmq://b/path",
+     "ternmq://b?x=1", "ternmq://[::1", ""],
+)  # fmt: skip
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(InvalidUrl):
+        parse(url)
+
+
+def test_secrets_are_not_shown() -> None:
+    with pytest.raises(InvalidUrl) as raised:
+        parse("ternmq://shop:secret@b/path")
+    assert "secret" not in str(raised.value)
+    client = ternmq.connect("ternmq://shop:secret@b")
+    assert client.options.token == "secret"
+    for one in (client, client.options, client.options.address):
+        assert "secret" not in repr(one)
+        assert "secret" not in str(one)
+
+
+def test_an_address_is_shown_as_it_is_written() -> None:
+    assert str(parse("ternmqs://[::1]:7")) == "ternmqs://[::1]:7"
+
+
+def test_what_is_stated_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERNMQ_URL", "ternmq://there:1")
+    monkeypatch.setenv("TERNMQ_APP", "shop")
+    monkeypatch.setenv("TERNMQ_TOKEN", "t1")
+    options = ternmq.connect().options
+    assert (options.address.host, options.app, options.token) == ("there", "shop", "t1")
+    options = ternmq.connect("ternmq://here", app="other", token="t2").options
+    assert (options.address.host, options.app, options.token) == ("here", "other", "t2")
+
+
+def test_without_anything_it_is_the_broker_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TERNMQ_URL", "TERNMQ_APP", "TERNMQ_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    options = ternmq.connect().options
+    assert (str(options.address), options.app, options.token) == ("ternmq://localhost:7117", "", "")
+
+
+def test_settings_are_checked_at_once() -> None:
+    with pytest.raises(InvalidRequest):
+        ternmq.connect(timeout=0)
+    with pytest.raises(InvalidRequest):
+        ternmq.connect(max_processing_time=-1)
+    with pytest.raises(InvalidName):
+        ternmq.connect(app="a b")

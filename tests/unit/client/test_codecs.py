@@ -1,0 +1,150 @@
+"""Bodies to bytes and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypedDict
+
+import msgspec
+import pytest
+
+from ternmq.client.codecs import JSON, MSGPACK, TEXT, Codecs
+from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Pair(msgspec.Struct):
+    a: int
+    b: str
+
+
+class Named(TypedDict):
+    name: str
+
+
+class Model:
+    """Looks like a pydantic model."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and other.name == self.name
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def model_dump(self, mode: str) -> dict[str, str]:
+        assert mode == "json"
+        return {"name": self.name}
+
+    def model_dump_json(self) -> str:
+        return f'{{"name":"{self.name}"}}'
+
+    @classmethod
+    def model_validate(cls, value: Any) -> Model:
+        return cls(value["name"])
+
+    @classmethod
+    def model_validate_json(cls, data: bytes) -> Model:
+        return cls.model_validate(msgspec.json.decode(data))
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "kind"),
+    [
+        (b"\xff\x00", "", bytes),
+        ("grüße", TEXT, str),
+        ({"a": [1, None]}, JSON, dict),
+        ([1, 2], JSON, list[int]),
+        (Point(1, 2), JSON, Point),
+        (Pair(1, "x"), JSON, Pair),
+        ({"name": "n"}, JSON, Named),
+        (Model("m"), JSON, Model),
+        ([Model("m")], JSON, list[Model]),
+        (datetime(2026, 1, 1, tzinfo=UTC), JSON, datetime),
+        (7, JSON, int),
+        (None, JSON, type(None)),
+    ],
+)
+def test_round_trips(body: object, content_type: str, kind: Any) -> None:
+    codecs = Codecs()
+    data, named = codecs.encode(body)
+    assert named == content_type
+    assert codecs.decode(data, named, kind) == body
+    if content_type == JSON:
+        data, named = codecs.encode(body, MSGPACK)
+        assert named == MSGPACK
+        assert codecs.decode(data, named, kind) == body
+
+
+def test_views_become_bytes() -> None:
+    assert Codecs().encode(memoryview(b"abc")[1:]) == (b"bc", "")
+    assert Codecs().encode(bytearray(b"x")) == (b"x", "")
+
+
+def test_without_an_annotation_the_content_type_says_what_comes_out() -> None:
+    codecs = Codecs()
+    assert codecs.decode(b"x") == b"x"
+    assert codecs.decode(b"x", TEXT) == "x"
+    assert codecs.decode(b"[1]", JSON) == [1]
+    assert codecs.decode(b"\x91\x01", MSGPACK) == [1]
+    assert codecs.decode(b"x", "image/png") == b"x"
+
+
+def test_bytes_without_content_type_are_taken_for_what_is_wanted() -> None:
+    codecs = Codecs()
+    assert codecs.decode(b'{"x":1}', "", Point) == Point(1)
+    assert codecs.decode(b"text", "", str) == "text"
+    assert codecs.decode(b'{"x":1}', TEXT, Point) == Point(1)
+    assert codecs.decode(b'{"x":1}', JSON, str) == '{"x":1}'
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "kind"),
+    [
+        (b"{", JSON, dict),
+        (b'{"x":"one"}', JSON, Point),
+        (b"\xff", TEXT, str),
+        (b"\xff", "", str),
+        (b"\xc1", MSGPACK, list),
+        (b"[" * 100_000, JSON, list),
+        (b"x", "image/png", Point),
+        (b'{"nom":1}', JSON, Model),
+    ],
+)
+def test_what_cannot_be_decoded_is_a_decode_error(
+    body: bytes, content_type: str, kind: Any
+) -> None:
+    with pytest.raises(DecodeError):
+        Codecs().decode(body, content_type, kind)
+
+
+def test_what_cannot_be_encoded_is_an_encode_error() -> None:
+    codecs = Codecs()
+    with pytest.raises(EncodeError):
+        codecs.encode(object())
+    with pytest.raises(EncodeError, match="no codec"):
+        codecs.encode({"a": 1}, "application/xml")
+    with pytest.raises(EncodeError):
+        codecs.encode(7, TEXT)
+    with pytest.raises(EncodeError):
+        codecs.encode("\ud800")
+
+
+def test_another_codec_can_be_registered() -> None:
+    codecs = Codecs()
+    codecs.register(
+        "application/x-upper",
+        encode=lambda body: str(body).upper().encode(),
+        decode=lambda data, kind: kind(data.decode().lower()),
+    )
+    assert codecs.encode("abc", "application/x-upper") == (b"ABC", "application/x-upper")
+    assert codecs.decode(b"ABC", "application/x-upper", str) == "abc"
+    with pytest.raises(InvalidRequest):
+        codecs.register("", encode=lambda body: b"", decode=lambda data, kind: None)

@@ -1,0 +1,58 @@
+"""``ternmq.sync`` has the same names, with the same arguments."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq.client.admin import Admin
+from ternmq.client.deadletters import DeadLetters
+from ternmq.sync.admin import Admin as BlockingAdmin
+from ternmq.sync.admin import DeadLetters as BlockingDeadLetters
+
+PAIRS = [
+    (ternmq.Client, ternmq.sync.Client),
+    (ternmq.Delivery, ternmq.sync.Delivery),
+    (ternmq.Deliveries, ternmq.sync.Deliveries),
+    (Admin, BlockingAdmin),
+    (DeadLetters, BlockingDeadLetters),
+]
+ENGINE_ONLY = {"after_fork", "settle_soon", "lease", "reach", "conclude"}
+
+
+def names(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")} - ENGINE_ONLY
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_the_same_names(one: type, other: type) -> None:
+    assert names(one) == names(other)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_the_same_arguments(one: type, other: type) -> None:
+    for name in names(one):
+        mine, its = getattr(one, name), getattr(other, name)
+        if callable(mine):
+            assert inspect.signature(mine).parameters == inspect.signature(its).parameters, name
+
+
+def test_connect_is_the_same() -> None:
+    mine = inspect.signature(ternmq.connect).parameters
+    assert mine == inspect.signature(ternmq.sync.connect).parameters
+
+
+def test_every_name_that_is_exported_is_there() -> None:
+    for module in (ternmq, ternmq.sync):
+        for name in module.__all__:
+            assert hasattr(module, name)
+
+
+def test_what_comes_later_is_not_there_yet() -> None:
+    later = {"priority", "deliver_after", "deliver_at", "expires_after"}
+    for method in (ternmq.Client.send, ternmq.Client.send_soon, ternmq.Client.send_oneway):
+        assert not later & inspect.signature(method).parameters.keys()
+    assert not {"transaction", "checker", "cancel", "replay", "trace"} & names(ternmq.Client)
