@@ -144,6 +144,8 @@ class Sending:
         try:
             position = journal.append(_MESSAGES, body, now_us)
         except JournalFull as error:
+            if journal.spare_is_coming:
+                raise Busy("the next segment is being made") from error
             self.refused_full += 1
             raise DiskFull("no segment is ready for more messages") from error
         end = journal.end

@@ -231,6 +231,11 @@ class Journal(Appender):
         room = space.end - self.end - self._kept_bytes
         return room + space.reserve_bytes if reserve else room
 
+    @property
+    def spare_is_coming(self) -> bool:
+        """Whether a full journal is so for a moment only: the next segment is being made."""
+        return self._space.coming
+
     def wants_spare(self) -> AllocateJob | None:
         """Return the job that makes or fills a spare; None while all is ready or one is at work."""
         return None if self.failure is not None else self._space.wants()

@@ -158,6 +158,11 @@ class Space:
         if end > self._near and self._allocating is not None:
             self._allocating.stop = True
 
+    @property
+    def coming(self) -> bool:
+        """Whether a spare is being made, and nothing says that there is no room for it."""
+        return self._allocating is not None and not self._disk_full
+
     def ready(self) -> bool:
         """Tell whether the next segment may be used now: not while zeros are written into it."""
         job = self._allocating
