@@ -1,7 +1,7 @@
 """An order service: an order is on disk before the customer reads "thank you".
 
-    ternmq dev                          # a broker, in one terminal
-    python examples/order_service.py    # in another
+ternmq dev                          # a broker, in one terminal
+python examples/order_service.py    # in another
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """A script without an event loop: send the lines of a file, then work through them.
 
-    ternmq dev                                       # a broker, in one terminal
-    python examples/sync_script.py send names.txt    # in another
-    python examples/sync_script.py work              # until nothing is left
+ternmq dev                                       # a broker, in one terminal
+python examples/sync_script.py send names.txt    # in another
+python examples/sync_script.py work              # until nothing is left
 """
 
 import sys

@@ -8,8 +8,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import ternmq
 from shop import Mailer, make_client
+
+import ternmq
 from ternmq.testing import InProcessBroker
 
 INVOICE = {"to": "ada@example.org", "text": "12.50"}

@@ -1,0 +1,122 @@
+"""A wire between client and broker that a test can freeze, cut and count: a proxy of TCP bytes."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+
+class Wire:
+    """A context manager: whoever connects to ``url`` talks to the broker through it.
+
+    Args:
+        port: Where the broker listens.
+
+    Attributes:
+        up_bytes: From clients to the broker so far.
+        down_bytes: From the broker to clients.
+        connections: That were made.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._to = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._selector = selectors.DefaultSelector()
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._ups: set[socket.socket] = set()
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="wire", daemon=True)
+        self._limit: int | None = None
+        self.frozen = False
+        self.up_bytes = self.down_bytes = self.connections = 0
+
+    @property
+    def url(self) -> str:
+        """What to connect to."""
+        return f"ternmq://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """End every connection."""
+        with self._lock:
+            for one in list(self._pairs):
+                self._drop(one)
+
+    def cut_after(self, down_bytes: int) -> None:
+        """End the connection when it has carried so many more bytes to the client."""
+        self._limit = down_bytes
+
+    def _work(self) -> None:
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        while not self._ended.is_set():
+            for key, _ in self._selector.select(0.01):
+                with self._lock:
+                    one = key.fileobj
+                    assert isinstance(one, socket.socket)
+                    if one is self._listener:
+                        self._accept()
+                    elif one in self._pairs and not self.frozen:
+                        self._carry(one)
+            if self.frozen:
+                self._ended.wait(0.01)
+
+    def _accept(self) -> None:
+        down, _ = self._listener.accept()
+        try:
+            up = socket.create_connection(self._to, 5)
+        except OSError:
+            down.close()
+            return
+        self.connections += 1
+        for one, other in ((down, up), (up, down)):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._pairs[one] = other
+            self._selector.register(one, selectors.EVENT_READ)
+        self._ups.add(up)
+
+    def _carry(self, one: socket.socket) -> None:
+        try:
+            data = one.recv(65536)
+            if data and one in self._ups:
+                if self._limit is not None and len(data) >= self._limit:
+                    self._pairs[one].sendall(data[: self._limit])
+                    self._limit, data = None, b""
+                elif self._limit is not None:
+                    self._limit -= len(data)
+                self.down_bytes += len(data)
+            else:
+                self.up_bytes += len(data)
+            if data:
+                self._pairs[one].sendall(data)
+                return
+        except OSError:
+            pass
+        self._drop(one)
+
+    def _drop(self, one: socket.socket) -> None:
+        other = self._pairs.get(one)
+        for each in (one, other):
+            if each is not None and self._pairs.pop(each, None) is not None:
+                self._selector.unregister(each)
+                self._ups.discard(each)
+                each.close()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join(10)
+        self.cut()
+        self._selector.close()
+        self._listener.close()

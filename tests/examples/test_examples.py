@@ -1,0 +1,179 @@
+"""The programs in examples/, run as a user runs them: processes beside a broker's process."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import ternmq.sync
+from tests.black_box.process import BrokerProcess, wait_until
+from tests.examples.conftest import ROOT
+
+EXAMPLES = ROOT / "examples"
+TIMEOUT = 60
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Callable[..., list[str]]:
+    """Return what runs a program to its end and returns the lines that it printed."""
+
+    def run(program: str, *arguments: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / program), *arguments],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_order_service(run: Callable[..., list[str]], dev: BrokerProcess) -> None:
+    assert run("order_service.py") == [
+        "order 7 is message 0 of orders, durable: True",
+        "placed again: duplicate=True, still message 0",
+        "order 60: {'number': 60, 'customer': 'Bob', 'cents': 120000}",
+        "line 2 was not sent: a body of 2000000 bytes; the broker takes 1048576",
+        "2 prices are stored",
+    ]
+    with ternmq.sync.connect(dev.url) as client:
+        stored = client.pull("orders", group="check", max_messages=1000)
+        assert sorted(one.value["number"] for one in stored) == list(range(7, 108))
+        assert {one.tag for one in stored} == {"small", "large"}
+        assert {tuple(one.headers.items()) for one in stored} == {(("source", "web"),)}
+        assert [one.value for one in client.read("prices")] == ["apple;120", "pear;95"]
+
+
+def test_worker(run: Callable[..., list[str]], dev: BrokerProcess) -> None:
+    lines = run("worker.py", "--demo")
+    assert sorted(lines) == [
+        "dead: {'order': 4, 'card': 'stolen', 'cents': 999}: the card is reported stolen",
+        "order 1: charged 999 cents at attempt 1",
+        "order 2: charged 999 cents at attempt 2",
+        "order 3: charged 999 cents at attempt 3",
+        "order 4: charged 999 cents at attempt 1",
+        "order 5: charged 999 cents at attempt 1",
+    ]
+    assert lines[-1] == "order 4: charged 999 cents at attempt 1"
+    with ternmq.sync.connect(dev.url) as client:
+        (queue,) = client.admin.group("payments", "charging").queues
+        assert (queue.floor, queue.dead) == (6, 0)
+
+
+def test_worker_ends_at_sigterm(environment: dict[str, str], dev: BrokerProcess) -> None:
+    """Run as it would in production: until told to stop, and then nothing is left half done."""
+    worker = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "worker.py")], env=environment, stdout=subprocess.PIPE
+    )
+    try:
+        with ternmq.sync.connect(dev.url) as client:
+            client.send_many(
+                "payments", [{"order": n, "card": "visa", "cents": 1} for n in range(100)]
+            )
+            client.admin.create_group("payments", "charging")
+            wait_until(
+                lambda: client.admin.group("payments", "charging").queues[0].floor == 100, "done"
+            )
+        worker.send_signal(signal.SIGTERM)
+        said = worker.communicate(timeout=TIMEOUT)[0]
+        assert worker.returncode == 0
+        assert len(said.splitlines()) == 100
+    finally:
+        if worker.poll() is None:
+            worker.kill()
+            worker.communicate()
+
+
+def test_ordered_consumer(run: Callable[..., list[str]]) -> None:
+    steps: dict[str, list[int]] = {}
+    for line in run("ordered_consumer.py"):
+        found = re.fullmatch(r"\d+ account (\d) step (\d)", line)
+        assert found, line
+        steps.setdefault(found[1], []).append(int(found[2]))
+    # Each process's lines stand together, so an account that changed hands may stand in two
+    # pieces; that it was worked on in order over all processes is what the black-box rows show.
+    assert {account: sorted(numbers) for account, numbers in steps.items()} == {
+        str(account): list(range(8)) for account in range(5)
+    }
+
+
+def test_sqlite_consumer_counts_each_message_once_though_it_is_killed(
+    environment: dict[str, str], dev: BrokerProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "readings.db"
+    command = [sys.executable, str(EXAMPLES / "sqlite_consumer.py"), str(path)]
+
+    def rows() -> int:
+        try:
+            with closing(sqlite3.connect(path)) as database:
+                (count,) = database.execute("SELECT count(*) FROM readings").fetchone()
+                return int(count)
+        except sqlite3.OperationalError:
+            return 0
+
+    with ternmq.sync.connect(dev.url) as client:
+        for _ in range(2):
+            before = rows()
+            client.send_many("readings", [{"sensor": "a", "celsius": n} for n in range(2000)])
+            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as consumer:
+                wait_until(lambda before=before: rows() > before, "a batch is stored")  # type: ignore[misc]
+                consumer.kill()
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as consumer:
+            wait_until(
+                lambda: client.admin.group("readings", "warehouse").queues[0].floor == 4000,
+                "all are stored",
+            )
+            consumer.send_signal(signal.SIGINT)
+            said = consumer.communicate(timeout=TIMEOUT)[0].decode()
+        assert consumer.returncode == 0, said
+    assert rows() == 4000
+
+
+def test_sync_script(run: Callable[..., list[str]], tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("Ada\n\nGrace\n", encoding="utf-8")
+    assert run("sync_script.py", "send", str(names)) == ["3 lines are stored, the last at offset 2"]
+    assert run("sync_script.py", "work") == [
+        "hello Ada",
+        "hello Grace",
+        "not greeted: line 2: an empty line",
+    ]
+
+
+def test_pytest_suite_of_a_user(environment: dict[str, str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "shop")],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+def test_a_program_without_a_broker_says_what_to_do(
+    environment: dict[str, str], dev: BrokerProcess
+) -> None:
+    dev.stop()
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "order_service.py")],
+        env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "`ternmq dev` starts one" in done.stderr.splitlines()[-1]
