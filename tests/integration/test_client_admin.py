@@ -1,0 +1,229 @@
+"""Administration, rights, TLS, traces, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import ternmq
+from ternmq.client import tracing
+from ternmq.testing import InProcessBroker, broker
+from ternmq.wire.control import GrantInfo
+from tests.asynchronous import until
+from tests.integration.client_shapes import API
+
+
+async def test_topics(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic(
+            "a", queues=2, durability="fast", retention=timedelta(hours=1)
+        )
+        with pytest.raises(ternmq.TopicExists):
+            await client.admin.create_topic("a")
+        info = await client.admin.topic("a")
+        assert (info.spec.queues, info.spec.retention_us) == (2, 3_600_000_000)
+        receipt = await client.send("a", b"x")
+        assert (receipt.offset, receipt.durable) == (None, False)
+        await client.admin.change_topic("a", retention=timedelta(hours=2))
+        assert (await client.admin.topic("a")).spec.retention_us == 7_200_000_000
+        assert [one.spec.name for one in await client.admin.topics()] == ["a"]
+        await client.admin.delete_topic("a")
+        with pytest.raises(ternmq.UnknownTopic):
+            await client.admin.topic("a")
+        with pytest.raises(ternmq.InvalidRequest):
+            await client.admin.create_topic("b", durability="strange")
+
+
+async def test_groups(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.send_many("orders", [b"%d" % n for n in range(10)])
+        await client.admin.create_group("orders", "g", tags="a || b")
+        await client.admin.change_group(
+            "orders", "g", tags="", retry=ternmq.RetryPolicy(attempts=3), window=100
+        )
+        spec = (await client.admin.group("orders", "g")).spec
+        assert (spec.tags, spec.retry.attempts, spec.window) == ("", 3, 100)
+        await client.admin.pause_group("orders", "g")
+        with pytest.raises(ternmq.GroupPaused):
+            await client.pull("orders", group="g", wait=0)
+        await client.admin.resume_group("orders", "g")
+        assert len(await client.pull("orders", group="g", max_messages=4)) == 4
+        (told,) = await client.admin.reset_group("orders", "g", 2, queue=0, dry_run=True)
+        assert (told.offset, told.unread) == (2, 8)
+        await client.admin.reset_group("orders", "g", "latest")
+        assert (await client.admin.group("orders", "g")).queues[0].lag == 0
+        await client.admin.reset_group("orders", "g", datetime(2000, 1, 1, tzinfo=UTC))
+        assert (await client.admin.group("orders", "g")).queues[0].lag == 10
+        await client.admin.skip("orders", "g", queue=0, offset=7)
+        (first, *_) = await client.pull("orders", group="g")
+        assert first.offset == 7
+        await client.admin.delete_group("orders", "g")
+        with pytest.raises(ternmq.UnknownGroup):
+            await client.admin.group("orders", "g")
+
+
+async def test_who_is_there(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        (session,) = await client.admin.clients()
+        assert session.connected
+        assert session.library.startswith("ternmq-python")
+        assert (await client.admin.status()).epoch == 1
+
+
+async def test_nothing_kept(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        for id_ in ("0:1", "mine"):
+            with pytest.raises(ternmq.MessageNotFound):
+                await client.get("orders", id_)
+        with pytest.raises(ternmq.InvalidRequest):
+            await client.get("orders")
+        assert await client.find("orders", key="k") == []
+        with pytest.raises(ternmq.InvalidRequest, match="time zone"):
+            await client.find("orders", key="k", since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+@contextmanager
+def guarded() -> Iterator[InProcessBroker]:
+    with broker(
+        manual=False, settings={"auth": True, "admin_token": "root-token-of-the-test"}
+    ) as one:
+        yield one
+
+
+async def test_apps_and_their_rights(api: API) -> None:
+    with guarded() as one:
+        with pytest.raises(ternmq.Unauthenticated):
+            await api.connect(one.url)
+        with pytest.raises(ternmq.Unauthenticated):
+            await api.connect(one.url, app="admin", token="wrong")
+        async with api.connect(one.url, app="admin", token="root-token-of-the-test") as admin:
+            await admin.admin.create_topic("orders")
+            await admin.admin.create_topic("secret")
+            token = await admin.admin.put_app(
+                "shop", [GrantInfo(right="produce", topic="orders")], owner="me"
+            )
+            async with api.connect(one.url, app="shop", token=token) as shop:
+                await shop.send("orders", b"x")
+                with pytest.raises(ternmq.Forbidden):
+                    await shop.send("secret", b"x")
+                with pytest.raises(ternmq.Forbidden):
+                    await shop.pull("orders", group="g", wait=0)
+                with pytest.raises(ternmq.Forbidden):
+                    await shop.admin.delete_topic("orders")
+                assert [info.spec.name for info in await shop.admin.topics()] == ["orders"]
+            assert [app.app for app in await admin.admin.apps()] == ["admin", "shop"]
+            await admin.admin.delete_app("shop")
+            with pytest.raises(ternmq.Unauthenticated):
+                await api.connect(one.url, app="shop", token=token)
+
+
+async def test_over_tls(api: API, tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert),
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    settings = {"tls_cert": str(cert), "tls_key": str(key)}
+    with broker(manual=False, settings=settings) as one:
+        url = f"ternmqs://127.0.0.1:{one.port}"
+        async with api.connect(f"{url}?ca={cert}") as client:
+            await client.admin.create_topic("orders")
+            await client.admin.create_group("orders", "g")
+            await client.admin.change_group("orders", "g", lease=timedelta(seconds=0.3))
+            await client.send("orders", b"x")
+            (delivery,) = await client.pull("orders", group="g")
+            await asyncio.sleep(0.6)  # the keeper comes over TLS as well
+            await delivery.ack()
+        with pytest.raises((ternmq.CannotConnect, ssl.SSLError)):
+            await api.connect(url)
+
+
+async def test_traces_go_along(real: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    class Propagate:
+        @staticmethod
+        def inject(carrier: dict[str, str]) -> None:
+            carrier["traceparent"] = "00-abc-def-01"
+
+        @staticmethod
+        def extract(carrier: dict[str, str]) -> dict[str, str]:
+            return carrier
+
+    class Context:
+        @staticmethod
+        def attach(context: object) -> str:
+            seen.append(context)
+            return "token"
+
+        @staticmethod
+        def detach(token: object) -> None:
+            seen.append(token)
+
+    monkeypatch.setattr(tracing, "_propagate", Propagate)
+    monkeypatch.setattr(tracing, "_context", Context)
+    monkeypatch.setattr(tracing, "enabled", True)
+    client = await ternmq.connect(real.url)
+    await client.admin.create_topic("orders")
+    await client.send("orders", b"x", headers={"own": "1"})
+    await client.send_many("orders", [b"y"])
+    got = []
+
+    @client.handler("orders", group="g", concurrency=1)
+    async def handle(delivery: ternmq.Delivery) -> None:
+        got.append(dict(delivery.headers))
+        if len(got) == 2:
+            client.stop()
+
+    await client.run()
+    assert got == [{"traceparent": "00-abc-def-01", "own": "1"}, {"traceparent": "00-abc-def-01"}]
+    assert seen == [got[0], "token", got[1], "token"]
+
+
+async def test_counts_are_reported(real: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.send_many("orders", [b"x"] * 10)
+        await client.send("orders", b"y")
+        control = client._session.control
+
+        async def noted(command, request, answer, timeout=None):
+            asked.append(request)
+            return await control(command, request, answer, timeout)
+
+        monkeypatch.setattr(client._session, "control", noted)
+    (report,) = asked
+    (entry,) = report.entries
+    assert (report.topic, report.producer) == ("orders", client._producer.id)
+    assert (entry.sent, entry.given_up) == (11, 0)
+
+
+async def test_an_idle_connection_is_kept() -> None:
+    with broker(manual=False, settings={"heartbeat": "50ms"}) as one:
+        async with ternmq.connect(one.url) as client:
+            link = client._session.link
+            await asyncio.sleep(0.5)
+            assert client._session.link is link
+
+
+async def test_a_broker_that_falls_silent_is_left() -> None:
+    from tests.integration.proxy import Proxy
+
+    with broker(manual=False, settings={"heartbeat": "50ms"}) as one:
+        async with Proxy(one.port) as proxy, ternmq.connect(proxy.url) as client:
+            proxy.mute = True
+            await until(lambda: proxy.made > 1)
+            proxy.mute = False
+            await client.admin.create_topic("orders")
