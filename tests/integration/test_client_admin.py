@@ -126,7 +126,9 @@ async def test_apps_and_their_rights(api: API) -> None:
                 await api.connect(one.url, app="shop", token=token)
 
 
-async def test_over_tls(api: API, tmp_path: Path) -> None:
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """Make a certificate for this machine, and its key."""
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -134,6 +136,11 @@ async def test_over_tls(api: API, tmp_path: Path) -> None:
          "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
         check=True, capture_output=True,
     )  # fmt: skip
+    return cert, key
+
+
+async def test_over_tls(api: API, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
     settings = {"tls_cert": str(cert), "tls_key": str(key)}
     with broker(manual=False, settings=settings) as one:
         url = f"ternmqs://127.0.0.1:{one.port}"
@@ -199,9 +206,9 @@ async def test_counts_are_reported(real: InProcessBroker, monkeypatch: pytest.Mo
         await client.send("orders", b"y")
         control = client._session.control
 
-        async def noted(command, request, answer, timeout=None):
+        async def noted(command, request, answer, seconds=None):
             asked.append(request)
-            return await control(command, request, answer, timeout)
+            return await control(command, request, answer, seconds)
 
         monkeypatch.setattr(client._session, "control", noted)
     (report,) = asked

@@ -1,0 +1,168 @@
+"""Sending, against a broker that refuses, is silent, or talks nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+import ternmq
+from ternmq.model.errors import Busy, InvalidBatch, ProtocolError, ResendTooOld
+from ternmq.wire.commands import Command
+from tests.asynchronous import until
+from tests.unit.client.fake import FakeBroker
+
+
+async def test_one_caller_s_send_leaves_in_the_next_turn() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"first")  # the topic is known now
+        link = client._session.link
+        assert link is not None
+        written: list[bytes] = []
+        assert link._transport is not None
+        write = link._transport.write
+        link._transport.write = lambda data: (written.append(data), write(data))[1]  # type: ignore[method-assign,assignment,func-returns-value]
+        pending = asyncio.ensure_future(client.send("t", b"second"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(written) == 1
+        await pending
+
+
+async def test_sequences_are_dense_and_batches_are_of_one_turn() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await asyncio.gather(*[client.send("t", b"%d" % n) for n in range(3)])
+        await client.send_many("t", [b"x"] * 5)
+        await client.send("t", b"last", key="k")
+        assert [(one.first_sequence, one.count) for one in fake.sends] == [(1, 3), (4, 5), (9, 1)]
+        assert {one.producer_id for one in fake.sends} == {client._producer.id}
+
+
+async def test_what_is_refused_for_now_is_sent_again_as_it_was() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        fake.refuse = [Busy("full"), Busy("full")]
+        receipt = await client.send("t", b"x")
+        assert receipt.offset == 0
+        assert len(fake.raw) == 3
+        assert len(set(fake.raw)) == 1
+
+
+async def test_what_stays_refused_is_told_as_that() -> None:
+    async with FakeBroker() as fake:
+        client = await ternmq.connect(fake.url, timeout=0.3)
+        fake.refuse = [Busy("full") for _ in range(100)]
+        with pytest.raises(Busy):
+            await client.send("t", b"x")
+        fake.refuse = []
+        await client.close()
+
+
+async def test_a_definite_refusal_is_raised_at_once_to_each() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        fake.refuse = [InvalidBatch("no")]
+        told = await asyncio.gather(
+            *[client.send("t", b"x") for _ in range(3)], return_exceptions=True
+        )
+        assert [type(one) for one in told] == [InvalidBatch] * 3
+        assert len({id(one) for one in told}) == 3
+        assert (await client.send("t", b"y")).sequence == 4
+
+
+async def test_a_batch_of_an_ordered_topic_is_not_overtaken() -> None:
+    async with FakeBroker(ordered=True) as fake, ternmq.connect(fake.url) as client:
+        fake.refuse = [Busy("full")]
+        first = asyncio.ensure_future(client.send("t", b"1", ordering_key="k"))
+        await until(lambda: len(fake.sends) == 1)
+        second = asyncio.ensure_future(client.send("t", b"2", ordering_key="k"))
+        await asyncio.gather(first, second)
+        assert fake.stored == [b"1", b"2"]
+        assert all(one.keyed for one in fake.sends)
+
+
+async def test_unanswered_sends_are_sent_again_in_order_with_the_same_bytes() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        fake.silent = True
+        pending = []
+        for number in range(3):
+            pending.append(asyncio.ensure_future(client.send("t", b"%d" % number)))
+            await until(lambda number=number: len(fake.sends) == 2 + number)  # type: ignore[misc]
+        fake.silent = False
+        fake.cut()
+        await asyncio.gather(*pending)
+        assert fake.raw[4:] == fake.raw[1:4]
+
+
+async def test_refused_after_a_lost_answer_is_not_told_as_refused() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        for error, told in ((InvalidBatch("no"), ternmq.SendTimeout), (ResendTooOld("x"),) * 2):
+            fake.silent = True
+            count = len(fake.sends)
+            pending = asyncio.ensure_future(client.send("t", b"1"))
+            await until(lambda count=count: len(fake.sends) > count)  # type: ignore[misc]
+            fake.silent = False
+            fake.refuse = [error]
+            fake.cut()
+            with pytest.raises(told if isinstance(told, type) else type(told)):
+                await pending
+
+
+async def test_nonsense_ends_the_connection_and_sends_go_on() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        for nonsense in (b"GET / HTTP/1.1\r\n\r\n", bytes(16), b"\xff" * 100):
+            fake.connections[-1].write(nonsense)
+            link = client._session.link
+            await until(lambda link=link: client._session.link is not link)  # type: ignore[misc]
+            await client.send("t", b"1")
+        fake.on[Command.SEND] = lambda request: b"short"
+        pending = asyncio.ensure_future(client.send("t", b"2"))
+        await until(lambda: len(fake.connections) > 5)
+        del fake.on[Command.SEND]
+        await pending
+
+
+async def test_a_broker_that_is_none() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH_9.6\r\n" * 4)
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises((ternmq.CannotConnect, ProtocolError)):
+            await ternmq.connect(f"ternmq://127.0.0.1:{port}")
+
+
+async def test_buffers_are_bounded_and_senders_wait() -> None:
+    async with FakeBroker() as fake:
+        options = replace(ternmq.connect(fake.url).options, buffer_bytes=10_000, window_bytes=2000)
+        async with ternmq.connect(options=options) as client:
+            await client.send("t", b"x")
+            fake.silent = True
+            tasks = [asyncio.ensure_future(client.send("t", bytes(900))) for _ in range(100)]
+            await until(lambda: len(fake.sends) > 1)
+            assert client._producer._buffered_bytes < 12_000
+            fake.silent = False
+            fake.cut()
+            await asyncio.gather(*tasks)
+            assert client._producer._buffered_bytes == 0
+            await client.send_many("t", [bytes(900)] * 100)
+            assert len(fake.stored) == 201
+
+
+async def test_a_message_that_is_given_up_before_it_left_was_not_sent() -> None:
+    async with FakeBroker() as fake:
+        url = fake.url
+        client = await ternmq.connect(url, timeout=0.2)
+        await client.send("t", b"x")
+    with pytest.raises(ternmq.CannotConnect):
+        await client.send("t", b"y")
+    with pytest.raises(ternmq.PartialSendError) as raised:
+        await client.send_many("t", [b"y"])
+    assert isinstance(raised.value.failures[0].error, ternmq.CannotConnect)
+    await client.close()
