@@ -24,15 +24,17 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
-from ternmq.server.administration import Administration
+from ternmq.server.client_commands import ClientCommands
 from ternmq.server.connection import Connection, Handler, Hub
 from ternmq.server.core import Clocks, Core, SystemClocks
 from ternmq.server.counters import Counters
 from ternmq.server.dispatch import Dispatcher
 from ternmq.server.health import Health
+from ternmq.server.lookup_commands import LookupCommands
 from ternmq.server.messages import MessageCommands
 from ternmq.server.metrics import BrokerCollector
 from ternmq.server.sessions import Place, Sessions
+from ternmq.server.topic_commands import TopicCommands
 from ternmq.settings import Settings
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
@@ -138,7 +140,6 @@ class Server:
         sessions = Sessions(core)
         self._collector = BrokerCollector(core, counters, queries)
         self._messages = MessageCommands(self.hub, authoriser, queries)
-        administration = Administration(self.hub, authoriser, queries, self._status)
 
         def bye(peer: Connection, request: Request) -> None:
             """BYE: close the session; what it holds goes to others, uncounted."""
@@ -150,7 +151,9 @@ class Server:
 
         handlers: dict[Command, Handler] = {
             **self._messages.handlers,
-            **administration.handlers,
+            **TopicCommands(self.hub, authoriser, queries).handlers,
+            **LookupCommands(self.hub, authoriser, queries).handlers,
+            **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
             Command.BYE: bye,
         }
         self.hub.commands = Dispatcher(

@@ -1,0 +1,140 @@
+"""The commands about clients, apps and the broker itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ternmq.access import Authoriser, Secret, new_token, regrant, seal
+from ternmq.broker.queries import Queries
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import check_name
+from ternmq.record.control import Count, Grant
+from ternmq.server.connection import Connection, Hub
+from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command, Right
+from ternmq.wire.session import Request
+
+_RIGHTS: Final = frozenset(one.value for one in Right)
+
+
+class ClientCommands(ControlCommands):
+    """Sessions, reports, apps, status. Loop only."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        authoriser: Authoriser,
+        queries: Queries,
+        status: Callable[[], control.Status],
+    ) -> None:
+        super().__init__(hub, authoriser, queries)
+        self._status = status
+        self.handlers |= {
+            Command.PING: self.ping,
+            Command.KEEP: self.control(Command.KEEP, control.Keep, self.keep),
+            Command.REPORT: self.control(Command.REPORT, control.Report, self.report),
+            Command.CLIENT_LIST: self.control(
+                Command.CLIENT_LIST, control.ClientList, self.list_clients
+            ),
+            Command.STATUS: self.control(Command.STATUS, control.StatusAsk, self.status),
+            Command.APP_PUT: self.control(Command.APP_PUT, control.AppPut, self.put_app),
+            Command.APP_DELETE: self.control(
+                Command.APP_DELETE, control.AppDelete, self.delete_app
+            ),
+            Command.APP_LIST: self.control(Command.APP_LIST, control.AppList, self.list_apps),
+        }
+
+    def ping(self, peer: Connection, request: Request) -> None:
+        """PING: say what time it is."""
+        bodies.unpack_nothing(request.body)
+        peer.answer(request, bodies.pack_pong(self._core.now_us()))
+
+    def keep(self, peer: Connection, asked: control.Keep) -> Told:
+        """KEEP: end the session's leases that have not reached the client."""
+        leases = [(one.epoch, one.lease) for one in asked.leases]
+        reply = self._broker.keep(self._core.now_us(), peer.session, leases)
+        return control.Nothing(), reply.position
+
+    def report(self, peer: Connection, asked: control.Report) -> Told:
+        """REPORT: keep what a producer says to have sent."""
+        entries = [Count(one.bucket_us, one.sent, one.given_up) for one in asked.entries]
+        reply = self._broker.report(
+            self._core.now_us(), peer.session, asked.topic, asked.producer, entries
+        )
+        return control.Nothing(), reply.position
+
+    def list_clients(self, peer: Connection, asked: control.ClientList) -> Told:
+        """CLIENT_LIST."""
+        page = self._listings.sessions()
+        clients = [
+            control.ClientInfo(
+                session=one.session,
+                app=one.app,
+                client=short(one.client),
+                address=one.address,
+                library=one.version,
+                pid=one.pid,
+                connected=one.connected,
+                since_us=one.since_us,
+            )
+            for one in page.sessions
+        ]
+        return control.Clients(clients=clients), page.position
+
+    def status(self, peer: Connection, asked: control.StatusAsk) -> Told:
+        """STATUS."""
+        return self._status(), 0
+
+    def put_app(self, peer: Connection, asked: control.AppPut) -> Told:
+        """APP_PUT: make an app, change its grants, give it another token."""
+        check_name(asked.app)
+        grants = [_grant(one) for one in asked.grants]
+        known = self._broker.views.catalog.apps.get(asked.app)
+        token = Secret("")
+        if known is None or asked.new_token:
+            token = new_token()
+            made_us = self._core.now_us() if known is None else known.created_us
+            app = seal(asked.app, token, owner=asked.owner, grants=grants, now_us=made_us)
+        else:
+            app = regrant(known, asked.owner, grants)
+        reply = self._broker.put_app(self._core.now_us(), app)
+        return control.AppToken(token=token.reveal()), reply.position
+
+    def delete_app(self, peer: Connection, asked: control.AppDelete) -> Told:
+        """APP_DELETE: its connections are closed."""
+        reply = self._broker.delete_app(self._core.now_us(), asked.app)
+        for other in list(self._hub.peers):
+            if other.app == asked.app and other is not peer and other.session:
+                other.abandon("its app was removed")
+        return control.Nothing(), reply.position
+
+    def list_apps(self, peer: Connection, asked: control.AppList) -> Told:
+        """APP_LIST."""
+        page = self._listings.apps()
+        apps = [
+            control.AppInfo(
+                app=one.name,
+                owner=one.owner,
+                grants=[
+                    control.GrantInfo(
+                        right=grant.right, topic=grant.topic, group=grant.group, deny=grant.deny
+                    )
+                    for grant in one.grants
+                ],
+            )
+            for one in page.apps
+        ]
+        return control.Apps(apps=apps), page.position
+
+
+def short(client: str) -> str:
+    """Return enough of a client's name to tell it by: who knows all of it has the session."""
+    return client[:8]
+
+
+def _grant(told: control.GrantInfo) -> Grant:
+    if told.right not in _RIGHTS:
+        raise InvalidRequest(f"right {told.right[:20]!r} is none of {', '.join(sorted(_RIGHTS))}")
+    return Grant(told.right, told.topic, told.group, told.deny)

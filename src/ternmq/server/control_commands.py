@@ -1,0 +1,67 @@
+"""What the handlers of control commands share: decode, authorise, carry out, answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from ternmq.access import Authoriser
+from ternmq.broker.listings import Listings
+from ternmq.broker.queries import Queries
+from ternmq.server.connection import Connection, Handler, Hub
+from ternmq.wire import control
+from ternmq.wire.commands import TABLE, Command, Scope
+from ternmq.wire.session import Request
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+Told = tuple[msgspec.Struct, int]
+"""An answer, and the position that it rests on (0: on nothing)."""
+
+
+class ControlCommands:
+    """Base of the handlers. Loop only.
+
+    Args:
+        hub: What connections share.
+        authoriser: Who may what.
+        queries: Questions to the core.
+
+    Attributes:
+        handlers: By command; a subclass fills it.
+    """
+
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
+        self._hub = hub
+        self._core = hub.core
+        self._broker = hub.core.broker
+        self._authoriser = authoriser
+        self._queries = queries
+        self._listings = Listings(hub.core.broker)
+        self.handlers: dict[Command, Handler] = {}
+
+    def control(
+        self, command: Command, kind: type[T], handler: Callable[[Connection, T], Told]
+    ) -> Handler:
+        """Return the handler of a command whose request is a ``kind``."""
+        return partial(self._run, command, kind, handler)
+
+    def _run(
+        self,
+        command: Command,
+        kind: type[T],
+        handler: Callable[[Connection, T], Told],
+        peer: Connection,
+        request: Request,
+    ) -> None:
+        """Decode, authorise, carry out, answer."""
+        asked = control.decode(request.body, kind)
+        scope = TABLE[command].policy.scope
+        topic = getattr(asked, "topic", None) if scope in (Scope.TOPIC, Scope.GROUP) else None
+        group = getattr(asked, "group", None) if scope is Scope.GROUP else None
+        self._authoriser.check(peer.app, command, topic, group)
+        answer, position = handler(peer, asked)
+        peer.answer(request, control.encode(answer), position)

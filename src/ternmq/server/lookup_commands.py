@@ -1,0 +1,171 @@
+"""The commands that look messages up, and those about messages that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.access import Authoriser
+from ternmq.broker.queries import FailedRow, Queries
+from ternmq.journal.lookup import Cursor, Found
+from ternmq.journal.tail import Place
+from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.model.types import Position
+from ternmq.record.facts import Cause, LeasedRun, Outcome
+from ternmq.server.connection import Connection, Hub
+from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+MAX_OFFSETS: Final = 10_000
+"""Most offsets that one FAILED_RETRY or FAILED_DELETE may name."""
+_MESSAGE_ID: Final = re.compile("[0-9a-f]{1,16}:[0-9a-f]{1,16}")
+_CURSOR: Final = re.compile("[0-9]{1,19}[.][0-9]{1,9}[.][0-9]{1,20}")
+
+
+class LookupCommands(ControlCommands):
+    """Find messages; list, retry, delete those that failed. Loop only."""
+
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(hub, authoriser, queries)
+        self.handlers |= {
+            Command.FIND: self.control(Command.FIND, control.Find, self.find),
+            Command.OFFSET_AT: self.control(Command.OFFSET_AT, control.OffsetAt, self.offset_at),
+            Command.FAILED_LIST: self.control(
+                Command.FAILED_LIST, control.FailedList, self.list_failed
+            ),
+            Command.FAILED_RETRY: self.control(
+                Command.FAILED_RETRY, control.FailedRetry, self.retry_failed
+            ),
+            Command.FAILED_DELETE: self.control(
+                Command.FAILED_DELETE, control.FailedDelete, self.delete_failed
+            ),
+        }
+
+    def find(self, peer: Connection, asked: control.Find) -> Told:
+        """FIND: look messages up."""
+        stated = [asked.id, asked.application_id, asked.key, asked.offset]
+        if sum([one is not None for one in stated]) != 1:
+            raise InvalidRequest("state one of id, application_id, key, offset")
+        queries = self._queries
+        topic = self._broker.views.catalog.topic(asked.topic)
+        following = ""
+        if asked.key is not None:
+            page = queries.by_key(
+                asked.topic,
+                asked.key,
+                since_us=asked.since_us,
+                until_us=asked.until_us,
+                limit=asked.limit,
+                after=_cursor(asked.after) if asked.after else None,
+            )
+            found = page.found
+            if page.next is not None:
+                place = page.next.place
+                following = f"{place.position}.{place.row}.{page.next.below}"
+        elif asked.id is not None:
+            found = [queries.by_id(*_message_id(asked.id))]
+            if found[0].topic != topic.number:
+                raise MessageNotFound(f"no message {asked.id} is kept in {asked.topic!r}")
+        elif asked.application_id is not None:
+            found = [queries.by_application_id(asked.topic, asked.application_id)]
+        else:
+            assert asked.offset is not None
+            found = [queries.by_offset(asked.topic, asked.queue, asked.offset)]
+        told = [_message(asked.topic, one) for one in found]
+        return control.FoundPage(found=told, next=following), 0
+
+    def offset_at(self, peer: Connection, asked: control.OffsetAt) -> Told:
+        """OFFSET_AT."""
+        offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
+        return control.OffsetFound(offset=offset), 0
+
+    def list_failed(self, peer: Connection, asked: control.FailedList) -> Told:
+        """FAILED_LIST: rows that wait, or dead letters, with their content."""
+        ask = self._queries.dead_letters if asked.dead else self._queries.waiting
+        limit = max(1, min(asked.limit, 1000))
+        rows = ask(asked.topic, asked.group, asked.queue, after=asked.after, limit=limit + 1)
+        told = [self._failed(asked.topic, asked.queue, row) for row in rows[:limit]]
+        page = control.FailedPage(rows=told, more=len(rows) > limit)
+        return page, self._broker.journal.end
+
+    def _failed(self, topic: str, queue: int, row: FailedRow) -> control.FailedMessage:
+        try:
+            message = _message(topic, self._queries.by_offset(topic, queue, row.offset))
+        except MessageNotFound:
+            message = None  # its topic does not keep what its groups are owed
+        return control.FailedMessage(
+            queue=queue,
+            offset=row.offset,
+            attempts=row.attempts,
+            deliveries=row.deliveries,
+            when_us=row.when_us,
+            held=row.held,
+            failures=[
+                control.FailureInfo(
+                    time_us=one.time_us,
+                    session=one.session,
+                    attempt=one.attempt,
+                    outcome=Outcome(one.outcome).name.lower(),
+                    cause=Cause(one.cause).name.lower(),
+                    reason=one.reason.decode(errors="replace"),
+                )
+                for one in row.failures
+            ],
+            message=message,
+        )
+
+    def retry_failed(self, peer: Connection, asked: control.FailedRetry) -> Told:
+        """FAILED_RETRY."""
+        _few(asked.offsets)
+        reply = self._broker.retry_now(
+            self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
+        )
+        return _done(reply.settled, asked.offsets), reply.position
+
+    def delete_failed(self, peer: Connection, asked: control.FailedDelete) -> Told:
+        """FAILED_DELETE."""
+        _few(asked.offsets)
+        reply = self._broker.delete_failures(
+            self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
+        )
+        return _done(reply.settled, asked.offsets), reply.position
+
+
+def _message(topic: str, found: Found) -> control.FoundMessage:
+    return control.FoundMessage(
+        topic=topic,
+        queue=found.queue,
+        offset=found.offset,
+        stored_us=found.stored_us,
+        row=found.row,
+        batch=found.batch,
+    )
+
+
+def _message_id(text: str) -> tuple[int, int]:
+    if _MESSAGE_ID.fullmatch(text) is None:
+        raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
+    producer, _, sequence = text.partition(":")
+    return int(producer, 16), int(sequence, 16)
+
+
+def _cursor(text: str) -> Cursor:
+    if _CURSOR.fullmatch(text) is None:
+        raise InvalidRequest("after is what next was on the page before")
+    position, row, below = [int(part) for part in text.split(".")]
+    return Cursor(Place(Position(position), row), Position(below))
+
+
+def _few(offsets: list[int]) -> None:
+    if not 0 < len(offsets) <= MAX_OFFSETS:
+        raise InvalidRequest(f"name 1 to {MAX_OFFSETS} offsets")
+
+
+def _done(settled: Sequence[LeasedRun], offsets: list[int]) -> control.FailedDone:
+    done: set[int] = set()
+    for start, stop, *_ in settled:
+        done.update(range(start, stop))
+    missing = [offset for offset in offsets if offset not in done]
+    return control.FailedDone(done=len(done), missing=missing)

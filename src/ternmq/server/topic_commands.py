@@ -1,0 +1,254 @@
+"""The commands about topics and groups."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ternmq.access import Authoriser
+from ternmq.broker.queries import GroupStatus, Queries
+from ternmq.model.errors import (
+    GroupSettingsMismatch,
+    InvalidRequest,
+    UnknownGroup,
+    UnknownQueue,
+    UnknownTopic,
+)
+from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.server.client_commands import short
+from ternmq.server.connection import Connection, Hub
+from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+
+class TopicCommands(ControlCommands):
+    """Make, change, list, remove topics and groups. Loop only."""
+
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(hub, authoriser, queries)
+        self.handlers |= {
+            Command.TOPIC_CREATE: self.control(
+                Command.TOPIC_CREATE, control.TopicCreate, self.create_topic
+            ),
+            Command.TOPIC_CHANGE: self.control(
+                Command.TOPIC_CHANGE, control.TopicChange, self.change_topic
+            ),
+            Command.TOPIC_DELETE: self.control(
+                Command.TOPIC_DELETE, control.TopicDelete, self.delete_topic
+            ),
+            Command.TOPIC_LIST: self.control(
+                Command.TOPIC_LIST, control.TopicList, self.list_topics
+            ),
+            Command.GROUP_JOIN: self.control(
+                Command.GROUP_JOIN, control.GroupJoin, self.join_group
+            ),
+            Command.GROUP_CHANGE: self.control(
+                Command.GROUP_CHANGE, control.GroupChange, self.change_group
+            ),
+            Command.GROUP_DELETE: self.control(
+                Command.GROUP_DELETE, control.GroupDelete, self.delete_group
+            ),
+            Command.GROUP_LIST: self.control(
+                Command.GROUP_LIST, control.GroupList, self.list_groups
+            ),
+            Command.GROUP_RESET: self.control(
+                Command.GROUP_RESET, control.GroupReset, self.reset_group
+            ),
+            Command.GROUP_SKIP: self.control(
+                Command.GROUP_SKIP, control.GroupSkip, self.skip_group
+            ),
+        }
+
+    def create_topic(self, peer: Connection, asked: control.TopicCreate) -> Told:
+        """TOPIC_CREATE."""
+        reply = self._broker.create_topic(self._core.now_us(), _named(asked.topic, asked.spec))
+        return control.Nothing(), reply.position
+
+    def change_topic(self, peer: Connection, asked: control.TopicChange) -> Told:
+        """TOPIC_CHANGE."""
+        reply = self._broker.change_topic(self._core.now_us(), _named(asked.topic, asked.spec))
+        self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic))
+        return control.Nothing(), reply.position
+
+    def delete_topic(self, peer: Connection, asked: control.TopicDelete) -> Told:
+        """TOPIC_DELETE."""
+        reply = self._broker.delete_topic(self._core.now_us(), asked.topic)
+        self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
+        return control.Nothing(), reply.position
+
+    def list_topics(self, peer: Connection, asked: control.TopicList) -> Told:
+        """TOPIC_LIST: those that the app has a right on."""
+        page = self._listings.topics(
+            asked.names,
+            asked.after,
+            max(1, min(asked.limit, 1000)),
+            lambda topic: self._authoriser.sees_topic(peer.app, topic),
+        )
+        topics = [
+            control.TopicInfo(
+                number=one.number,
+                spec=one.spec,
+                queues=[control.QueueInfo(first=ends.first, next=ends.next) for ends in one.queues],
+                groups=list(one.groups),
+            )
+            for one in page.topics
+        ]
+        return control.Topics(topics=topics, more=page.more), page.position
+
+    def join_group(self, peer: Connection, asked: control.GroupJoin) -> Told:
+        """GROUP_JOIN: see that the group is there, with the settings that are stated."""
+        broker, now = self._broker, self._core.now_us()
+        catalog = broker.views.catalog
+        check_name(asked.group)
+        if asked.topic not in catalog.by_name:
+            if not self._hub.settings.create_topics:
+                raise UnknownTopic(f"there is no topic {asked.topic!r}")
+            ordered = asked.mode is Mode.ORDERED
+            made = self._hub.settings.topic_spec(check_name(asked.topic))
+            broker.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
+        try:
+            found = catalog.subscription(asked.topic, asked.group)
+        except UnknownGroup:
+            topic = catalog.topic(asked.topic)
+            mode = asked.mode or (Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
+            spec = SubscriptionSpec(
+                mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST
+            )
+            reply = broker.subscribe(now, asked.topic, asked.group, spec)
+            queues = len(topic.queues)
+            return control.GroupJoined(created=True, spec=spec, queues=queues), reply.position
+        _compare(found.spec, asked)
+        joined = control.GroupJoined(created=False, spec=found.spec, queues=len(found.topic.queues))
+        return joined, broker.journal.end
+
+    def change_group(self, peer: Connection, asked: control.GroupChange) -> Told:
+        """GROUP_CHANGE."""
+        reply = self._broker.change_subscription(
+            self._core.now_us(), asked.topic, asked.group, asked.spec
+        )
+        self._tell(
+            Command.GROUP_CHANGED, control.GroupChanged(topic=asked.topic, group=asked.group)
+        )
+        return control.Nothing(), reply.position
+
+    def delete_group(self, peer: Connection, asked: control.GroupDelete) -> Told:
+        """GROUP_DELETE."""
+        reply = self._broker.unsubscribe(self._core.now_us(), asked.topic, asked.group)
+        self._tell(
+            Command.GROUP_CHANGED,
+            control.GroupChanged(topic=asked.topic, group=asked.group, gone=True),
+        )
+        return control.Nothing(), reply.position
+
+    def list_groups(self, peer: Connection, asked: control.GroupList) -> Told:
+        """GROUP_LIST: those that the app has a right on."""
+        page = self._listings.groups(
+            asked.topic,
+            asked.group,
+            lambda topic, group: self._authoriser.sees_group(peer.app, topic, group),
+        )
+        groups = [
+            control.GroupInfo(
+                topic=one.topic,
+                group=one.group,
+                spec=one.spec,
+                queues=[_stand(queue) for queue in one.queues],
+                members=[short(name) for name in one.members],
+            )
+            for one in page.groups
+        ]
+        return control.Groups(groups=groups), page.position
+
+    def reset_group(self, peer: Connection, asked: control.GroupReset) -> Told:
+        """GROUP_RESET: set where a group goes on, or say what that would do."""
+        stated = [one is not None for one in (asked.offset, asked.time_us, asked.to)]
+        if sum(stated) != 1 or (asked.offset is not None and asked.queue is None):
+            raise InvalidRequest("state one of to, time_us, or offset with queue")
+        topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
+        numbers = range(len(topic.queues)) if asked.queue is None else [asked.queue]
+        done: list[control.ResetQueue] = []
+        for number in numbers:  # all that may wait for the disk, before anything is changed
+            offset = self._reset_offset(asked, number)
+            preview = self._queries.preview_reset(asked.topic, asked.group, number, offset)
+            done.append(
+                control.ResetQueue(
+                    queue=number,
+                    offset=offset,
+                    unread=preview.unread,
+                    forgotten=preview.forgotten,
+                )
+            )
+        position = 0
+        if not asked.dry_run:
+            for one in done:
+                reply = self._broker.reset(
+                    self._core.now_us(), asked.topic, asked.group, one.queue, one.offset
+                )
+                position = reply.position
+        return control.ResetDone(queues=done), position
+
+    def _reset_offset(self, asked: control.GroupReset, number: int) -> int:
+        if asked.offset is not None:
+            return asked.offset
+        if asked.time_us is not None:
+            return self._queries.offset_at(asked.topic, number, asked.time_us)
+        page = self._listings.topics([asked.topic])
+        queues = page.topics[0].queues
+        if number >= len(queues):
+            raise UnknownQueue(f"topic {asked.topic!r} has no queue {number}")
+        ends = queues[number]
+        return ends.first if asked.to is Start.EARLIEST else ends.next
+
+    def skip_group(self, peer: Connection, asked: control.GroupSkip) -> Told:
+        """GROUP_SKIP."""
+        reply = self._broker.skip(
+            self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset
+        )
+        return control.Nothing(), reply.position
+
+    def _tell(self, command: Command, body: control.TopicChanged | control.GroupChanged) -> None:
+        """Push what changed to every connection whose app has a right on it."""
+        data = control.encode(body)
+        authoriser = self._authoriser
+        for peer in self._hub.peers:
+            if not peer.session:
+                continue
+            if isinstance(body, control.TopicChanged):
+                sees = authoriser.sees_topic(peer.app, body.topic)
+            else:
+                sees = authoriser.sees_group(peer.app, body.topic, body.group)
+            if sees:
+                peer.push(command, data)
+
+
+def _named(name: str, spec: TopicSpec) -> TopicSpec:
+    if spec.name != name:
+        raise InvalidRequest(f"topic {name!r} is asked for, the settings are of {spec.name!r}")
+    return spec
+
+
+def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
+    """Raise GroupSettingsMismatch if a stated setting is not the group's."""
+    for name in ("tags", "mode", "start"):
+        stated, has = getattr(asked, name), getattr(spec, name)
+        if stated is not None and stated != has:
+            raise GroupSettingsMismatch(
+                f"group {asked.group!r} on {asked.topic!r} has {name} {_show(has)}, "
+                f"not {_show(stated)}"
+            )
+
+
+def _show(value: object) -> str:
+    return repr(value.value if isinstance(value, Mode | Start) else value)
+
+
+def _stand(queue: GroupStatus) -> control.GroupQueueInfo:
+    return control.GroupQueueInfo(
+        cursor=queue.cursor,
+        floor=queue.floor,
+        end=queue.end,
+        leased=queue.leased,
+        ready=queue.ready,
+        waiting=queue.waiting,
+        dead=queue.dead,
+    )
