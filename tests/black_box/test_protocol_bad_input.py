@@ -264,16 +264,10 @@ def mutated(body: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def test_mutated_requests_of_every_command(connect, witness, broker):
-    """Sound requests with something wrong in them: each is answered, or ends its connection."""
-    seed = int(os.environ.get("TERNMQ_TEST_SEED", "7"))
-    chance = random.Random(seed)
-    topic = f"mutants-{next(_numbers)}"
-    first = connect()
-    first.control(TOPIC_CREATE, topic=topic, spec={"name": topic, "queues": 2})
-    first.control(GROUP_JOIN, topic=topic, group="g")
+def sound_requests(topic: str) -> list[tuple[int, bytes]]:
+    """Return a request of every command, as it should be."""
     batch = stranger.make_batch(topic, [b"x"] * 3, 1, 0)
-    sound = [
+    return [
         (SEND, stranger.send_body(topic, batch)),
         (PULL, stranger.pull_body(topic, "g")),
         (SETTLE, struct.pack("<IIQqIHBB", 1, 0, 1, -1, 1, 0, 0, len(topic)) + sizes("g")
@@ -302,6 +296,17 @@ def test_mutated_requests_of_every_command(connect, witness, broker):
         (70, pack({"app": "other", "grants": [{"right": "consume", "topic": "a*"}]})),
         (71, pack({"app": "other"})), (72, pack({})),
     ]  # fmt: skip
+
+
+def test_mutated_requests_of_every_command(connect, witness, broker):
+    """Sound requests with something wrong in them: each is answered, or ends its connection."""
+    seed = int(os.environ.get("TERNMQ_TEST_SEED", "7"))
+    chance = random.Random(seed)
+    topic = f"mutants-{next(_numbers)}"
+    first = connect()
+    first.control(TOPIC_CREATE, topic=topic, spec={"name": topic, "queues": 2})
+    first.control(GROUP_JOIN, topic=topic, group="g")
+    sound = sound_requests(topic)
     bad = connect()
     for turn in range(1500):
         command, body = chance.choice(sound)
@@ -318,6 +323,50 @@ def test_mutated_requests_of_every_command(connect, witness, broker):
         assert not code or 100 <= code < 200, (seed, turn, command, data.hex(), code)
         if turn % 300 == 0:
             witness.works()
+    assert broker.process.poll() is None
+
+
+def test_bent_conversations(connect, witness, broker):
+    """Whole conversations with bytes wrong anywhere: read to their end, every frame is a frame."""
+    seed = int(os.environ.get("TERNMQ_TEST_SEED", "7"))
+    chance = random.Random(seed)
+    topic = f"bent-{next(_numbers)}"
+    first = connect()
+    first.control(TOPIC_CREATE, topic=topic, spec={"name": topic, "queues": 2})
+    first.control(GROUP_JOIN, topic=topic, group="g")
+    sound = sound_requests(topic)
+    answers = 0
+    codes: set[int] = set()
+    for turn in range(100):
+        asked = [
+            frame(command, 0, id_, body)
+            for id_, (command, body) in enumerate(chance.choices(sound, k=10), 2)
+        ]
+        bad = connect(client=f"bent-{turn}")
+        bad.socket.sendall(mutated(b"".join(asked), chance) + frame(PING, 0, 99, b""))
+        bad.socket.settimeout(0.1)  # the rest may be waited for: a length may say anything
+        zeros = False
+        with contextlib.suppress(Ended):
+            while True:
+                try:
+                    command, flags, id_, body = bad.next()
+                except TimeoutError:
+                    assert not zeros, (seed, turn)
+                    id_ = 99
+                else:
+                    assert flags in {ANSWER, stranger.REFUSAL, PUSH}
+                    answers += flags != PUSH
+                    if (command, flags) == (0, PUSH):
+                        codes.add(struct.unpack_from("<H", body)[0])
+                if id_ == 99 and not zeros:
+                    zeros = True
+                    bad.socket.settimeout(20)
+                    bad.socket.sendall(bytes(65_536))  # ends it whatever it was waiting for
+        bad.socket.close()
+        if turn % 50 == 0:
+            witness.works()
+    assert codes == {PROTOCOL, TOO_LARGE}, seed
+    assert answers > 20, "some are sound up to their end"
     assert broker.process.poll() is None
 
 
