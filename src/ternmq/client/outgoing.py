@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from ternmq.client.message import Failure, Message, Receipt
+from ternmq.client.message import Failure, Message, Receipt, message_id
 from ternmq.model.errors import IdConflict, PartialSendError, TernMQError
 from ternmq.record.batch import Row, encode, encode_bodies, encode_one
 from ternmq.wire import bodies
 
 if TYPE_CHECKING:
     from ternmq.client.lanes import Lane
+
+log: Final = logging.getLogger("ternmq")
 
 MESSAGE_BYTES: Final = 64
 """What a message counts for besides its body."""
@@ -88,6 +91,10 @@ class Load(ABC):
         self.asked = self.resting = self.uncertain = self.over = False
 
     @abstractmethod
+    def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
+        """Return its messages; bare bytes for those that have nothing else."""
+
+    @abstractmethod
     def encode(self, producer_id: int) -> bytes:
         """Return the batch; ``first_sequence`` and ``born_us`` are set."""
 
@@ -158,6 +165,10 @@ class Singles(Load):
                 if self.ids is None:
                     self.ids = set()
                 self.ids.add(message.application_id)
+
+    def contents(self) -> Sequence[Outgoing]:
+        """See ``Load``."""
+        return self.messages
 
     def encode(self, producer_id: int) -> bytes:
         """See ``Load``."""
@@ -293,7 +304,8 @@ class Part(Load):
         self.rows = rows
         self.count = len(rows)
 
-    def _messages(self) -> Sequence[Outgoing] | Sequence[bytes]:
+    def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
+        """See ``Load``."""
         messages, rows = self.many.messages, self.rows
         if isinstance(rows, range):
             return messages[rows.start : rows.stop]
@@ -301,7 +313,7 @@ class Part(Load):
 
     def encode(self, producer_id: int) -> bytes:
         """See ``Load``."""
-        messages = self._messages()
+        messages = self.contents()
         if isinstance(messages[0], bytes):
             return encode_bodies(
                 cast("Sequence[bytes]", messages),
@@ -336,7 +348,7 @@ class Part(Load):
                 for row in range(self.count)
             ]
         else:
-            outgoing = cast("Sequence[Outgoing]", self._messages())
+            outgoing = cast("Sequence[Outgoing]", self.contents())
             kept[rows.start : rows.stop] = [
                 Receipt(
                     topic, queue, offset + row, durable, duplicate, producer_id, first + row,
@@ -412,13 +424,41 @@ def row_receipts(
             )  # fmt: skip
             offset = None if offset is None else offset + 1
         elif other.conflict:
-            told.append(IdConflict(f"id {ids[row]!r} was used in {topic!r} with another body"))
+            conflict = IdConflict(f"id {ids[row]!r} was used in {topic!r} with another body")
+            _log_unsent(load, row, load.contents()[row], producer_id, conflict)
+            told.append(conflict)
         else:
             told.append(
                 Receipt(topic, receipt.queue, other.offset, durable, True, producer_id,
                         sequence, ids[row])
             )  # fmt: skip
     return told
+
+
+def log_unsent(load: Load, producer_id: int, error: TernMQError) -> None:
+    """Log each message of a load that could not be sent, without its body."""
+    for row, one in enumerate(load.contents()):
+        _log_unsent(load, row, one, producer_id, error)
+
+
+def _log_unsent(load: Load, row: int, one: object, producer_id: int, error: TernMQError) -> None:
+    log.warning(
+        "not sent: %s: %s: %s", _description(load, row, one, producer_id),
+        type(error).__name__, error,
+    )  # fmt: skip
+
+
+def log_sent(load: Load, producer_id: int) -> None:
+    """Log each message of a load that is stored, without its body."""
+    for row, one in enumerate(load.contents()):
+        log.debug("sent: %s", _description(load, row, one, producer_id))
+
+
+def _description(load: Load, row: int, one: object, producer_id: int) -> str:
+    # It has no id before its batch was made.
+    id_ = message_id(producer_id, load.first_sequence + row) if load.frame else "none yet"
+    key, application_id = (one.key, one.application_id) if isinstance(one, Outgoing) else ("", "")
+    return f"topic={load.lane.topic.name} key={key} id={id_} application_id={application_id}"
 
 
 def _application_ids(load: Load) -> list[str]:

@@ -19,8 +19,16 @@ from typing import Final
 
 from ternmq.client.lanes import Lane, TopicFacts, TopicLanes
 from ternmq.client.link import Link
-from ternmq.client.message import Failure, message_id
-from ternmq.client.outgoing import MESSAGE_BYTES, Load, Many, Outgoing, Part
+from ternmq.client.message import Failure
+from ternmq.client.outgoing import (
+    MESSAGE_BYTES,
+    Load,
+    Many,
+    Outgoing,
+    Part,
+    log_sent,
+    log_unsent,
+)
 from ternmq.client.reports import Counts
 from ternmq.client.session import Member, Session
 from ternmq.model.errors import (
@@ -51,7 +59,7 @@ class Producer(Member):
 
     Attributes:
         id: Names this producer in message ids; random, 64 bits.
-        failed_count: Messages that were given up and nobody waited for.
+        failed_count: Messages that were given up.
         failures: The first of them, until ``flush`` tells of them.
     """
 
@@ -295,6 +303,8 @@ class Producer(Member):
             load.uncertain = True
             raise
         self._leave(load)
+        if log.isEnabledFor(logging.DEBUG):
+            log_sent(load, self.id)
         load.stored(receipt, self.id)
         self._close(load)
 
@@ -338,25 +348,12 @@ class Producer(Member):
         if load.frame:
             self.counts.given_up(load.lane.topic.name, load.born_us, load.count)
         self._leave(load)
-        unheard = load.failed(error)
-        self._close(load)
-        if unheard:
-            self._unheard(load, unheard, error)
-
-    def _unheard(self, load: Load, messages: list[Outgoing], error: TernMQError) -> None:
-        """Log messages that were given up and that nobody waits for: once each, without bodies."""
-        self.failed_count += len(messages)
-        places = {id(one): row for row, one in enumerate(getattr(load, "messages", ()))}
-        for message in messages:
-            sequence = load.first_sequence + places[id(message)] if load.frame else None
-            id_ = message_id(self.id, sequence) if sequence is not None else "none yet"
-            log.warning(
-                "not sent: topic=%s key=%s id=%s application_id=%s: %s: %s",
-                load.lane.topic.name, message.key, id_, message.application_id,
-                type(error).__name__, error,
-            )  # fmt: skip
+        self.failed_count += load.count
+        log_unsent(load, self.id, error)
+        for message in load.failed(error):
             if len(self.failures) < KEPT_FAILURES:
                 self.failures.append(Failure(message.future, 0, error))
+        self._close(load)
 
     def _leave(self, load: Load) -> None:
         if self._under_way.pop(load.first_sequence, None) is load and load.frame:

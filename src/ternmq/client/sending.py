@@ -218,6 +218,8 @@ class Sending(Parts):
         future: asyncio.Future[Receipt] | None,
     ) -> Outgoing:
         if type(body) is not bytes:
+            if body is None:
+                raise EncodeError("no body was given: send b'' for an empty one")
             body, content_type = self.codecs.encode(body, content_type)
         if headers is None:
             headers = _NO_HEADERS
