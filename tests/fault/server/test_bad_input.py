@@ -86,6 +86,7 @@ def requests(chance: random.Random) -> list[tuple[Command, bytes]]:
         (Command.GROUP_JOIN, b"\xdf\xff\xff\xff\xff"),
         (Command.GROUP_JOIN, pack({f"header-{number}": "v" for number in range(100_000)})),
         (Command.GROUP_JOIN, b"\xdb\x7f\xff\xff\xff"),
+        (Command.GROUP_JOIN, b"\x82\xa5topic\xa2\xff\xfe\xa5group\xa1g"),
         (Command.TOPIC_LIST, pack({"names": ["x"] * 100_000})),
         (Command.FIND, pack({"topic": "orders", "id": "zz:zz"})),
         (Command.FAILED_LIST, b"\x81\xa5after\xcf" + b"\xff" * 8),
