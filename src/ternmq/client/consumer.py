@@ -48,10 +48,12 @@ class Consumer(Member):
         puller: Puller,
         source: Source,
         codecs: Codecs,
-        max_in_flight: int,
+        max_in_flight: int | None,
         *,
-        adaptive: bool = False,
+        least: int = 64,
     ) -> None:
+        adaptive = max_in_flight is None
+        max_in_flight = least if max_in_flight is None else max_in_flight
         if not 1 <= max_in_flight <= _MOST_IN_FLIGHT:
             raise InvalidRequest(f"max_in_flight must be 1 to {_MOST_IN_FLIGHT}")
         self.source = source

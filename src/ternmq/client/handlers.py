@@ -117,8 +117,7 @@ class Handler:
         self.name = getattr(function, "__name__", repr(function))
         self.source = source
         self.concurrency = concurrency
-        self._adaptive = max_in_flight is None
-        self.max_in_flight = max_in_flight or max(64, 2 * concurrency)
+        self.max_in_flight = max_in_flight
         self._function = function
         self._shape = shape_of(function)
         self._codecs = codecs
@@ -135,9 +134,8 @@ class Handler:
         """Join the group and begin; raises as ``Consumer.start``."""
         if not self._is_async:
             self._pool = ThreadPoolExecutor(self.concurrency, f"ternmq-{self.name}")
-        consumer = Consumer(
-            puller, self.source, self._codecs, self.max_in_flight, adaptive=self._adaptive
-        )
+        least = max(64, 2 * self.concurrency)
+        consumer = Consumer(puller, self.source, self._codecs, self.max_in_flight, least=least)
         await consumer.start()
         self._consumer = consumer
         self._workers = [

@@ -61,15 +61,16 @@ class Receiving(Parts):
         topic: str,
         *,
         group: str,
-        max_in_flight: int = 64,
+        max_in_flight: int | None = None,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Consumer:
         """Return deliveries one by one: an async context manager around an async iterator.
 
-        At most ``max_in_flight`` are unsettled at one time. Leaving gives back what is not settled.
-        See ``pull`` for the other arguments.
+        At most ``max_in_flight`` are unsettled at one time; None: 64, and up to 1,024 while they
+        are worked off quickly. Leaving gives back what is not settled. See ``pull`` for the other
+        arguments.
         """
         source = Source(topic, group, tags, mode, start)
         return _Consuming(self._consume, self._puller, source, self.codecs, max_in_flight)

@@ -248,7 +248,7 @@ class Client:
         topic: str,
         *,
         group: str,
-        max_in_flight: int = 64,
+        max_in_flight: int | None = None,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,

@@ -19,10 +19,10 @@ async def test_one_caller_s_send_leaves_in_the_next_turn() -> None:
         await client.send("t", b"first")  # the topic is known now
         link = client._session.link
         assert link is not None
-        written: list[bytes] = []
+        written: list[object] = []
         assert link._transport is not None
         write = link._transport.write
-        link._transport.write = lambda data: (written.append(data), write(data))[1]  # type: ignore[method-assign,assignment,func-returns-value]
+        link._transport.write = lambda data: (written.append(data), write(data))[1]  # type: ignore[method-assign,func-returns-value]
         pending = asyncio.ensure_future(client.send("t", b"second"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
