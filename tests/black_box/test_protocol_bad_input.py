@@ -365,7 +365,7 @@ def test_bent_conversations(connect, witness, broker):
         bad.socket.close()
         if turn % 50 == 0:
             witness.works()
-    assert codes == {PROTOCOL, TOO_LARGE}, seed
+    assert {PROTOCOL} <= codes <= {PROTOCOL, TOO_LARGE}, seed
     assert answers > 20, "some are sound up to their end"
     assert broker.process.poll() is None
 
