@@ -57,12 +57,11 @@ async def test_pull_and_ack(api: API, real: InProcessBroker) -> None:
 
 async def test_a_pull_waits_for_the_first_message(api: API, real: InProcessBroker) -> None:
     client = await filled(api, real.url, 0)
-    pulled = asyncio.ensure_future(client.pull("orders", group="g", wait=30))
     other = await api.connect(real.url)
+    await other.admin.create_group("orders", "g")
+    pulled = asyncio.ensure_future(client.pull("orders", group="g", wait=30))
     for _ in range(1000):
-        if (await other.admin.groups("orders", "g")) and (
-            await other.admin.group("orders", "g")
-        ).members:
+        if (await other.admin.group("orders", "g")).members:
             break
     await other.send("orders", b"late")
     assert (await pulled).bodies == [b"late"]
