@@ -6,8 +6,8 @@
         b.clock.advance(hours=2)      # what is due in two hours is done when this returns
 
 Reading order: ``in_process`` (the broker in a thread of its own), ``clock`` (its time), ``plugin``
-(the same as pytest fixtures). It is the broker that serves in production, with its journal on a disk in
-memory: nothing is imitated but the disk and the clocks.
+(the same as pytest fixtures). It is the broker that serves in production, with its journal on a
+disk in memory: nothing is imitated but the disk and the clocks.
 """
 
 from __future__ import annotations
