@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import os
@@ -367,5 +368,15 @@ def serve(settings: Settings) -> int:
         print(f"ternmq: {error}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
-        print(f"ternmq: {error}", file=sys.stderr)
+        print(f"ternmq: {_why_not_up(settings, error)}", file=sys.stderr)
         return EXIT_FAILED
+
+
+def _why_not_up(settings: Settings, error: OSError) -> str:
+    """Say what a person can do about an address, or a file, that cannot be had."""
+    if error.errno == errno.EADDRINUSE:
+        ports = f"{settings.listen.host}:{settings.listen.port}"
+        if settings.http is not None:
+            ports += f" or {settings.http.host}:{settings.http.port}"
+        return f"{ports} is in use; is another broker running? --listen and --http name others"
+    return str(error)
