@@ -364,7 +364,6 @@ def serve(settings: Settings) -> int:
                     return runner.run(run(settings))
         return asyncio.run(run(settings))
     except JournalError as error:
-        log.critical("%s", error)
         print(f"ternmq: {error}", file=sys.stderr)
         return EXIT_FAILED
     except OSError as error:
