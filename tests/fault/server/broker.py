@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -75,9 +74,15 @@ class Broker:
     @property
     def pid(self) -> int:
         """The process itself, not the strace around it."""
+        children = self._children()
+        return children[0] if children else self.process.pid
+
+    def _children(self) -> list[int]:
         process = self.process.pid
-        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        return int(children[0]) if children else process
+        with contextlib.suppress(FileNotFoundError):
+            text = Path(f"/proc/{process}/task/{process}/children").read_text()
+            return [int(child) for child in text.split()]
+        return []
 
     def ready(self, seconds: float = DEADLINE) -> Address:
         """Wait until it listens; return where."""
@@ -113,10 +118,13 @@ class Broker:
 
     def kill(self) -> None:
         """SIGKILL it and whatever runs under it; reap it."""
+        children = self._children()
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(DEADLINE)
+        # What ran under strace dies on its own, a moment later, and is no child of this process.
+        wait_until(lambda: not any(_lives(child) for child in children), "all gone")
 
     def stop(self) -> None:
         """SIGSTOP it; return when every thread of it has come to rest, none in a system call."""
@@ -156,8 +164,7 @@ class Broker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def started_in(broker: Broker, limit_s: float = DEADLINE) -> float:
-    """Wait until a broker listens; return the seconds from now."""
-    began = time.monotonic()
-    broker.ready(limit_s)
-    return time.monotonic() - began
+def _lives(process: int) -> bool:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
