@@ -1,4 +1,4 @@
-"""A broker in a process of its own, as `ternmq dev` runs it, for programs and the client library."""
+"""A broker in a process of its own, as `ternmq dev` runs it, and what a shell of its user has."""
 
 from __future__ import annotations
 

@@ -247,6 +247,8 @@ class Admin:
             For each queue where it goes on, how many messages are unread then, and how many that
             were leased or waited for a retry are forgotten as such.
         """
+        if isinstance(to, int) and queue is None:
+            raise InvalidRequest("an offset is a place in one queue: say queue=0 or another")
         asked = control.GroupReset(
             topic=check_topic(topic),
             group=check_name(group),

@@ -107,6 +107,7 @@ class UnknownGroup(RefusedError):
 
     code = 112
     http = 404
+    hint = "consuming makes it, or `client.admin.create_group`"
 
 
 class UnknownSession(RefusedError):
@@ -200,6 +201,7 @@ class GroupPaused(RefusedError):
 
     code = 142
     retriable = True
+    hint = "whoever paused it resumes it: `client.admin.resume_group`"
 
 
 class MessageTooLarge(InvalidRequest):

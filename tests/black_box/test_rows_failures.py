@@ -1,0 +1,332 @@
+"""Rows of MISSION, retry, dead letters and order: shown with one broker process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from tests.black_box.process import BrokerProcess, wait_until
+from tests.black_box.wire import Wire
+
+T = TypeVar("T")
+SLEW = 0.99
+"""The broker's time may run faster than this machine's by so much, after the wall clock."""
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess("dev", tmp_path_factory.mktemp("dev")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(dev: BrokerProcess) -> Iterator[ternmq.sync.Client]:
+    with ternmq.sync.connect(dev.url) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{next(_numbers)}"
+
+
+def run(url: str, work: Callable[[ternmq.Client], Coroutine[Any, Any, T]]) -> T:
+    """Run an asyncio program with a client of its own."""
+
+    async def main() -> T:
+        async with asyncio.timeout(60), ternmq.connect(url) as client:
+            return await work(client)
+
+    return asyncio.run(main())
+
+
+def policy(client: ternmq.sync.Client, topic: str, **fields: Any) -> None:
+    """Have group g of a topic retry as stated, without chance."""
+    client.admin.create_group(topic, "g")
+    retry = ternmq.RetryPolicy(jitter=0.0, **fields)
+    client.admin.change_group(topic, "g", retry=retry)
+
+
+def fail(client: ternmq.sync.Client, topic: str, reason: str = "") -> float:
+    """Take the next message of group g and fail; return when it came."""
+    (one,) = client.pull(topic, group="g", max_messages=1, wait=20)
+    came = time.monotonic()
+    one.retry(reason=reason)
+    return came
+
+
+# ---------------------------------------------------------------------------------------- retries
+
+
+@pytest.mark.slow
+@pytest.mark.row("G1")
+def test_a_failing_message_comes_after_1_2_and_4_seconds(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    client.send(topic, b"x")
+    client.admin.create_group(topic, "g")  # with the default policy: jitter of 20 %
+    came = [fail(client, topic) for _ in range(4)]
+    for number, expected in enumerate((1.0, 2.0, 4.0)):
+        gap = came[number + 1] - came[number]
+        assert 0.79 * expected <= gap <= 1.2 * expected + 0.3, (number, gap)
+
+
+@pytest.mark.row("G3", "G4", "G7")
+def test_reasons_and_counts_can_be_asked_and_the_last_is_a_dead_letter(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    client.send(topic, {"n": 1}, key="order-1")
+    policy(client, topic, first_us=50_000, attempts=3)
+    for number in (1, 2):
+        fail(client, topic, f"reason {number}")
+        (failed,) = client.deadletters.waiting(topic, "g")
+        assert failed.attempts == number
+        assert failed.reason == f"reason {number}"
+        assert [one.reason for one in failed.failures] == [
+            f"reason {n}" for n in range(1, number + 1)
+        ]
+    fail(client, topic, "the last")
+    assert list(client.deadletters.waiting(topic, "g")) == []
+    (dead,) = client.deadletters.browse(topic, "g")
+    assert (dead.attempts, dead.reason) == (3, "the last")
+    assert dead.message is not None
+    assert (dead.message.key, dead.message.value) == ("order-1", {"n": 1})
+    assert not client.pull(topic, group="g", wait=0.3)
+
+
+def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, topic: str) -> None:
+    """Row G5 but for expiry, which there is none of yet."""
+
+    def delay() -> float:
+        began = fail(client, topic)
+        (one,) = client.pull(topic, group="g", max_messages=1, wait=10)
+        took = time.monotonic() - began
+        one.release()
+        return took
+
+    client.send(topic, b"x")
+    policy(client, topic, first_us=500_000)
+    assert 0.5 * SLEW <= delay() < 0.9
+    policy(client, topic, first_us=100_000, factor=4.0)
+    assert 0.4 * SLEW <= delay() < 0.8  # 0.1 × 4: it is the second failure
+    policy(client, topic, first_us=100_000, factor=4.0, cap_us=200_000)
+    assert 0.2 * SLEW <= delay() < 0.6
+    policy(client, topic, first_us=100_000, enabled=False)
+    fail(client, topic, "off")
+    assert [one.reason for one in client.deadletters.browse(topic, "g")] == ["off"]
+    client.send(topic, b"y")
+    policy(client, topic, first_us=100_000, attempts=1)
+    fail(client, topic, "one attempt")
+    assert len(list(client.deadletters.browse(topic, "g"))) == 2
+
+
+@pytest.mark.row("G8")
+def test_only_the_group_that_fails_sees_the_retry(client: ternmq.sync.Client, topic: str) -> None:
+    client.send(topic, b"x")
+    policy(client, topic, first_us=100_000)
+    other = client.pull(topic, group="other")
+    other.ack()
+    fail(client, topic)
+    (again,) = client.pull(topic, group="g", wait=10)
+    assert again.attempt == 2
+    again.ack()
+    assert not client.pull(topic, group="other", wait=0.2)
+
+
+@pytest.mark.row("G9")
+def test_the_consumer_says_when_it_comes_again(dev: BrokerProcess, topic: str) -> None:
+    async def work(client: ternmq.Client) -> None:
+        came: list[float] = []
+        done = asyncio.Event()
+
+        @client.handler(topic, group="g")
+        async def on_message(delivery: ternmq.Delivery) -> None:
+            came.append(time.monotonic())
+            if delivery.attempt == 1:
+                raise ternmq.Retry("later", after=0.7)
+            done.set()
+
+        running = asyncio.create_task(client.run())
+        async with ternmq.connect(dev.url) as other:
+            await other.send(topic, b"x")
+            await done.wait()
+        client.stop()
+        await running
+        assert 0.7 * SLEW <= came[1] - came[0] < 1.0
+
+    run(dev.url, work)
+
+
+@pytest.mark.row("E5", "G14")
+def test_a_handler_that_raises_goes_on_with_the_next_message(
+    dev: BrokerProcess, client: ternmq.sync.Client, topic: str
+) -> None:
+    """By handler and by process(); the reason is on record."""
+
+    async def by_handler(own: ternmq.Client, done: list[bytes]) -> None:
+        @own.handler(topic, group="handler", concurrency=1)
+        async def on_message(body: bytes) -> None:
+            if body == b"0":
+                raise ValueError("poison")
+            done.append(body)
+            if len(done) == 9:
+                own.stop()
+
+        await own.run()
+
+    async def by_process(own: ternmq.Client, done: list[bytes]) -> None:
+        async with own.consume(topic, group="process", max_in_flight=1) as deliveries:
+            async for delivery in deliveries:
+                async with delivery.process():
+                    if delivery.body == b"0":
+                        raise ValueError("poison")
+                    done.append(delivery.body)
+                if len(done) == 9:
+                    return
+
+    client.send_many(topic, [b"%d" % n for n in range(10)])
+    for group, work in (("handler", by_handler), ("process", by_process)):
+        client.admin.create_group(topic, group)
+        client.admin.change_group(topic, group, retry=ternmq.RetryPolicy(first_us=60_000_000))
+        done: list[bytes] = []
+        run(dev.url, lambda own, work=work, done=done: work(own, done))  # type: ignore[misc]
+        assert done == [b"%d" % n for n in range(1, 10)]
+        (failed,) = client.deadletters.waiting(topic, group)
+        assert (failed.offset, failed.reason) == (0, "ValueError: poison")
+
+
+@pytest.mark.slow
+@pytest.mark.row("G6")
+def test_retries_and_live_messages_do_not_starve_one_another(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    """Ten thousand that fail again and again, and live traffic beside."""
+    client.send_many(topic, [b"old"] * 10_000)
+    policy(client, topic, first_us=200_000, cap_us=200_000, attempts=1000)
+    for _ in range(10):
+        client.pull(topic, group="g", max_messages=1000).retry()
+    retried = live = 0
+    until = time.monotonic() + 60
+    sent = 0
+    while (live < 500 or retried < 5000) and time.monotonic() < until:
+        if sent < 500:
+            client.send_many(topic, [b"live"] * 10)
+            sent += 10
+        batch = client.pull(topic, group="g", max_messages=200)
+        old = [row for row, body in enumerate(batch.bodies) if body == b"old"]
+        new = [row for row, body in enumerate(batch.bodies) if body == b"live"]
+        retried, live = retried + len(old), live + len(new)
+        if new:
+            batch.ack(rows=new)
+        if old:
+            batch.retry(rows=old)
+    assert (live, retried >= 5000) == (500, True)
+
+
+# ------------------------------------------------------------------------------------------- order
+
+
+@pytest.mark.slow
+@pytest.mark.row("H1", "H6")
+def test_each_key_is_consumed_in_order_while_consumers_come_and_go(
+    dev: BrokerProcess, client: ternmq.sync.Client, topic: str
+) -> None:
+    """10,000 messages of 100 keys: one at a time for each key, and each key increasing."""
+    client.admin.create_topic(topic, ordered=True, queues=2)
+    client.send_many(
+        topic,
+        [ternmq.Message(b"%d" % (n // 100), ordering_key=f"k-{n % 100}") for n in range(10_000)],
+    )
+    seen: defaultdict[str, list[int]] = defaultdict(list)
+    at_work: set[str] = set()
+    overlaps: list[str] = []
+    lock = threading.Lock()
+
+    def consume(most: int) -> None:
+        with ternmq.sync.connect(dev.url) as own:
+            for _ in range(most):
+                batch = own.pull(topic, group="g", max_messages=50, wait=0.3, mode="ordered")
+                keys = {one.ordering_key for one in batch}
+                with lock:
+                    overlaps.extend(keys & at_work)
+                    at_work.update(keys)
+                    for one in batch:
+                        seen[one.ordering_key].append(int(one.body))
+                with lock:
+                    at_work.difference_update(keys)
+                batch.ack()
+
+    wave = 0
+    while sum(map(len, seen.values())) < 10_000:
+        wave += 1
+        assert wave < 60
+        threads = [threading.Thread(target=consume, args=(5 + n + wave % 5,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert overlaps == []
+    assert seen == {f"k-{n}": list(range(100)) for n in range(100)}
+
+
+@pytest.mark.row("H2")
+def test_a_failing_message_holds_its_key_only(dev: BrokerProcess, topic: str) -> None:
+    async def work(client: ternmq.Client) -> list[str]:
+        await client.admin.create_topic(topic, ordered=True)
+        for number in range(3):
+            for key in ("a", "b", "c"):
+                await client.send(topic, f"{key}{number}", ordering_key=key)
+        order: list[str] = []
+        async with client.consume(topic, group="g") as deliveries:
+            async for delivery in deliveries:
+                async with delivery.process():
+                    text = delivery.decode(str)
+                    if text == "b0" and delivery.attempt < 3:
+                        raise ternmq.Retry(after=0.2)
+                    order.append(text)
+                if len(order) == 9:
+                    return order
+        return order
+
+    order = run(dev.url, work)
+    assert [one for one in order if one[0] == "b"] == ["b0", "b1", "b2"]
+    assert set(order[:6]) == {"a0", "a1", "a2", "c0", "c1", "c2"}
+
+
+@pytest.mark.row("H3")
+def test_an_ordered_producer_is_not_overtaken_by_itself(
+    dev: BrokerProcess, client: ternmq.sync.Client, topic: str
+) -> None:
+    """The connection is cut again and again while messages of one key are on their way."""
+    client.admin.create_topic(topic, ordered=True)
+    with Wire(dev.port) as wire, ternmq.sync.connect(wire.url) as own:
+        own.send(topic, b"0", ordering_key="k")
+        for number in range(1, 3000):
+            own.send_soon(topic, b"%d" % number, ordering_key="k")
+            if number % 300 == 0:
+                before = wire.connections
+                wire.cut()
+                wait_until(lambda before=before: wire.connections > before, "it is back")  # type: ignore[misc]
+        own.flush()
+        assert wire.connections >= 10
+    stored = [int(one.body) for one in client.read(topic)]
+    assert stored == list(range(3000))
+
+
+def test_a_topic_with_order_says_what_it_needs(client: ternmq.sync.Client, topic: str) -> None:
+    client.admin.create_topic(topic, ordered=True)
+    with pytest.raises(ternmq.OrderingKeyRequired, match="needs an ordering key"):
+        client.send(topic, b"x")
+    client.send("unordered", b"x")
+    with pytest.raises(ternmq.ModeNotAllowed, match="needs an ordered topic"):
+        client.pull("unordered", group="g", mode="ordered")
