@@ -7,7 +7,7 @@ SEED    ?=
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-CHECKED := src tests $(wildcard bench)
+CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
 .PHONY: help venv test lint format types unit sim mutants bench bench-large fault fuzz rows docs docs-check clean

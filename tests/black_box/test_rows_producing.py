@@ -222,7 +222,7 @@ def test_one_oversized_message_does_not_keep_the_others_back(
         (failure,) = caught.value.failures
         assert isinstance(failure, ternmq.Failure)
         assert (failure.row, type(failure.error)) == (1, ternmq.MessageTooLarge)
-        assert [one and one.offset for one in caught.value.receipts] == [0, None, 1]  # type: ignore[attr-defined]
+        assert [one and one.offset for one in caught.value.receipts] == [0, None, 1]
         assert user.bodies(topic, "g") == [b"a", b"c"]
 
 

@@ -1,7 +1,7 @@
 """The two clients behind one face, so that a row is shown for both.
 
-``Blocking`` is ``ternmq.sync`` as it is; ``Async`` runs the asyncio client in a loop in a thread and
-waits for each call. Only what the tests of rows call is here.
+``Blocking`` is ``ternmq.sync`` as it is; ``Async`` runs the asyncio client in a loop in a thread
+and waits for each call. Only what the tests of rows call is here.
 """
 
 from __future__ import annotations
