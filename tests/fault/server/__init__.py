@@ -11,5 +11,5 @@ broker process by the same rules as the core alone.
 
 ``FAULT_CYCLES``: kills and power cuts in a row (default 4 and 2 here; 20 is what DUR-1 and DUR-4
 say).
-``FAULT_LONG=1``: the backlog of a million messages, and longer runs.
+``FAULT_LONG=1``: a backlog of four million messages instead of one.
 """

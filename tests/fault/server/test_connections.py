@@ -42,12 +42,14 @@ def test_connections_cut_while_syncs_are_slow(memory_folder, verdicts):
         for client in load.clients:
             load.in_loop(client.cut)
         load.sent(300)
-        load.settled(100)
+        load.wait(
+            lambda: load.counts.delivered >= 300 and load.losses > 40,
+            "300 rows delivered through forty cuts",
+        )
         lost = load.losses
         load.address = direct.address
         load.stop_sending()
         load.drained()
-        assert lost > 20, f"inconclusive: {lost} connections lost"
         resent = sum(client.resent for client in load.clients)
         assert resent > 20, f"inconclusive: {resent} sends were resent"
         broker.kill()
