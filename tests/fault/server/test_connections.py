@@ -38,6 +38,7 @@ def test_connections_cut_while_syncs_are_slow(memory_folder, verdicts):
         Load(direct.address, record, plan) as load,
         Proxy(direct.target, 0.2) as cutting,
     ):
+        load.wait(lambda: all(client.connections for client in load.clients), "all connected")
         load.address = cutting.address
         for client in load.clients:
             load.in_loop(client.cut)
