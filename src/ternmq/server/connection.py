@@ -304,6 +304,8 @@ class Connection(asyncio.BufferedProtocol):
         backlog, hub = self._backlog, self._hub
         counters = hub.counters
         settings = hub.settings
+        if backlog:
+            hub.core.touch()  # what runs here after the turn's write needs a turn of its own
         while (
             backlog
             and not self._blocked

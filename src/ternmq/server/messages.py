@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -58,6 +59,8 @@ class MessageCommands:
         self._tokens: dict[tuple[Connection, int], int] = {}
         """Tokens by connection and request id."""
         self._readers: dict[tuple[Connection, int], Parked] = {}
+        self._ends: dict[tuple[Connection, int], Callable[[], None]] = {}
+        """What cancels the timers of ``_readers``."""
         self._waking = False
         hub.core.on_woken = self.wake
         self.handlers: dict[Command, Handler] = {
@@ -105,12 +108,19 @@ class MessageCommands:
         )
         peer.answer(request, body, reply.position, reply.rests)
 
+    def _check_id(self, peer: Connection, request: Request) -> None:
+        """Refuse to wait twice under one id: the first could not be found any more."""
+        key = (peer, request.id)
+        if key in self._tokens or key in self._readers:
+            raise InvalidRequest(f"a request with id {request.id} waits already")
+
     # -- pull -------------------------------------------------------------------------------------
 
     def pull(self, peer: Connection, request: Request) -> None:
         """PULL: lease rows, or wait for some."""
         asked = bodies.unpack_pull(request.body)
         self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
+        self._check_id(peer, request)
         self._pull(peer, request, asked, self._core.now_us() + _wait_us(asked.wait_ms))
 
     def _pull(self, peer: Connection, request: Request, asked: Pull, until_us: int) -> None:
@@ -223,6 +233,13 @@ class MessageCommands:
         peer, request = parked.peer, parked.request
         self._tokens.pop((peer, request.id), None)
         asked = bodies.unpack_pull(request.body)
+        if reply is not None:
+            try:  # its grants may be others by now
+                self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
+            except RefusedError as error:
+                self._give_back(peer, asked, reply)
+                peer.refuse(request, error)
+                return
         if reply is not None and not peer.roomy and not peer.closed:
             # Others of its pulls woke in this turn: this one asks again when their answers are out.
             self._give_back(peer, asked, reply)
@@ -238,9 +255,8 @@ class MessageCommands:
             parked = self._parked.pop(token)
             self._broker.cancel(token)
             self._hand_out(peer, parked.request, bodies.unpack_pull(parked.request.body), None)
-        reader = self._readers.pop((peer, id_), None)
-        if reader is not None:
-            self._read(peer, reader.request, 0)
+        if (peer, id_) in self._readers:
+            self._read(peer, self._unpark((peer, id_)).request, 0)
         peer.answer(request, b"")
 
     def withdraw(self, peer: Connection) -> list[Request]:
@@ -251,8 +267,13 @@ class MessageCommands:
             requests.append(self._parked.pop(token).request)
             self._broker.cancel(token)
         for key in [one for one in self._readers if one[0] is peer]:
-            requests.append(self._readers.pop(key).request)
+            requests.append(self._unpark(key).request)
         return requests
+
+    def _unpark(self, key: tuple[Connection, int]) -> Parked:
+        """Take a read that waits out."""
+        self._ends.pop(key)()
+        return self._readers.pop(key)
 
     def nothing(self) -> bytes:
         """Return the answer to a pull that nothing came to."""
@@ -317,6 +338,7 @@ class MessageCommands:
         """READ: rows from an offset on, or wait for some."""
         asked = bodies.unpack_read(request.body)
         self._authoriser.check(peer.app, Command.READ, asked.topic)
+        self._check_id(peer, request)
         self._read(peer, request, self._core.now_us() + _wait_us(asked.wait_ms))
 
     def _read(self, peer: Connection, request: Request, until_us: int) -> None:
@@ -333,8 +355,7 @@ class MessageCommands:
         if found.stop <= found.start and until_us > self._core.now_us():
             key = (peer, request.id)
             if key not in self._readers:
-                wait_s = (until_us - self._core.now_us()) / 1e6
-                self._core.loop.call_later(wait_s, self._look_again, key)
+                self._end_at(key, until_us)
             self._readers[key] = Parked(peer, request, until_us)
             return
         topic = broker.views.catalog.topic(asked.topic)
@@ -352,27 +373,42 @@ class MessageCommands:
         )
         peer.answer(request, b"".join([head, *records]))
 
+    def _end_at(self, key: tuple[Connection, int], until_us: int) -> None:
+        core = self._core
+        at = core.clocks.monotonic_us() + max(0, until_us - core.now_us())
+        self._ends[key] = core.clocks.call_at(at, partial(self._time_over, key))
+
+    def _time_over(self, key: tuple[Connection, int]) -> None:
+        """Look at a read whose time should be over; the clocks may have drifted apart."""
+        until_us = self._readers[key].until_us
+        if self._core.now_us() < until_us:
+            self._end_at(key, until_us)
+            self._core.touch()
+        else:
+            self._look_again(key)
+
     def _look_again(self, key: tuple[Connection, int]) -> None:
         parked = self._readers.get(key)
         if parked is None:
             return
         peer, request, until_us = parked
+        asked = bodies.unpack_read(request.body)
         if not peer.roomy:
-            del self._readers[key]
+            self._unpark(key)
             peer.put_back(request)
             return
         try:
+            self._authoriser.check(peer.app, Command.READ, asked.topic)
             if self._core.now_us() >= until_us:
-                del self._readers[key]
                 self._read(peer, request, 0)
             else:
                 self._read(peer, request, until_us)
-                if self._readers.get(key) is parked:
-                    del self._readers[key]
+            if self._readers.get(key) is parked:
+                self._unpark(key)
         except WouldBlock as blocked:
             self._core.read_first(blocked, partial(self._look_again, key))
         except RefusedError as error:
-            self._readers.pop(key, None)
+            self._unpark(key)
             peer.refuse(request, error)
         self._core.touch()
 

@@ -1,0 +1,1 @@
+"""One file for each bug that was found: it fails without its fix."""
