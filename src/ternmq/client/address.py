@@ -57,7 +57,7 @@ def parse(url: str) -> Address:
         InvalidUrl: It is none of ours.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(str(url))
         port = parts.port
     except ValueError as error:
         raise InvalidUrl(f"{_shown(url)}: {error}") from error
@@ -83,5 +83,5 @@ def parse(url: str) -> Address:
 
 def _shown(url: str) -> str:
     """Return a url for a message: what stands before the host may be a secret."""
-    scheme, colon, rest = url.partition("://")
+    scheme, colon, rest = str(url).partition("://")
     return repr(f"{scheme}{colon}{rest.rpartition('@')[2]}"[:100])

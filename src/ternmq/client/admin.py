@@ -10,7 +10,7 @@ import msgspec
 
 from ternmq.client.lookup import to_us
 from ternmq.client.session import Session
-from ternmq.client.validation import check_topic
+from ternmq.client.validation import check_topic, choose
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
@@ -162,8 +162,8 @@ class Admin:
             topic=check_topic(topic),
             group=check_name(group),
             tags=tags,
-            mode=None if mode is None else Mode(mode),
-            start=None if start is None else Start(start),
+            mode=None if mode is None else choose("mode", Mode, mode),
+            start=None if start is None else choose("start", Start, start),
         )
         return (await self._ask(Command.GROUP_JOIN, asked, control.GroupJoined)).spec
 
@@ -255,7 +255,7 @@ class Admin:
             queue=queue,
             offset=to if isinstance(to, int) else None,
             time_us=to_us(to) if isinstance(to, datetime) else None,
-            to=Start(to) if isinstance(to, str) else None,
+            to=choose("to", Start, to) if isinstance(to, str) else None,
             dry_run=dry_run,
         )
         return (await self._ask(Command.GROUP_RESET, asked, control.ResetDone)).queues
@@ -314,7 +314,4 @@ class Admin:
 
 
 def _durability(name: Durability | str) -> Durability:
-    try:
-        return Durability(name)
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from error
+    return choose("durability", Durability, name)

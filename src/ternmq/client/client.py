@@ -116,7 +116,10 @@ class Client(Sending, Receiving):
         if session.link is not None:
             with suppress(TernMQError):
                 await self._reporter.report(_CLOSE_TIMEOUT)
-        await asyncio.to_thread(self._keeper.stop)
+        try:
+            await asyncio.to_thread(self._keeper.stop)
+        except RuntimeError:  # the interpreter ends: it begins no more threads
+            self._keeper.stop()
         await session.close()
         self._raise_unsent()
 

@@ -274,7 +274,7 @@ class Producer(Member):
         load.born_us = time.time_ns() // 1000
         try:
             batch = load.encode(self.id)
-        except (ValueError, UnicodeError) as error:
+        except (ValueError, UnicodeError, TypeError, AttributeError) as error:
             self._finish(load, EncodeError(f"a batch cannot be made: {error}"))
             return
         self._next_sequence += load.count

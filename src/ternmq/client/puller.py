@@ -12,7 +12,8 @@ from ternmq.client.lease import Lease
 from ternmq.client.link import Link
 from ternmq.client.session import Session
 from ternmq.client.settler import Settler
-from ternmq.model.errors import CannotConnect, ConnectionLost, InvalidRequest, TernMQError
+from ternmq.client.validation import choose
+from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError
 from ternmq.model.specs import Mode, Start, check_name
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies, control
@@ -46,11 +47,8 @@ class Source:
         self.topic = check_name(topic)
         self.group = check_name(group)
         self.tags = tags
-        try:
-            self.mode = None if mode is None else Mode(mode)
-            self.start = None if start is None else Start(start)
-        except ValueError as error:
-            raise InvalidRequest(str(error)) from error
+        self.mode = None if mode is None else choose("mode", Mode, mode)
+        self.start = None if start is None else choose("start", Start, start)
 
     @property
     def stated(self) -> tuple[object, ...]:

@@ -164,6 +164,9 @@ class Sending(Parts):
             InvalidName, OrderingKeyRequired, CannotConnect: Nothing was sent.
         """
         check_topic(topic)
+        if isinstance(messages, str | bytes | bytearray | Mapping):
+            kind = type(messages).__name__
+            raise InvalidRequest(f"send_many takes a list of messages; one {kind} goes to send")
         items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
@@ -220,6 +223,8 @@ class Sending(Parts):
         if type(body) is not bytes:
             if body is None:
                 raise EncodeError("no body was given: send b'' for an empty one")
+            if isinstance(body, Message):
+                raise EncodeError("a Message goes to send_many; send takes its body, key= ...")
             body, content_type = self.codecs.encode(body, content_type)
         if headers is None:
             headers = _NO_HEADERS
@@ -230,7 +235,8 @@ class Sending(Parts):
         )
         if len(body) > self._most_bytes():
             self._check_size(len(body))
-        if key or ordering_key or tag or headers or content_type or application_id:
+        # Compared, not tested for truth: None is no key.
+        if headers or not key == ordering_key == tag == content_type == application_id == "":
             check_message(message)
         return message
 

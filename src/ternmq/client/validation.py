@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView
-from typing import Final
+import enum
+from collections.abc import ItemsView, Mapping
+from typing import Final, TypeVar
 
 from ternmq.client.outgoing import Outgoing
 from ternmq.model.errors import InvalidRequest
@@ -22,6 +23,22 @@ def check_topic(name: object) -> str:
     if not isinstance(name, str):
         raise InvalidRequest(f"a topic's name is a str, not {type(name).__name__}")
     return check_name(name)
+
+
+E = TypeVar("E", bound=enum.Enum)
+
+
+def choose(what: str, kind: type[E], value: E | str) -> E:
+    """Return the one of an enum that is meant.
+
+    Raises:
+        InvalidRequest: Naming those that there are.
+    """
+    try:
+        return kind(value)
+    except ValueError as error:
+        known = ", ".join([str(one.value) for one in kind])
+        raise InvalidRequest(f"{what} {value!r}: it is one of {known}") from error
 
 
 def check_positive(what: str, number: int) -> None:
@@ -43,6 +60,9 @@ def check_message(message: Outgoing) -> None:
     for name in ("key", "ordering_key", "tag", "content_type"):
         _check_text(name, getattr(message, name), MAX_TEXT_BYTES)
     _check_text("id", message.application_id, MAX_ID_BYTES)
+    headers: object = message.headers
+    if not isinstance(headers, Mapping):
+        raise InvalidRequest(f"headers map str to str; a {type(headers).__name__} does not")
     pairs: ItemsView[object, object] = message.headers.items()
     for key, value in pairs:
         if not isinstance(key, str) or not isinstance(value, str):

@@ -27,6 +27,8 @@ def check_name(name: str) -> str:
     Raises:
         InvalidName: other characters, wrong length, or only dots.
     """
+    if type(name) is not str:
+        raise InvalidName(f"a name is a str, not {type(name).__name__}")
     if _NAME.match(name) is None or name in {".", ".."}:
         raise InvalidName(f"not a name: {name[:40]!r}")
     return name

@@ -1,0 +1,129 @@
+"""What people type wrong: each gets an error that says what to do, at once, and nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq.testing import broker
+
+Call = Callable[[Any], object]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with broker(manual=False) as one:
+        yield one.url
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[ternmq.sync.Client]:
+    with ternmq.sync.connect(url) as client:
+        client.send("t", b"x")
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("localhost:7117", "looks like ternmq://host:7117"),
+        ("http://localhost:7117", "looks like ternmq://host:7117"),
+        ("ternmq://", "names no host"),
+        ("ternmq://localhost:99999", "out of range"),
+        ("ternmq://localhost:7117/orders", "nothing may follow the port"),
+        (7117, "looks like ternmq://host:7117"),
+    ],
+)
+def test_a_url_that_is_none(given: Any, says: str) -> None:
+    with pytest.raises(ternmq.InvalidUrl, match=says):
+        ternmq.connect(given)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "says"),
+    [
+        (lambda c: c.send("my topic", b"x"), ternmq.InvalidName, "use 1 to 127"),
+        (lambda c: c.send("$mine", b"x"), ternmq.InvalidName, "the broker's own"),
+        (lambda c: c.send(7, b"x"), ternmq.InvalidName, "a str, not int"),
+        (lambda c: c.send("t", b"x", key=7), ternmq.InvalidRequest, "key is a str, not int"),
+        (lambda c: c.send("t", b"x", key=None), ternmq.InvalidRequest, "not NoneType"),
+        (lambda c: c.send("t", b"x", headers={"n": 1}), ternmq.InvalidRequest, "'n' does not"),
+        (lambda c: c.send("t", b"x", headers=["n"]), ternmq.InvalidRequest, "a list does not"),
+        (lambda c: c.send("t", None), ternmq.EncodeError, "send b'' for an empty one"),
+        (lambda c: c.send("t", {"a": object()}), ternmq.EncodeError, "object is not supported"),
+        (lambda c: c.send("t", ternmq.Message(b"x")), ternmq.EncodeError, "goes to send_many"),
+        (lambda c: c.send_many("t", "abc"), ternmq.InvalidRequest, "goes to send"),
+        (lambda c: c.send_many("t", {"a": 1}), ternmq.InvalidRequest, "goes to send"),
+        (lambda c: c.pull("t", group=""), ternmq.InvalidName, "use 1 to 127"),
+        (lambda c: c.pull("t", group="g", mode="fifo"), ternmq.InvalidRequest, "shared, ordered"),
+        (lambda c: c.pull("t", group="g", start="now"), ternmq.InvalidRequest, "latest"),
+        (lambda c: c.pull("t", group="g", max_messages=0), ternmq.InvalidRequest, "1 or more"),
+        (lambda c: c.pull("t", group="g", tags="a &&"), ternmq.InvalidRequest, "paid || refunded"),
+        (lambda c: next(c.read("t")).ack(), ternmq.InvalidRequest, "cannot be settled"),
+        (lambda c: next(c.read("t", start="x")), ternmq.InvalidRequest, "earliest or latest"),
+        (
+            lambda c: next(c.read("t", start=datetime(2026, 1, 1))),  # noqa: DTZ001
+            ternmq.InvalidRequest,
+            "names no time zone",
+        ),
+        (lambda c: c.get("t"), ternmq.InvalidRequest, "either an id or an offset"),
+        (lambda c: c.find("t", key=""), ternmq.InvalidRequest, "state a key"),
+        (
+            lambda c: c.admin.create_topic("new", durability="always"),
+            ternmq.InvalidRequest,
+            "normal, strict, fast",
+        ),
+        (lambda c: c.admin.reset_group("t", "g", 3), ternmq.InvalidRequest, "say queue=0"),
+        (lambda c: c.admin.reset_group("t", "g", "x"), ternmq.InvalidRequest, "earliest"),
+        (lambda c: c.admin.group("t", "none"), ternmq.UnknownGroup, "consuming makes it"),
+        (lambda c: c.handler("t", group="g")(lambda: 0), ternmq.InvalidRequest, "a body, a del"),
+    ],
+)
+def test_a_call_that_cannot_be_meant_so(
+    call: Call, kind: type[Exception], says: str, client: ternmq.sync.Client
+) -> None:
+    with pytest.raises(kind) as caught:
+        call(client)
+    assert says in str(caught.value)
+    assert client.send("t", b"and it works on").durable
+
+
+def test_consume_without_async_with(url: str) -> None:
+    async def work() -> None:
+        async with ternmq.connect(url) as client:
+            with pytest.raises(ternmq.InvalidRequest, match="async with"):
+                async for _ in client.consume("t", group="g"):
+                    pass
+
+    asyncio.run(work())
+
+
+def test_settling_twice(client: ternmq.sync.Client) -> None:
+    client.send("t", b"x")
+    delivery = client.pull("t", group="twice", max_messages=1)[0]
+    delivery.ack()
+    with pytest.raises(ternmq.AlreadySettled, match="settle a delivery once"):
+        delivery.ack()
+
+
+def test_a_script_that_closes_nothing_loses_nothing(url: str, client: ternmq.sync.Client) -> None:
+    script = (
+        "import sys, ternmq.sync\n"
+        "client = ternmq.sync.connect(sys.argv[1])\n"
+        "client.pull('unclosed', group='g', wait=0)\n"
+        "for n in range(100): client.send_soon('unclosed', n)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, url],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [one.value for one in client.read("unclosed")] == list(range(100))
