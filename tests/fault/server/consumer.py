@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -175,7 +174,6 @@ class Consumer:
         refused = {one for start, stop in answer.refused for one in range(start, stop)}
         taken = [offset for offset in offsets if offset not in refused]
         desk.counts.settled += len(taken)
-        desk.counts.last_settled = time.monotonic()
         desk.write(
             "settled",
             runs=[(one, one + 1, held.attempts[one], 0) for one in taken],

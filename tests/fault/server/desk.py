@@ -58,7 +58,6 @@ class Counts:
     latencies: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=100_000))
     """Of sends: when they were answered, and the seconds it took."""
     last_answer: float = 0.0
-    last_settled: float = 0.0
 
 
 class Desk:

@@ -118,8 +118,17 @@ class Load:
         )
 
     def drained(self, seconds: float = DEADLINE) -> None:
-        """Wait until nothing was delivered for a while."""
-        wait_until(lambda: time.monotonic() - self.counts.last_settled > 1.0, "drained", seconds)
+        """Wait until nothing was delivered or settled for a while."""
+        seen, since = (0, 0), time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal seen, since
+            now = self.counts.delivered, self.counts.settled
+            if now != seen:
+                seen, since = now, time.monotonic()
+            return time.monotonic() - since > 1.5
+
+        wait_until(quiet, "drained", seconds)
 
     @property
     def losses(self) -> int:
