@@ -51,13 +51,9 @@ async def consume() -> None:
 
 def main() -> None:
     asyncio.run(produce())
-    workers = [
-        subprocess.Popen([sys.executable, __file__, "consume"], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
+    workers = [subprocess.Popen([sys.executable, __file__, "consume"]) for _ in range(3)]
     for worker in workers:
-        lines = worker.communicate()[0]
-        print(lines, end="")
+        worker.wait()
 
 
 if __name__ == "__main__":

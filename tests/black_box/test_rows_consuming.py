@@ -117,6 +117,22 @@ def test_a_thousand_idle_polls_cost_nothing(dev: BrokerProcess, topic: str) -> N
         before = _cpu_seconds(pid)
         await asyncio.sleep(3)  # what is measured is a stretch of time in which nothing happens
         assert _cpu_seconds(pid) - before <= 0.06
+        took: list[float] = []
+        other = f"{topic}-other"
+        await client.send(other, b"known")
+        await (await client.pull(other, group="one")).ack()
+        for _ in range(21):
+            one = asyncio.create_task(client.pull(other, group="one", wait=30))
+            async with asyncio.timeout(10):
+                while (await client.admin.status()).metrics["ternmq_waiters"] < 1001:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+            await client.send(other, b"for one of them")
+            sent_at = time.monotonic()
+            batch = await one
+            took.append(time.monotonic() - sent_at)
+            await batch.ack()
+        assert sorted(took)[10] < 0.005
+        assert (await client.admin.status()).metrics["ternmq_waiters"] == 1000
         for poll in polls:
             poll.cancel()
         await asyncio.gather(*polls, return_exceptions=True)
