@@ -330,11 +330,24 @@ def _write_private(path: Path, token: Secret) -> None:
         file.write(token.reveal() + "\n")
 
 
+def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what went wrong in the loop; one line when descriptors ran out for a moment.
+
+    A traceback cannot even be made then: to read its lines takes a descriptor.
+    """
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        log.error("a connection cannot be accepted now: %s", error.strerror)
+    else:
+        loop.default_exception_handler(context)
+
+
 async def run(settings: Settings, *, announce: bool = True) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit status."""
     server = Server(settings)
     await server.start()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_complain)
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
