@@ -121,6 +121,7 @@ class Client(Sending, Receiving):
         except RuntimeError:  # the interpreter ends: it begins no more threads
             self._keeper.stop()
         await session.close()
+        self._settler.give_up()
         self._raise_unsent()
 
     # -- handlers ---------------------------------------------------------------------------------

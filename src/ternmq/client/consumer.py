@@ -322,8 +322,16 @@ class Consumer(Member):
         self._in_flight -= lease.left
         gone = [one for one in self._keys if one[0] is lease]
         for key in {self._keys.pop(one) for one in gone}:
-            # All rows of a key that is in flight are of one lease.
-            self._lines.pop(key, None)
+            line = self._lines.pop(key, None)
+            # The broker may have leased rows of the key again before this was known.
+            left = deque([one for one in line or () if not (one.lost or one.settled)])
+            held = sum([one == key for one in self._keys.values()])
+            if held > len(left):  # one that is worked on is not of this lease
+                self._lines[key] = left
+            elif left:
+                self._ready.append(left.popleft())
+                self._lines[key] = left
+                self._wake(1)
         self._pull_on()
 
     # -- connections

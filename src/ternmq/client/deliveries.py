@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("ternmq")
 
 Span = tuple[int, int]
+_Held = tuple[Lease, int, int]
 
 
 class Leased(NamedTuple):
@@ -172,15 +173,17 @@ class Deliveries(Sequence[Delivery]):
     ) -> None:
         delayed = delay_us(delay)
         waits: list[asyncio.Future[None]] = []
-        for lease, start, stop in self._spans(rows):
+        spans, lost = self._spans(rows)
+        for lease, start, stop in spans:
             waits.append(lease.wait(start, stop))
             lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
-        if len(waits) == 1:
+        if len(waits) == 1 and not lost:
             await waits[0]
             return
         for told in await asyncio.gather(*waits, return_exceptions=True):
             if isinstance(told, BaseException):
                 raise told
+        self._check_lost(lost)
 
     def settle_soon(
         self,
@@ -191,17 +194,24 @@ class Deliveries(Sequence[Delivery]):
     ) -> None:
         """Settle without waiting for the broker; what it refuses is logged."""
         delayed = delay_us(delay)
-        for lease, start, stop in self._spans(rows):
+        spans, lost = self._spans(rows)
+        for lease, start, stop in spans:
             lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
+        self._check_lost(lost)
 
-    def _spans(self, rows: Iterable[int] | None) -> list[tuple[Lease, int, int]]:
-        return self._left() if rows is None else self._named(rows)
+    def _check_lost(self, lost: int) -> None:
+        if lost:
+            raise LeaseExpired(f"{lost} messages of {self._topic!r} are no longer held")
 
-    def _left(self) -> list[tuple[Lease, int, int]]:
-        spans: list[tuple[Lease, int, int]] = []
+    def _spans(self, rows: Iterable[int] | None) -> tuple[list[_Held], int]:
+        """Return what is to be settled, and how many of it are lost."""
+        spans = self._left() if rows is None else self._named(rows)
+        lost = sum([stop - start for lease, start, stop in spans if lease.lost])
+        return ([one for one in spans if not one[0].lost] if lost else spans), lost
+
+    def _left(self) -> list[_Held]:
+        spans: list[_Held] = []
         for lease, chunks in self._parts:
-            if lease.lost:
-                raise LeaseExpired(f"{lease.left} messages of {self._topic!r} are no longer held")
             settled = lease.settled
             for chunk in chunks:
                 start, stop = chunk.offset, chunk.offset + chunk.count
@@ -217,7 +227,7 @@ class Deliveries(Sequence[Delivery]):
                 ]
         return spans
 
-    def _named(self, rows: Iterable[int]) -> list[tuple[Lease, int, int]]:
+    def _named(self, rows: Iterable[int]) -> list[_Held]:
         named = sorted(set(rows))
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}

@@ -21,6 +21,8 @@ log: Final = logging.getLogger("ternmq")
 T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_DELAY: Final = 2 * 366 * 86_400
+"""Seconds that a retry may wait: two years."""
 MAX_REASON: Final = 1000
 """Characters of a failure's reason that are kept."""
 
@@ -31,12 +33,16 @@ class Retry(Exception):
     Args:
         after: Seconds, or a timedelta; None: as the group's retry policy says.
         reason: Kept with the message.
+
+    Raises:
+        InvalidRequest: ``after`` is negative, or more than two years.
     """
 
     def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.after = after
+        delay_us(after)
 
 
 class Reject(Exception):
@@ -248,6 +254,7 @@ class Delivery:
     async def _settle(
         self, outcome: Outcome, reason: str, delay: float | timedelta | None = None
     ) -> None:
+        delay_us(delay)
         told = self.lease.wait(self.offset, self.offset + 1)
         self.settle_soon(outcome, reason, delay)
         await told
@@ -333,11 +340,11 @@ def delay_us(delay: float | timedelta | None) -> int | None:
     """Return a delay in µs.
 
     Raises:
-        InvalidRequest: It is negative, or no number.
+        InvalidRequest: It is negative, beyond ``MAX_DELAY``, or no number.
     """
     if delay is None:
         return None
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not seconds >= 0:
-        raise InvalidRequest(f"a delay of {seconds} s: it must be 0 or more")
+    if not 0 <= seconds <= MAX_DELAY:
+        raise InvalidRequest(f"a delay of {seconds} s: it must be 0 to {MAX_DELAY} (two years)")
     return round(seconds * 1_000_000)

@@ -186,6 +186,15 @@ class Handler:
                     continue
             try:
                 await call(value, delivery)
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    conclude(delivery, error)
+                    raise
+                # Nobody cancelled the worker: something that the handler waited for was.
+                failure = RuntimeError("what the handler waited for was cancelled")
+                failure.__cause__ = error
+                conclude(delivery, failure)
             except BaseException as error:
                 # Failures are told to the broker and logged; what ends the worker goes on.
                 if not conclude(delivery, error):
@@ -219,7 +228,13 @@ class Handler:
         arguments = self._arguments(value, delivery, threaded=True)
         with tracing.received(delivery.headers):
             context = contextvars.copy_context()
-        await loop.run_in_executor(self._pool, lambda: context.run(self._function, *arguments))
+        await loop.run_in_executor(self._pool, lambda: context.run(self._in_thread, arguments))
+
+    def _in_thread(self, arguments: tuple[object, ...]) -> None:
+        try:
+            self._function(*arguments)
+        except StopIteration as error:  # no future takes it
+            raise RuntimeError("the handler raised StopIteration") from error
 
     def _arguments(
         self, value: object, delivery: Delivery, *, threaded: bool = False

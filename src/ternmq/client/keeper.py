@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ternmq.client.lease import Lease
@@ -78,7 +79,7 @@ class Keeper:
 
     def _run(self) -> None:
         try:
-            while not self._ended:
+            while not self._ended and not self._session.loop.is_closed():
                 self._sleep(self._nap())
                 self._beat()
                 self._extend_due()
@@ -154,9 +155,8 @@ class Keeper:
 
     def _tell(self, lease: Lease) -> None:
         """Let the loop know that a lease is lost."""
-        loop = self._session.loop
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(self._settler.lose, lease)
+        with suppress(RuntimeError):  # the loop is closed: nobody holds it any more
+            self._session.loop.call_soon_threadsafe(self._settler.lose, lease)
 
     def _hang_up(self) -> None:
         line, self._line = self._line, None

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ternmq.client.producer import Producer
 
 _ANY_QUEUE: Final = None
+_APART: Final = 0.5
+"""Seconds of its time that a message may lose by going along with one that came before."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -54,7 +56,12 @@ class Lane:
     def put(self, message: Outgoing, deadline: float, *, one_way: bool = False) -> int:
         """Take a message into the last load, or a new one; return what it counts for."""
         load = self.open
-        if load is None or load.one_way is not one_way or not load.takes(message):
+        if (
+            load is None
+            or load.one_way is not one_way
+            or deadline - load.deadline > _APART
+            or not load.takes(message)
+        ):
             load = self.open = (OneWay if one_way else Singles)(self, deadline)
             self.loads.append(load)
             self.producer.began(load)
@@ -67,18 +74,20 @@ class TopicLanes:
     """The lanes of a topic. Loop only.
 
     Attributes:
-        facts: None until the broker was asked.
+        facts: None until the broker was asked, and when it is to be asked again.
+        laid: What ``lanes`` were made for.
         only: The one lane, when there is no choice; all loads wait there before ``facts`` are
             known.
     """
 
-    __slots__ = ("asking", "facts", "lanes", "name", "only", "producer", "seed")
+    __slots__ = ("asking", "facts", "laid", "lanes", "name", "only", "producer", "seed")
 
     def __init__(self, producer: Producer, name: str) -> None:
         self.name = name
         self.seed = topic_seed(name)
         self.producer = producer
         self.facts: TopicFacts | None = None
+        self.laid: TopicFacts | None = None
         self.asking = False
         self.only: Lane | None = Lane(producer, self, _ANY_QUEUE)
         self.lanes: list[Lane] = [self.only]
@@ -96,7 +105,8 @@ class TopicLanes:
         Raises:
             OrderingKeyRequired: It has no ordering key, and the topic is ordered.
         """
-        if not ordering_key and self.facts is not None and self.facts.ordered:
+        facts = self.facts or self.laid
+        if not ordering_key and facts is not None and facts.ordered:
             raise OrderingKeyRequired(f"topic {self.name!r} is ordered")
 
     def learn(self, facts: TopicFacts) -> list[Load]:
@@ -105,6 +115,9 @@ class TopicLanes:
         if facts == self.facts:
             return []
         self.facts = facts
+        if facts == self.laid:
+            return []  # what is under way in its lanes still keeps the order
+        self.laid = facts
         before = [load for lane in self.lanes for load in lane.loads]
         for lane in self.lanes:
             lane.loads.clear()

@@ -120,7 +120,11 @@ class Link(asyncio.Protocol):
             if type(event) is Answer:
                 asker = askers.pop(event[1], None)
                 if asker is not None:
-                    asker.answered(event[2])
+                    try:
+                        asker.answered(event[2])
+                    except BaseException:
+                        asker.lost()  # it is not understood: the connection ends
+                        raise
                 else:
                     self._open()
             elif type(event) is Refusal:

@@ -26,6 +26,7 @@ from ternmq.client.outgoing import (
     Many,
     Outgoing,
     Part,
+    Singles,
     log_sent,
     log_unsent,
 )
@@ -84,6 +85,7 @@ class Producer(Member):
         self._idle: list[asyncio.Future[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = False  # nothing is taken any more
 
     def renew(self) -> None:
         """Take another id, in a process that was forked before anything was sent."""
@@ -103,6 +105,8 @@ class Producer(Member):
             InvalidName, OrderingKeyRequired, ClientClosed, ClientForked: It was not taken.
         """
         session = self._session
+        if self._ended:
+            raise ClientClosed("the client is closed")
         if session.closed or session.forked or self._loop is None:
             session.bind()
             self._loop = session.loop
@@ -178,6 +182,8 @@ class Producer(Member):
                 part.lane.loads.append(part)
                 self._buffered_bytes += part.size_bytes
                 self.began(part)
+                if self._ended:
+                    self._finish(part, ClientClosed("the client was closed before this was sent"))
             if parts:
                 await many.future
         finally:
@@ -402,15 +408,21 @@ class Producer(Member):
         load.over = True
         self._open_loads -= 1
         self._buffered_bytes -= load.size_bytes
+        lacking: Singles | None = None
         for message in messages:
             try:
                 topic.check(message.ordering_key)
-            except OrderingKeyRequired as error:
-                if message.future is not None and not message.future.done():
-                    message.future.set_exception(error)
+            except OrderingKeyRequired:
+                if lacking is None:
+                    lacking = Singles(topic.lanes[0], load.deadline)
+                lacking.add(message)
                 continue
             lane = topic.lane_of(message.ordering_key)
             self._buffered_bytes += lane.put(message, load.deadline, one_way=load.one_way)
+        if lacking is not None:
+            self._open_loads += 1
+            self._buffered_bytes += lacking.size_bytes
+            self._finish(lacking, OrderingKeyRequired(f"topic {topic.name!r} is ordered"))
 
     def facts_failed(self, topic: TopicLanes, error: TernMQError | None) -> None:
         """The broker did not say what a topic is like; ``error`` None: the connection was lost."""
@@ -506,8 +518,10 @@ class Producer(Member):
 
     def give_up(self) -> None:
         """The client closes: what is left is not sent any more."""
+        self._ended = True
         if self._sweeper is not None:
             self._sweeper.cancel()
+            self._sweeper = None
         for load in self._all():
             unknown = SendTimeout("the client was closed before the answer")
             self._finish(load, unknown if load.asked or load.uncertain else ClientClosed(

@@ -81,12 +81,14 @@ class Counts:
                 for bucket, one in sorted(buckets.items())
                 if one.changed
             ]
+            told = [bucket for bucket, one in buckets.items() if not one.changed]
             for one in buckets.values():
                 one.changed = False
             if entries:
                 found.append(control.Report(topic=topic, producer=producer, entries=entries))
             for bucket in sorted(buckets)[:-_KEPT]:
-                del buckets[bucket]
+                if bucket in told:  # else it is perhaps to be told again
+                    del buckets[bucket]
         return found
 
 
@@ -123,9 +125,11 @@ class Reporter(Member):
             TernMQError: The broker did not take it.
         """
         producer = self._producer
-        for report in producer.counts.reports(producer.id):
-            try:
-                await self._session.control(Command.REPORT, report, control.Nothing, timeout)
-            except TernMQError:
+        left = producer.counts.reports(producer.id)
+        try:
+            while left:
+                await self._session.control(Command.REPORT, left[0], control.Nothing, timeout)
+                left.pop(0)
+        finally:
+            for report in left:
                 producer.counts.again(report)
-                raise

@@ -170,7 +170,9 @@ class Session:
                 self.wake()
 
     def wake(self) -> None:
-        """See that there will be a connection."""
+        """See that there will be a connection, unless the client is closed."""
+        if self.closed or self.forked:
+            return
         if self.link is None and self._connecting is None:
             self.bind()
             self._connecting = self.loop.create_task(self._reconnect())
@@ -185,6 +187,7 @@ class Session:
         link = self.link
         if link is not None and not (to_pull and self.draining):
             return link
+        self.bind()
         self.wake()
         waiter: asyncio.Future[Link] = self.loop.create_future()
         self._waiters.add(waiter)
@@ -235,7 +238,7 @@ class Session:
                 )
                 await opening
         except TimeoutError:
-            link.abort()
+            self._drop(link)
             self.failure = CannotConnect(f"{address} does not answer")
             raise self.failure from None
         except OSError as error:
@@ -245,10 +248,16 @@ class Session:
             self.failure = error
             raise
         except asyncio.CancelledError:
-            link.abort()
+            self._drop(link)
             raise
         finally:
             self._opening = None
+
+    def _drop(self, link: Link) -> None:
+        """End an attempt: that its connection is over means nothing any more."""
+        if self._link is link:
+            self._link = None
+        link.abort()
 
     def _give_up(self, error: TernMQError) -> None:
         log.error("%s refuses this client: %s", self.options.address, error)

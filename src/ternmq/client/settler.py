@@ -18,7 +18,13 @@ from typing import Final
 from ternmq.client.lease import Lease, Verdict
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
-from ternmq.model.errors import ConnectionLost, LeaseExpired, TernMQError
+from ternmq.model.errors import (
+    ClientClosed,
+    ConnectionLost,
+    InvalidRequest,
+    LeaseExpired,
+    TernMQError,
+)
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -134,12 +140,21 @@ class Settler(Member):
                 self._ask(ask)
 
     def _ask(self, ask: _Ask) -> None:
-        link = self._session.link
+        session = self._session
+        if session.closed:
+            ask.fail(ClientClosed("the client was closed before this was settled"))
+            return
+        link = session.link
         if link is None:
-            self._session.wake()
-        else:
-            ask.asked = True
-            link.ask(Command.SETTLE, ask.body(), ask)
+            session.wake()
+            return
+        try:
+            body = ask.body()
+        except InvalidRequest as error:
+            ask.fail(error)
+            return
+        ask.asked = True
+        link.ask(Command.SETTLE, body, ask)
 
     def told(self, ask: _Ask) -> None:
         """A settle is over."""
@@ -177,12 +192,14 @@ class Settler(Member):
         if resumed:
             held = self.held()
             held += [ask.lease for ask in self._asks]
+            held += self._dirty
             keys = dict.fromkeys([(one.epoch, one.number) for one in held if not one.lost])
             kept = [control.KeptLease(epoch=epoch, lease=number) for epoch, number in keys]
             # Leases whose answer was lost with the connection are given back by the broker: nobody
             # would ever settle them. So this goes out before the next pull.
-            keep = control.encode(control.Keep(leases=kept[:_MOST_KEPT]))
-            link.ask(Command.KEEP, keep, _Kept())
+            if len(kept) <= _MOST_KEPT:
+                keep = control.encode(control.Keep(leases=kept))
+                link.ask(Command.KEEP, keep, _Kept())
         else:
             for lease in self.held():
                 self.lose(lease)
@@ -215,6 +232,16 @@ class Settler(Member):
         """See ``session.Member``."""
         for ask in list(self._asks):
             ask.fail(error)
+
+    def give_up(self) -> None:
+        """The client is closed: nothing is settled any more."""
+        self._flush()
+        for ask in list(self._asks):
+            ask.fail(
+                ConnectionLost("the client was closed: whether this was settled is not known")
+                if ask.asked or ask.uncertain
+                else ClientClosed("the client was closed before this was settled")
+            )
 
     async def drained(self, timeout: float) -> bool:
         """Wait until the broker answered every settle; return False if that takes too long."""
