@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and connections to it."""
+"""A broker in a process of its own, connections to it, and what the tests of rows share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+import ternmq.sync
+from tests.black_box.process import BrokerProcess
 from tests.black_box.stranger import Stranger
 
 TOKEN = "the-token-of-the-admin-of-this-test"
+_topics = count(1)
 _LISTENING = re.compile(r"^listening on (\S+):(\d+)$", re.MULTILINE)
 
 
@@ -112,3 +116,23 @@ def connect(broker: Broker) -> Iterator[Callable[..., Stranger]]:
     yield connect
     for one in made:
         one.socket.close()
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Yield a broker that makes topics at first use and asks for no tokens."""
+    with BrokerProcess("dev", tmp_path_factory.mktemp("dev"), http=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(dev: BrokerProcess) -> Iterator[ternmq.sync.Client]:
+    """Yield a client of it."""
+    with ternmq.sync.connect(dev.url) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    """Return the name of a topic that no other test has."""
+    return f"topic-{next(_topics)}"

@@ -8,9 +8,8 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextlib import closing
-from itertools import count
 from typing import Any, TypeVar
 
 import pytest
@@ -23,24 +22,6 @@ from tests.black_box.wire import Wire
 T = TypeVar("T")
 SLEW = 0.99
 """The broker's time may run faster than this machine's by so much, after the wall clock."""
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess("dev", tmp_path_factory.mktemp("dev")) as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(dev: BrokerProcess) -> Iterator[ternmq.sync.Client]:
-    with ternmq.sync.connect(dev.url) as client:
-        yield client
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{next(_numbers)}"
 
 
 def run(url: str, work: Callable[[ternmq.Client], Coroutine[Any, Any, T]]) -> T:

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import count
 
 import pytest
 
@@ -18,14 +17,6 @@ import ternmq
 from tests.black_box.process import BrokerProcess, wait_until
 from tests.black_box.users import Async, Blocking, User
 from tests.black_box.wire import Wire
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess("dev", tmp_path_factory.mktemp("dev"), http=True) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -38,11 +29,6 @@ def wire(dev: BrokerProcess) -> Iterator[Wire]:
 def make(request: pytest.FixtureRequest) -> Callable[..., User]:
     made: Callable[..., User] = request.param
     return made
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{next(_numbers)}"
 
 
 @pytest.mark.row("B2")
