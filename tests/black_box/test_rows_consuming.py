@@ -183,7 +183,7 @@ def test_ten_consumers_of_one_queue_all_receive(
 
         tasks = [asyncio.create_task(consume(number)) for number in range(10)]
         await own.send_many(topic, [b"x"] * 500)
-        async with asyncio.timeout(1.5):
+        async with asyncio.timeout(1.0):
             await busy.wait()
         for task in tasks:
             task.cancel()
