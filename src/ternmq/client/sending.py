@@ -12,6 +12,7 @@ from ternmq.client.outgoing import Outgoing, ready_bodies
 from ternmq.client.parts import Parts
 from ternmq.client.validation import check_message, check_topic
 from ternmq.model.errors import (
+    BufferFull,
     EncodeError,
     InvalidRequest,
     MessageTooLarge,
@@ -59,13 +60,21 @@ class Sending(Parts):
         Raises:
             InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
             CannotConnect: Nothing was sent: there was no connection in time.
+            BufferFull: Nothing was sent: too many waited all the time.
             SendTimeout: No answer came in time: whether it is stored is not known.
             TernMQError: The broker's refusal; nothing was stored.
         """
         producer = self._producer
-        if producer.full:
-            await producer.room()
         loop = self._session.loop
+        if producer.full:
+            timeout = self.options.timeout if timeout is None else timeout
+            until = loop.time() + timeout
+            try:
+                async with asyncio.timeout_at(until):
+                    await producer.room()
+            except TimeoutError:
+                raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
+            timeout = until - loop.time()
         future: asyncio.Future[Receipt] = loop.create_future()
         producer.put(
             topic,

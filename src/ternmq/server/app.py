@@ -15,6 +15,7 @@ import os
 import signal
 import ssl
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -186,9 +187,9 @@ class Server:
             create_topics=settings.create_topics,
         )
 
-    def _status(self) -> control.Status:
+    def _status(self, shows: Callable[[Mapping[str, str]], bool]) -> control.Status:
         core = self.core
-        numbers = self._collector.flat()
+        numbers = self._collector.flat(shows)
         return control.Status(
             broker=self.settings.name,
             version=__version__,

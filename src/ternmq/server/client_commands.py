@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ternmq.access import Authoriser, Secret, new_token, regrant, seal
@@ -27,7 +27,7 @@ class ClientCommands(ControlCommands):
         hub: Hub,
         authoriser: Authoriser,
         queries: Queries,
-        status: Callable[[], control.Status],
+        status: Callable[[Callable[[Mapping[str, str]], bool]], control.Status],
     ) -> None:
         super().__init__(hub, authoriser, queries)
         self._status = status
@@ -84,8 +84,17 @@ class ClientCommands(ControlCommands):
         return control.Clients(clients=clients), page.position
 
     def status(self, peer: Connection, asked: control.StatusAsk) -> Told:
-        """STATUS."""
-        return self._status(), 0
+        """STATUS: of topics and groups, those that the app has a right on."""
+
+        def shows(labels: Mapping[str, str]) -> bool:
+            topic, group = labels.get("topic"), labels.get("group")
+            if topic is None:
+                return True
+            if group is None:
+                return self._authoriser.sees_topic(peer.app, topic)
+            return self._authoriser.sees_group(peer.app, topic, group)
+
+        return self._status(shows), 0
 
     def put_app(self, peer: Connection, asked: control.AppPut) -> Told:
         """APP_PUT: make an app, change its grants, give it another token."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,15 @@ class BrokerCollector(Collector):
         yield from self._groups()
         yield from self._process()
 
-    def flat(self) -> dict[str, float]:
-        """Return every number by name and labels, for STATUS."""
+    def flat(self, shows: Callable[[Mapping[str, str]], bool]) -> dict[str, float]:
+        """Return every number by name and labels, for STATUS; ``shows`` says which labels."""
         return {
             sample.name
             + ("{" + ",".join(f'{k}="{v}"' for k, v in sorted(sample.labels.items())) + "}"
                if sample.labels else ""): float(sample.value)
             for family in self.collect()
             for sample in family.samples
+            if not sample.labels or shows(sample.labels)
         }  # fmt: skip
 
     def _server(self) -> Iterator[Metric]:
