@@ -304,10 +304,8 @@ class Consumer(Member):
             for delivery in line:
                 self._keys.pop((delivery.lease, delivery.offset), None)
                 if not (delivery.settled or delivery.lost):
-                    self._in_flight -= 1
-                    delivery.lease.forget(delivery.offset, delivery.offset + 1)
-                    if not delivery.lease.left:
-                        self._leases.pop(delivery.lease, None)
+                    # The broker took it back already, unless that was the last attempt.
+                    delivery.settle_soon(Outcome.RELEASED)
             return
         while line:
             delivery = line.popleft()

@@ -121,14 +121,6 @@ class Lease:
                 if offset not in settled:
                     self.settle(offset, offset + 1, outcome)
 
-    def forget(self, start: int, stop: int) -> None:
-        """The broker took rows back by itself: nothing is told to it."""
-        rows = set(range(start, stop)) - self.settled
-        self.settled |= rows
-        self.left -= len(rows)
-        if not self.left:
-            self.settler.over(self)
-
     def _refuse(self, offset: int) -> None:
         if self.lost:
             raise LeaseExpired(f"offset {offset} of {self.topic!r} is no longer held")

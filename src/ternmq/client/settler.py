@@ -323,7 +323,7 @@ class _Ask:
             else:
                 waiter.set_result(None)
         count = sum([stop - start for start, stop in refused])
-        if count > heard and not self.uncertain:
+        if count > heard and not self.uncertain and self._verdict[0] != Outcome.RELEASED:
             self._log(LeaseExpired(f"{count} messages were no longer held"))
 
     def _expired(self, offset: int) -> TernMQError:
@@ -355,7 +355,10 @@ class _Ask:
 
     def _log(self, error: TernMQError) -> None:
         outcome = Outcome(self._verdict[0]).name.lower()
-        log.warning(
+        # What was to be given back and is no longer held is as it should be.
+        gone = self._verdict[0] == Outcome.RELEASED and isinstance(error, LeaseExpired)
+        log.log(
+            logging.DEBUG if gone else logging.WARNING,
             "not settled as %s: topic=%s group=%s queue=%d offsets=%s: %s",
             outcome, self.lease.topic, self.lease.group, self.lease.queue,
             ", ".join([f"{start}-{stop - 1}" for start, stop in self.spans[:5]]), error,
