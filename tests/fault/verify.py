@@ -18,7 +18,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
@@ -96,6 +96,16 @@ class Past:
     settles: dict[int, tuple[str, str, int, Settle]] = field(default_factory=dict)
 
 
+class Died(NamedTuple):
+    """A dead letter: what, after how many attempts, how and when its last failure went."""
+
+    identity: Identity | None
+    attempt: int
+    outcome: int
+    cause: int
+    time_us: int
+
+
 @dataclass(slots=True)
 class Left:
     """What the folder held."""
@@ -103,7 +113,7 @@ class Left:
     first: dict[tuple[str, int], int] = field(default_factory=dict)
     stored: dict[Place, Identity | None] = field(default_factory=dict)
     out: list[HandOut] = field(default_factory=list)
-    dead: dict[Owner, tuple[Identity | None, int, int, int]] = field(default_factory=dict)
+    dead: dict[Owner, Died] = field(default_factory=dict)
 
 
 class Verifier:
@@ -120,6 +130,8 @@ class Verifier:
         self._leased: dict[tuple[str, str, int, str], list[tuple[tuple[int, int], int]]] = {}
         self._key_rows: dict[tuple[str, int, str], list[int]] = {}
         self._over: set[Owner] = set()
+        self._before_its_turn: list[tuple[Owner, HandOut]] = []
+        """A row that nobody was seen to be done with, and the later one of its key that came."""
 
     def say(self, problem: str) -> None:
         """Note a violation."""
@@ -276,10 +288,7 @@ class Verifier:
             past = self._past
             over = owner in past.maybe_done or owner in past.maybe_rejected or owner in self._over
             if not over and earlier not in here and owner not in past.dead:
-                last = self._last.get(owner)
-                if last is not None and last.attempt >= ATTEMPTS:
-                    continue  # its last lease may have ended by time
-                self.say(f"order: {one.owner} of {one.key} comes before {earlier} is over")
+                self._before_its_turn.append((owner, one))
         mine.append((one.lease, offset))
 
     def learn_keys(self, stored: Iterable[tuple[Place, Row]]) -> None:
@@ -302,6 +311,13 @@ class Verifier:
         for place, identity in left.stored.items():
             self._place(place, identity, "journal")
         self._over.update(left.dead)
+        for owner, one in self._before_its_turn:
+            # A lease may end by time before its hand-out is answered, the last of a row as well:
+            # then nobody was told of it, and only the dead letter says when the row was over.
+            died = left.dead.get(owner)
+            if died is None or died.time_us > one.time_us:
+                self.say(f"order: {one.owner} of {one.key} comes before {owner[3]} is over")
+        self._before_its_turn = []
         lease: list[HandOut] = []
         for one in left.out:
             if lease and (one.owner[:3], one.lease) != (lease[0].owner[:3], lease[0].lease):
@@ -310,9 +326,11 @@ class Verifier:
             lease.append(one)
             self._hand_out(one)
         drained = {one.owner for one in left.out}
-        for owner, (identity, attempt, outcome, cause) in left.dead.items():
-            self._place(owner[1:], identity, f"dead letters of {owner[0]}")
-            self._check_dead(owner, attempt, outcome, cause)
+        for owner, one in self._before_its_turn:
+            self.say(f"order: {one.owner} of {one.key} comes before {owner[3]} is over")
+        for owner, died in left.dead.items():
+            self._place(owner[1:], died.identity, f"dead letters of {owner[0]}")
+            self._check_dead(owner, died.attempt, died.outcome, died.cause)
             if owner in past.done:
                 self.say(f"dead: {owner} was acknowledged, and is a dead letter")
         where: dict[Identity, set[Place]] = {}
@@ -473,7 +491,7 @@ class Drainer:
         subscription = self.broker.views.catalog.subscription(topic, group)
         yield from zip(subscription.queues, known.queues, strict=True)
 
-    def dead(self) -> Iterator[tuple[Owner, tuple[Identity | None, int, int, int]]]:
+    def dead(self) -> Iterator[tuple[Owner, Died]]:
         """Yield every dead letter: whose, what, attempts, how its last failure went."""
         for name in TOPICS:
             if name not in self.broker.views.catalog.by_name:
@@ -485,9 +503,7 @@ class Drainer:
                             owner = (group, name, queue.number, row.offset)
                             yield owner, self._dead_letter(held, row.offset, row.position)
 
-    def _dead_letter(
-        self, held: GroupQueue, offset: int, position: int
-    ) -> tuple[Identity | None, int, int, int]:
+    def _dead_letter(self, held: GroupQueue, offset: int, position: int) -> Died:
         broker = self.broker
         index = broker.index
         place = self.shell.ask(lambda: index.moved(held.topic, held.queue, offset))
@@ -502,13 +518,14 @@ class Drainer:
             lambda: failure_entries(broker.store, held, offset, position, broker.journal.first)
         )
         if not entries:
-            return None, 0, -1, -1
+            return Died(None, 0, -1, -1, 0)
         last = entries[-1]
-        return (
+        return Died(
             identity_of(self.shell.row_at(found, offset).body),
             last.attempt,
             last.outcome,
             last.cause,
+            last.time_us,
         )
 
 
