@@ -311,13 +311,7 @@ class Verifier:
         for place, identity in left.stored.items():
             self._place(place, identity, "journal")
         self._over.update(left.dead)
-        for owner, one in self._before_its_turn:
-            # A lease may end by time before its hand-out is answered, the last of a row as well:
-            # then nobody was told of it, and only the dead letter says when the row was over.
-            died = left.dead.get(owner)
-            if died is None or died.time_us > one.time_us:
-                self.say(f"order: {one.owner} of {one.key} comes before {owner[3]} is over")
-        self._before_its_turn = []
+        self._say_order(left.dead)
         lease: list[HandOut] = []
         for one in left.out:
             if lease and (one.owner[:3], one.lease) != (lease[0].owner[:3], lease[0].lease):
@@ -326,8 +320,7 @@ class Verifier:
             lease.append(one)
             self._hand_out(one)
         drained = {one.owner for one in left.out}
-        for owner, one in self._before_its_turn:
-            self.say(f"order: {one.owner} of {one.key} comes before {owner[3]} is over")
+        self._say_order(left.dead)
         for owner, died in left.dead.items():
             self._place(owner[1:], died.identity, f"dead letters of {owner[0]}")
             self._check_dead(owner, died.attempt, died.outcome, died.cause)
@@ -349,6 +342,18 @@ class Verifier:
                 self.say(f"lost: {identity}, answered for {topic}, is nowhere")
         for place, identity in past.places.items():
             self._check_place(place, identity, left, drained)
+
+    def _say_order(self, dead: dict[Owner, Died]) -> None:
+        """Say which rows came before one of their key was over.
+
+        A lease may end by time before its hand-out is answered, the last of a row as well: then
+        nobody was told of it, and only the dead letter says when the row was over.
+        """
+        for owner, one in self._before_its_turn:
+            died = dead.get(owner)
+            if died is None or died.time_us > one.time_us:
+                self.say(f"order: {one.owner} of {one.key} comes before {owner[3]} is over")
+        self._before_its_turn = []
 
     def _check_place(
         self, place: Place, identity: Identity, left: Left, drained: set[Owner]

@@ -49,4 +49,4 @@ async def test_a_producer_asks_again(
 
     monkeypatch.setattr(control, "decode_answer", once)
     async with ternmq.connect(real.url) as client, asyncio.timeout(5):
-        assert await client.send("orders", b"one")
+        assert (await client.send("orders", b"one")).durable
