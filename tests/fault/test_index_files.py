@@ -131,9 +131,11 @@ def damages(kept: Kept, name: str) -> Iterator[tuple[str, dict[str, bytes]]]:
     image, data = kept.image, kept.image[name]
     rest = {one: held for one, held in image.items() if one != name}
     yield "deleted", rest
-    for size in (0, 1, 64, len(data) // 2, len(data) - 1):
+    for size in sorted({0, 1, 64, len(data) // 2, max(0, len(data) - 1)}):
         yield f"cut to {size}", {**rest, name: data[:size]}
     yield "longer", {**rest, name: data + b"\0" * 512}
+    if not data:  # killed between the creation of the file and its first write
+        return
     yield "zeros", {**rest, name: bytes(len(data))}
     yield "noise", {**rest, name: random.Random(1).randbytes(len(data))}
     chance = random.Random(name)
