@@ -77,6 +77,8 @@ class Shell:
         self.syncs = 0
         self.hold_syncs = False
         self.commands_a_turn = 8
+        self.quiet = False
+        """No work of upkeep is out, or was due at the end of the last turn."""
         self._disk = disk
         self._start_ns = time.monotonic_ns()
         self._start_us = started.report.time_us
@@ -85,6 +87,7 @@ class Shell:
         self._sync_thread = SyncThread(self._report)
         self._work_thread = SyncThread(self._report, name="work")
         self._syncing = False
+        self._working = False
 
     def _report(self, job: Job, error: Exception | None) -> None:
         self._came.put((job, error))
@@ -147,6 +150,7 @@ class Shell:
     def _take(self, job: Job, error: Exception | None) -> None:
         journal = self.broker.journal
         if not isinstance(job, SyncJob):
+            self._working = False
             self.upkeep.finished(job, error)
         elif error is not None:
             journal.failed(error)
@@ -170,7 +174,9 @@ class Shell:
                 self._sync_thread.submit(sync)
         job = self.upkeep.next_job()
         if job is not None:
+            self._working = True
             self._work_thread.submit(job)
+        self.quiet = not self._working
 
     def close(self) -> None:
         """Answer what is owed, then stop cleanly."""
