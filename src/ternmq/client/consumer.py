@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from types import TracebackType
 from typing import Final, Self
 
@@ -35,6 +35,7 @@ _SETTLE_TIMEOUT: Final = 5.0
 _AHEAD: Final = 0.05
 """Seconds of work that an adaptive consumer holds."""
 _MOST_AHEAD: Final = 1024
+_WOKEN_AT_ONCE: Final = 2
 
 
 class Consumer(Member):
@@ -67,7 +68,7 @@ class Consumer(Member):
         self._half = (max_in_flight + 1) // 2
         self._in_flight = 0
         self._ready: deque[Delivery] = deque()
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._leases: dict[Lease, None] = {}
         self._pull: _Pull | None = None
         self._paused = False
@@ -150,14 +151,17 @@ class Consumer(Member):
                     raise InvalidRequest("use it as `async with client.consume(...) as deliveries`")
                 raise StopAsyncIteration
             waiter = self._session.loop.create_future()
-            self._waiters.append(waiter)
+            self._waiters[waiter] = None
             try:
                 await waiter
-            finally:
-                if waiter.cancelled() or not self._ready:
-                    self._waiters = deque([one for one in self._waiters if one is not waiter])
-                if waiter.done() and not waiter.cancelled() and self._ready:
-                    self._wake(1)
+                if len(self._ready) > 1:
+                    self._wake(_WOKEN_AT_ONCE)
+            except asyncio.CancelledError:
+                if waiter in self._waiters:
+                    del self._waiters[waiter]
+                elif self._ready:
+                    self._wake(1)  # it was woken: what it was woken for is for another
+                raise
 
     async def take(self) -> list[Delivery]:
         """Return what there is to work on, waiting for the first; empty when it was stopped."""
@@ -170,9 +174,14 @@ class Consumer(Member):
         return found
 
     def _wake(self, count: int) -> None:
+        """Wake some that wait; who is woken wakes others while there is more than it takes itself.
+
+        So hundreds run at once if their work waits for something, and few are bothered if one is
+        through with all there is before the next has a turn.
+        """
         waiters = self._waiters
         while count > 0 and waiters:
-            waiter = waiters.popleft()
+            waiter, _ = waiters.popitem(last=False)
             if not waiter.done():
                 waiter.set_result(None)
                 count -= 1
@@ -222,14 +231,13 @@ class Consumer(Member):
         self._leases[lease] = None
         self._in_flight += lease.rows
         topic, codecs, ready = self.source.topic, self._codecs, self._ready
-        before = len(ready)
         for chunk in leased.chunks:
             deliveries = [Delivery(topic, chunk, at, lease, codecs) for at in range(chunk.count)]
             if self._ordered:
                 self._line_up(deliveries)
             else:
                 ready.extend(deliveries)
-        self._wake(len(ready) - before)
+        self._wake(_WOKEN_AT_ONCE)
 
     def _adapt(self) -> None:
         """Hold as many messages as are worked off in a moment: a pull costs as much as 50 of them.
