@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,43 @@ def test_a_broker_that_does_not_answer_costs_the_timeout_once(
             user.send(topic, b"second")
         assert 0.9 < time.monotonic() - began < 2.5
         wire.frozen = False
+
+
+@pytest.mark.row("B7")
+def test_a_queue_is_chosen_by_key_by_number_or_by_the_application(
+    make: Callable[..., User], dev: BrokerProcess, topic: str
+) -> None:
+    def last(message: ternmq.Message, queues: Sequence[int]) -> int:
+        return queues[-1]
+
+    with make(dev.url) as user:
+        user.admin("create_topic", topic, queues=4)
+        first = {f"k{n}": user.send(topic, b"x", key=f"k{n}").queue for n in range(20)}
+        assert set(first.values()) == {0, 1, 2, 3}
+        for key, queue in first.items():
+            assert user.send(topic, b"y", key=key).queue == queue
+        without = [user.send(topic, b"z").queue for _ in range(20)]
+        assert set(without) == {0, 1, 2, 3}
+        assert user.send(topic, b"a", key="k0", queue=2).queue == 2
+        assert user.send(topic, b"b", key="k0", queue=last).queue == 3
+        many = [ternmq.Message(b"c", queue=1), ternmq.Message(b"d", queue=last)]
+        assert [one.queue for one in user.send_many(topic, many)] == [1, 3]
+        told = user.send_soon(topic, b"e", queue=1)
+        user.flush()
+        assert told.result().queue == 1
+        beyond: list[Any] = [4, lambda message, queues: len(queues)]
+        for queue in beyond:
+            with pytest.raises(ternmq.UnknownQueue, match="queues 0 to 3, not 4"):
+                user.send(topic, b"f", queue=queue)
+
+
+@pytest.mark.row("B7")
+def test_another_client_has_the_same_queue_for_a_key(dev: BrokerProcess, topic: str) -> None:
+    with Blocking(dev.url) as one, Async(dev.url) as other:
+        one.admin("create_topic", topic, queues=8)
+        for n in range(30):
+            key = f"key-{n}"
+            assert one.send(topic, b"", key=key).queue == other.send(topic, b"", key=key).queue
 
 
 @pytest.mark.row("B8")

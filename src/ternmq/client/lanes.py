@@ -1,14 +1,16 @@
-"""Where sends of a topic queue up: a lane for each queue whose order matters, else one."""
+"""Where sends of a topic queue up: a lane for each queue that matters, and one for any queue."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Final
 
 from ternmq.client.options import Options
-from ternmq.client.outgoing import Load, OneWay, Outgoing, Singles
-from ternmq.model.errors import OrderingKeyRequired
+from ternmq.client.outgoing import Choice, Load, Outgoing
+from ternmq.client.singles import OneWay, Singles
+from ternmq.model.errors import InvalidRequest, OrderingKeyRequired, UnknownQueue
 from ternmq.record.batch import topic_seed
 from ternmq.record.hashes import key_hash
 from ternmq.wire import bodies
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
     from ternmq.client.producer import Producer
 
 _ANY_QUEUE: Final = None
-_APART: Final = 0.5
-"""Seconds of its time that a message may lose by going along with one that came before."""
+_APART: Final = 0.05
+"""Part of its time that a message may lose by going along with one that came before."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,15 +38,18 @@ class Lane:
         keyed: The topic is ordered: a load leaves when the one before it was answered, so that a
             load that is refused for now is not overtaken.
         under_way: Loads that left and are not over.
+        moved: Loop time at which a load of it was stored last.
     """
 
     __slots__ = (
-        "dirty", "keyed", "limits", "loads", "open", "prefix", "producer", "topic", "under_way",
+        "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "producer", "queue",
+        "topic", "under_way",
     )  # fmt: skip
 
     def __init__(self, producer: Producer, topic: TopicLanes, queue: int | None) -> None:
         self.producer = producer
         self.topic = topic
+        self.queue = queue
         self.limits: Options = producer.options
         self.prefix = bodies.send_prefix(topic.name, queue)
         self.loads: deque[Load] = deque()
@@ -52,17 +57,21 @@ class Lane:
         self.keyed = False
         self.under_way = 0
         self.dirty = False
+        self.moved = 0.0
 
-    def put(self, message: Outgoing, deadline: float, *, one_way: bool = False) -> int:
+    def put(
+        self, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
+    ) -> int:
         """Take a message into the last load, or a new one; return what it counts for."""
         load = self.open
         if (
             load is None
             or load.one_way is not one_way
-            or deadline - load.deadline > _APART
+            or load.timeout != timeout
+            or deadline - load.deadline > timeout * _APART
             or not load.takes(message)
         ):
-            load = self.open = (OneWay if one_way else Singles)(self, deadline)
+            load = self.open = (OneWay if one_way else Singles)(self, deadline, timeout)
             self.loads.append(load)
             self.producer.began(load)
         before = load.size_bytes
@@ -76,11 +85,15 @@ class TopicLanes:
     Attributes:
         facts: None until the broker was asked, and when it is to be asked again.
         laid: What ``lanes`` were made for.
-        only: The one lane, when there is no choice; all loads wait there before ``facts`` are
-            known.
+        only: The one lane of messages that do not name a queue, when nothing is to be looked at.
+        undecided: What is sent before it is known where it belongs waits here for the facts.
+        lanes: All others.
     """
 
-    __slots__ = ("asking", "facts", "laid", "lanes", "name", "only", "producer", "seed")
+    __slots__ = (
+        "asking", "facts", "laid", "lanes", "name", "only", "producer", "seed", "tries",
+        "undecided", "_by_queue",
+    )  # fmt: skip
 
     def __init__(self, producer: Producer, name: str) -> None:
         self.name = name
@@ -89,45 +102,130 @@ class TopicLanes:
         self.facts: TopicFacts | None = None
         self.laid: TopicFacts | None = None
         self.asking = False
-        self.only: Lane | None = Lane(producer, self, _ANY_QUEUE)
-        self.lanes: list[Lane] = [self.only]
+        self.tries = 0
+        self.only: Lane | None = None
+        self.undecided = Lane(producer, self, _ANY_QUEUE)
+        self.lanes: list[Lane] = []
+        self._by_queue: dict[int, Lane] = {}
 
-    def lane_of(self, ordering_key: str) -> Lane:
-        """Return the lane of an ordering key."""
-        if self.only is not None:
-            return self.only
-        # The broker finds the queue of a key in the same way.
-        return self.lanes[key_hash(ordering_key.encode()) % len(self.lanes)]
+    def every(self) -> list[Lane]:
+        """Return all lanes."""
+        return [self.undecided, *self.lanes]
 
-    def check(self, ordering_key: str) -> None:
-        """Refuse a message that the topic cannot take.
+    def lane_of(self, message: Outgoing) -> Lane:
+        """Return the lane of a message.
+
+        An ordering key decides on ordered topics, else ``queue``, else the key; a message that has
+        none of them goes where the broker puts it: to the queues in turn.
 
         Raises:
-            OrderingKeyRequired: It has no ordering key, and the topic is ordered.
+            UnknownQueue: There is no such queue.
+            InvalidRequest: The topic is ordered and the ordering key belongs to another queue, or
+                the selector failed.
+            OrderingKeyRequired: The topic is ordered, and it has none.
         """
-        facts = self.facts or self.laid
-        if not ordering_key and facts is not None and facts.ordered:
-            raise OrderingKeyRequired(f"topic {self.name!r} is ordered")
+        choice = message.queue
+        if choice is None and self.only is not None:
+            return self.only
+        facts = self.laid
+        if facts is None:
+            return self.undecided
+        if facts.ordered:
+            if not message.ordering_key:
+                raise OrderingKeyRequired(f"topic {self.name!r} is ordered")
+            # The broker finds the queue of a key in the same way.
+            home = key_hash(message.ordering_key.encode()) % facts.queues
+            if choice is not None:
+                chosen = _chosen(choice, facts.queues)
+                if chosen != home and 0 <= chosen < facts.queues:
+                    raise InvalidRequest(
+                        f"topic {self.name!r} is ordered: ordering key {message.ordering_key!r} "
+                        f"belongs to queue {home}, not {chosen}; leave queue= out"
+                    )
+                if chosen != home:
+                    return self.of_queue(chosen)
+            return self.of_queue(home)
+        if choice is not None:
+            return self.of_queue(_chosen(choice, facts.queues))
+        if message.key:
+            return self.of_queue(key_hash(message.key.encode()) % facts.queues)
+        return self.lanes[0]
+
+    def of_queue(self, queue: int | None) -> Lane:
+        """Return the lane of a queue; of None: that of any queue.
+
+        Raises:
+            UnknownQueue: There is none of that number.
+        """
+        facts = self.laid
+        if facts is None:
+            return self.undecided
+        if queue is None:
+            return self.lanes[0]
+        if not 0 <= queue < facts.queues:
+            if self.facts is None:
+                return self.undecided  # perhaps it was just made
+            last = facts.queues - 1
+            there = f"queues 0 to {last}" if last else "queue 0 only"
+            raise UnknownQueue(f"topic {self.name!r} has {there}, not {queue}")
+        lane = self._by_queue.get(queue)
+        if lane is None:
+            lane = self._by_queue[queue] = Lane(self.producer, self, queue)
+            self.lanes.append(lane)
+        return lane
 
     def learn(self, facts: TopicFacts) -> list[Load]:
         """Keep what the broker said; return the loads that waited for it and must be laid anew."""
         self.asking = False
-        if facts == self.facts:
+        self.tries = 0
+        if facts == self.facts and not self.undecided.loads:
             return []
         self.facts = facts
-        if facts == self.laid:
-            return []  # what is under way in its lanes still keeps the order
-        self.laid = facts
-        before = [load for lane in self.lanes for load in lane.loads]
-        for lane in self.lanes:
+        # What is under way in lanes made for the same facts still keeps the order: they stay.
+        changed = facts != self.laid
+        emptied = self.every() if changed else [self.undecided]
+        before = [load for lane in emptied for load in lane.loads]
+        for lane in emptied:
             lane.loads.clear()
             lane.open = None
+        if changed:
+            self._lay(facts)
+        return before
+
+    def _lay(self, facts: TopicFacts) -> None:
+        """Make lanes for a topic as it is now."""
+        self.laid = facts
+        self._by_queue = {}
+        self.only = None
         if facts.ordered and facts.queues > 1:
             self.lanes = [Lane(self.producer, self, queue) for queue in range(facts.queues)]
-            self.only = None
         else:
-            lane = self.only or Lane(self.producer, self, _ANY_QUEUE)
-            self.only, self.lanes = lane, [lane]
+            self.lanes = [Lane(self.producer, self, _ANY_QUEUE)]
+            if facts.queues == 1 and not facts.ordered:
+                self.only = self.lanes[0]
+        if facts.ordered:
+            # One lane for a queue, however it was chosen: within it nothing is overtaken.
+            self._by_queue = dict(enumerate(self.lanes))
         for lane in self.lanes:
             lane.keyed = facts.ordered
-        return before
+
+
+def _chosen(choice: Choice, queues: int) -> int:
+    """Return the number that a message is to go to; not checked to be there.
+
+    Raises:
+        InvalidRequest: The selector failed, or returned something else.
+    """
+    if not callable(choice):
+        assert choice is not None
+        return choice
+    try:
+        chosen = choice(range(queues))
+    except Exception as error:  # of the application's own code
+        raise InvalidRequest(f"the selector of the queue failed: {error!r}") from error
+    try:
+        return index(chosen)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidRequest(
+            f"the selector returned {chosen!r}, not the number of a queue"
+        ) from None

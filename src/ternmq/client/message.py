@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,6 +23,7 @@ class Message:
         content_type: What the body is; by default as its type says.
         id: An identifier of the application's own, of at most 128 bytes: a second message with it
             is not stored again.
+        queue: Where it goes, as ``queue=`` of ``send``.
     """
 
     body: object
@@ -32,6 +33,12 @@ class Message:
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
     id: str = ""
+    queue: Queue | None = None
+
+
+Selector = Callable[[Message, Sequence[int]], int]
+"""Chooses the queue of a message, given the numbers of those that the topic has."""
+Queue = int | Selector
 
 
 class Receipt(msgspec.Struct, frozen=True):

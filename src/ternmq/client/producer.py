@@ -14,22 +14,15 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final
 
-from ternmq.client.lanes import Lane, TopicFacts, TopicLanes
+from ternmq.client.lanes import Lane
 from ternmq.client.link import Link
+from ternmq.client.many import Many, Part
 from ternmq.client.message import Failure
-from ternmq.client.outgoing import (
-    MESSAGE_BYTES,
-    Load,
-    Many,
-    Outgoing,
-    Part,
-    Singles,
-    log_sent,
-    log_unsent,
-)
+from ternmq.client.outgoing import Load, Outgoing
+from ternmq.client.placing import Placing
+from ternmq.client.receipts import log_sent, log_unsent
 from ternmq.client.reports import Counts
 from ternmq.client.session import Member, Session
 from ternmq.model.errors import (
@@ -44,7 +37,6 @@ from ternmq.model.errors import (
     TernMQError,
     UnknownTopic,
 )
-from ternmq.model.specs import check_name
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Push
@@ -72,7 +64,8 @@ class Producer(Member):
         self.failures: list[Failure] = []
         self.counts = Counts()
         self._session = session
-        self._topics: dict[str, TopicLanes] = {}
+        self._placing = Placing(self, session)
+        self._topics = self._placing.topics
         self._next_sequence = 1
         self._under_way: dict[int, Load] = {}  # by first sequence, in that order
         self._window_bytes = 0  # of loads under way
@@ -98,11 +91,25 @@ class Producer(Member):
         """No more messages are taken."""
         return self._buffered_bytes >= self.options.buffer_bytes
 
-    def put(self, topic_name: str, message: Outgoing, *, one_way: bool = False) -> None:
+    def put(
+        self,
+        topic_name: str,
+        message: Outgoing,
+        timeout: float | None = None,
+        *,
+        one_way: bool = False,
+    ) -> None:
         """Take a message; it leaves when this turn of the loop is over.
 
+        Args:
+            topic_name: Where to.
+            message: It.
+            timeout: Seconds after which it is given up; None: as ``options`` say.
+            one_way: The broker does not answer.
+
         Raises:
-            InvalidName, OrderingKeyRequired, ClientClosed, ClientForked: It was not taken.
+            InvalidName, OrderingKeyRequired, UnknownQueue, ClientClosed, ClientForked: It was not
+                taken.
         """
         session = self._session
         if self._ended:
@@ -112,11 +119,12 @@ class Producer(Member):
             self._loop = session.loop
         topic = self._topics.get(topic_name)
         if topic is None:
-            topic = self._topics[topic_name] = TopicLanes(self, check_name(topic_name))
-        topic.check(message.ordering_key)
-        lane = topic.only or topic.lane_of(message.ordering_key)
-        deadline = self._loop.time() + self.options.timeout
-        self._buffered_bytes += lane.put(message, deadline, one_way=one_way)
+            topic = self._placing.topic(topic_name)
+        lane = topic.lane_of(message)
+        if timeout is None:
+            timeout = self.options.timeout
+        deadline = self._loop.time() + timeout
+        self._buffered_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
     def refuse_when_full(self) -> None:
         """Take no more when too much waits.
@@ -150,6 +158,7 @@ class Producer(Member):
         topic_name: str,
         items: Sequence[object],
         messages: Sequence[Outgoing] | Sequence[bytes],
+        queue: int | None = None,
     ) -> Many:
         """Send many messages; return when it is known what became of each.
 
@@ -157,72 +166,76 @@ class Producer(Member):
             topic_name: Where to.
             items: What failures name.
             messages: Them, encoded; bare bytes for messages that have nothing else.
+            queue: Where bare bytes go; None: where the broker puts them.
 
         Raises:
-            InvalidName, OrderingKeyRequired, CannotConnect, UnknownTopic: Nothing was sent.
+            InvalidName, OrderingKeyRequired, UnknownQueue, CannotConnect, UnknownTopic: Nothing
+                was sent.
         """
         session = self._session
         session.bind()
         self._loop = loop = session.loop
-        topic = self._topics.get(topic_name)
-        if topic is None:
-            topic = self._topics[topic_name] = TopicLanes(self, check_name(topic_name))
-        if topic.facts is None:
-            await self._ask_facts(topic)
+        topic = self._placing.topic(topic_name)
+        await self._placing.known(topic)
         many = Many(items, messages, loop.create_future())
-        parts = self._parts(topic, many, loop.time() + self.options.timeout) if messages else []
+        timeout = self.options.timeout
+        parts = self._placing.parts(topic, many, queue, timeout) if messages else []
         many.open_parts = len(parts)
         try:
             for part in parts:
                 while self.full and not many.future.done():
                     await self.room()
-                # Its time begins when it is taken: the parts before it had theirs.
-                part.deadline = loop.time() + self.options.timeout
-                part.lane.open = None
-                part.lane.loads.append(part)
-                self._buffered_bytes += part.size_bytes
-                self.began(part)
+                part.deadline = loop.time() + timeout
+                self.take_part(part)
                 if self._ended:
-                    self._finish(part, ClientClosed("the client was closed before this was sent"))
+                    self.finish(part, ClientClosed("the client was closed before this was sent"))
             if parts:
                 await many.future
         finally:
             many.future.cancel()
         return many
 
-    def _parts(self, topic: TopicLanes, many: Many, deadline: float) -> list[Part]:
-        """Cut a ``Many`` into loads."""
-        messages = many.messages
-        facts = topic.facts
-        if facts is not None and facts.ordered:
-            for row, one in enumerate(messages):
-                if not isinstance(one, Outgoing) or not one.ordering_key:
-                    raise OrderingKeyRequired(
-                        f"topic {topic.name!r} is ordered; message {row} has no ordering key"
-                    )
-        sizes = [len(one) if isinstance(one, bytes) else len(one.body) for one in messages]
-        if topic.only is not None:
-            return _cut(topic.only, many, range(len(sizes)), sizes, deadline)
-        by_lane: dict[Lane, list[int]] = {}
-        for row, one in enumerate(messages):
-            assert isinstance(one, Outgoing)
-            by_lane.setdefault(topic.lane_of(one.ordering_key), []).append(row)
-        return [
-            part
-            for lane, rows in by_lane.items()
-            for part in _cut(lane, many, rows, [sizes[row] for row in rows], deadline)
-        ]
+    # -- what waits in lanes, for ``Placing``
+
+    def put_in(
+        self, lane: Lane, message: Outgoing, deadline: float, timeout: float, *, one_way: bool
+    ) -> None:
+        """Put a message that was taken before into a lane."""
+        self._buffered_bytes += lane.put(message, deadline, timeout, one_way=one_way)
+
+    def take_part(self, part: Part) -> None:
+        """Take a load into its lane."""
+        part.lane.open = None
+        part.lane.loads.append(part)
+        self._buffered_bytes += part.size_bytes
+        self.began(part)
+
+    def count(self, load: Load) -> None:
+        """A load that is in no lane is to be given up."""
+        self._open_loads += 1
+        self._buffered_bytes += load.size_bytes
+
+    def uncount(self, load: Load) -> None:
+        """A load is no more: its messages are in others."""
+        load.over = True
+        self._open_loads -= 1
+        self._buffered_bytes -= load.size_bytes
+
+    def hold(self, lane: Lane) -> None:
+        """A lane waits until something changes."""
+        self._held[lane] = None
 
     # -- letting loads go
 
     def began(self, load: Load) -> None:
         """A load waits in its lane."""
         self._open_loads += 1
-        if self._sweeper is None:
+        if self._sweeper is None or load.deadline < self._sweeper.when():
             self._sweep_at(load.deadline)
-        self._touch(load.lane)
+        self.touch(load.lane)
 
-    def _touch(self, lane: Lane) -> None:
+    def touch(self, lane: Lane) -> None:
+        """See what may leave when this turn of the loop is over."""
         if not lane.dirty:
             lane.dirty = True
             self._dirty.append(lane)
@@ -234,7 +247,7 @@ class Producer(Member):
     def _touch_held(self) -> None:
         held, self._held = self._held, {}
         for lane in held:
-            self._touch(lane)
+            self.touch(lane)
 
     def _advance(self) -> None:
         """Let the loads of this turn go."""
@@ -254,10 +267,7 @@ class Producer(Member):
 
     def _advance_lane(self, lane: Lane, link: Link) -> None:
         if lane.topic.facts is None:
-            if not lane.topic.asking:
-                lane.topic.asking = True
-                body = control.encode(control.TopicList(names=[lane.topic.name]))
-                link.ask(Command.TOPIC_LIST, body, _Facts(self, lane.topic))
+            self._placing.ask(lane.topic, link)
             return
         loads = lane.loads
         while loads:
@@ -278,10 +288,13 @@ class Producer(Member):
         """Give a load its sequences and send it."""
         load.first_sequence = self._next_sequence
         load.born_us = time.time_ns() // 1000
+        if load.patient:
+            assert self._loop is not None
+            load.deadline = self._loop.time() + load.timeout
         try:
             batch = load.encode(self.id)
         except (ValueError, UnicodeError, TypeError, AttributeError) as error:
-            self._finish(load, EncodeError(f"a batch cannot be made: {error}"))
+            self.finish(load, EncodeError(f"a batch cannot be made: {error}"))
             return
         self._next_sequence += load.count
         load.frame = load.lane.prefix + batch
@@ -309,6 +322,8 @@ class Producer(Member):
             load.uncertain = True
             raise
         self._leave(load)
+        if load.lane.loads:
+            load.lane.moved = self._session.loop.time()
         if log.isEnabledFor(logging.DEBUG):
             log_sent(load, self.id)
         load.stored(receipt, self.id)
@@ -333,7 +348,7 @@ class Producer(Member):
                 load.resting = True
                 self._loop.call_later(pause, self._again, load)
                 return
-        self._finish(load, error)
+        self.finish(load, error)
 
     def _again(self, load: Load) -> None:
         load.resting = False
@@ -342,7 +357,7 @@ class Producer(Member):
             load.asked = True
             link.ask(Command.SEND, load.frame, load)
 
-    def _finish(self, load: Load, error: TernMQError) -> None:
+    def finish(self, load: Load, error: TernMQError) -> None:
         """Give a load up."""
         if load.over:
             return
@@ -380,61 +395,6 @@ class Producer(Member):
                     idle.set_result(None)
             self._idle.clear()
 
-    # -- what the broker knows of topics
-
-    async def _ask_facts(self, topic: TopicLanes) -> None:
-        asked = control.TopicList(names=[topic.name])
-        found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
-        self.learned(topic, found)
-
-    def learned(self, topic: TopicLanes, found: control.Topics) -> None:
-        """The broker said what a topic is like; nothing, if it is not there or not ours to see."""
-        facts = TopicFacts()
-        for info in found.topics:
-            if info.spec.name == topic.name:
-                facts = TopicFacts(info.spec.ordered, len(info.queues))
-        for load in topic.learn(facts):
-            self._lay_anew(topic, load)
-        for lane in topic.lanes:
-            self._touch(lane)
-
-    def _lay_anew(self, topic: TopicLanes, load: Load) -> None:
-        """Put messages that waited for the facts where they belong."""
-        if isinstance(load, Part):
-            load.lane = topic.lanes[0]
-            load.lane.loads.append(load)
-            return
-        messages: list[Outgoing] = getattr(load, "messages", [])
-        load.over = True
-        self._open_loads -= 1
-        self._buffered_bytes -= load.size_bytes
-        lacking: Singles | None = None
-        for message in messages:
-            try:
-                topic.check(message.ordering_key)
-            except OrderingKeyRequired:
-                if lacking is None:
-                    lacking = Singles(topic.lanes[0], load.deadline)
-                lacking.add(message)
-                continue
-            lane = topic.lane_of(message.ordering_key)
-            self._buffered_bytes += lane.put(message, load.deadline, one_way=load.one_way)
-        if lacking is not None:
-            self._open_loads += 1
-            self._buffered_bytes += lacking.size_bytes
-            self._finish(lacking, OrderingKeyRequired(f"topic {topic.name!r} is ordered"))
-
-    def facts_failed(self, topic: TopicLanes, error: TernMQError | None) -> None:
-        """The broker did not say what a topic is like; ``error`` None: the connection was lost."""
-        topic.asking = False
-        for lane in topic.lanes:
-            if error is not None and not error.retriable:
-                while lane.loads:
-                    self._finish(lane.loads.popleft(), error)
-                lane.open = None
-            else:
-                self._held[lane] = None
-
     # -- connections
 
     def opened(self, link: Link, *, resumed: bool) -> None:
@@ -448,15 +408,13 @@ class Producer(Member):
     def refused(self, error: TernMQError) -> None:
         """No connection will come: whatever waits is given up."""
         for load in self._all():
-            self._finish(load, error)
+            self.finish(load, error)
 
     def pushed(self, push: Push) -> None:
         """Ask anew what a topic is like that was changed."""
         if push.command is Command.TOPIC_CHANGED:
             changed = control.decode_answer(push.body, control.TopicChanged)
-            topic = self._topics.get(changed.topic)
-            if topic is not None:
-                topic.facts = None
+            self._placing.changed(changed.topic)
 
     def writable(self) -> None:
         """Let more go."""
@@ -466,6 +424,8 @@ class Producer(Member):
 
     def _sweep_at(self, deadline: float) -> None:
         assert self._loop is not None
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         self._sweeper = self._loop.call_at(deadline, self._sweep)
 
     def _sweep(self) -> None:
@@ -474,31 +434,30 @@ class Producer(Member):
         self._sweeper = None
         now = self._loop.time()
         for load in self._all():
-            if load.deadline <= now:
-                self._finish(load, self._too_late(load))
-        left = [load.deadline for load in self._all()]
+            if _until(load) <= now:
+                self.finish(load, self._too_late(load))
+        left = [_until(load) for load in self._all()]
         if left and not self._session.closed:
             self._sweep_at(min(left))
 
     def _too_late(self, load: Load) -> TernMQError:
         if load.last_error is not None and not load.uncertain and not load.asked:
             return load.last_error
-        seconds = f"{self.options.timeout:g} s"
+        seconds = f"{load.timeout:g} s"
         if load.frame:
             return SendTimeout(f"no answer within {seconds}: stored or not, that is not known")
+        if self._session.link is not None:
+            return SendTimeout(
+                f"not sent within {seconds}: the broker has not answered what was before it; "
+                f"nothing of this one was sent"
+            )
         why = self._session.failure
         return CannotConnect(
             f"not sent within {seconds}: {why.args[0] if why and why.args else 'no answer yet'}"
         )
 
     def _all(self) -> list[Load]:
-        waiting = [
-            load
-            for topic in self._topics.values()
-            for lane in topic.lanes
-            for load in lane.loads
-            if not load.over
-        ]
+        waiting = [load for lane in self._placing.lanes() for load in lane.loads if not load.over]
         return [*self._under_way.values(), *waiting]
 
     # -- the end
@@ -524,7 +483,7 @@ class Producer(Member):
             self._sweeper = None
         for load in self._all():
             unknown = SendTimeout("the client was closed before the answer")
-            self._finish(load, unknown if load.asked or load.uncertain else ClientClosed(
+            self.finish(load, unknown if load.asked or load.uncertain else ClientClosed(
                 "the client was closed before this was sent"))  # fmt: skip
 
     def take_failures(self) -> list[Failure]:
@@ -533,46 +492,8 @@ class Producer(Member):
         return taken
 
 
-class _Facts:
-    """Waits for what the broker says of a topic."""
-
-    __slots__ = ("_producer", "_topic")
-
-    def __init__(self, producer: Producer, topic: TopicLanes) -> None:
-        self._producer = producer
-        self._topic = topic
-
-    def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
-        self._producer.learned(self._topic, control.decode_answer(body, control.Topics))
-
-    def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
-        self._producer.facts_failed(self._topic, error)
-
-    def lost(self) -> None:
-        """See ``link.Asker``."""
-        self._producer.facts_failed(self._topic, None)
-
-
-def _cut(
-    lane: Lane, many: Many, rows: Sequence[int], sizes: Sequence[int], deadline: float
-) -> list[Part]:
-    """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least."""
-    limits = lane.limits
-    parts: list[Part] = []
-    start = begun = done = 0
-    for at, done in enumerate(accumulate(sizes)):
-        full = done - begun > limits.batch_bytes or at - start >= limits.batch_rows
-        if full and at > start:
-            before = done - sizes[at]
-            parts.append(_part(lane, many, rows[start:at], before - begun, deadline))
-            start, begun = at, before
-    parts.append(_part(lane, many, rows[start:], done - begun, deadline))
-    return parts
-
-
-def _part(lane: Lane, many: Many, rows: Sequence[int], size_bytes: int, deadline: float) -> Part:
-    part = Part(lane, deadline, many, rows)
-    part.size_bytes = size_bytes + MESSAGE_BYTES * len(rows)
-    return part
+def _until(load: Load) -> float:
+    """Return the loop time at which a load is given up."""
+    if load.patient and not load.frame:
+        return max(load.deadline, load.lane.moved + load.timeout)
+    return load.deadline

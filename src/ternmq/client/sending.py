@@ -7,16 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, overload
 
 from ternmq.client import tracing
-from ternmq.client.message import Failure, Message, Receipt
-from ternmq.client.outgoing import Outgoing, ready_bodies
+from ternmq.client.many import ready_bodies
+from ternmq.client.message import Failure, Message, Queue, Receipt
+from ternmq.client.outgoing import Outgoing
 from ternmq.client.parts import Parts
+from ternmq.client.selecting import chosen_by, number_of
 from ternmq.client.validation import check_message, check_topic
 from ternmq.model.errors import (
     BufferFull,
     EncodeError,
     InvalidRequest,
     MessageTooLarge,
-    SendTimeout,
     UnsentMessages,
 )
 
@@ -39,6 +40,7 @@ class Sending(Parts):
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
         id: str = "",  # noqa: A002
+        queue: Queue | None = None,
         timeout: float | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
@@ -55,10 +57,16 @@ class Sending(Parts):
             content_type: What the body is; by default as its type says.
             id: An identifier of the application's own: a second message with it is not stored
                 again, its receipt is marked ``duplicate``.
+            queue: Where it goes: the number of a queue, or a function that is given the message
+                (as a ``Message``) and the numbers of the topic's queues, and returns one of them;
+                it may be asked again when the topic is changed. None: messages of one key share a
+                queue, as long as the topic has as many; others go to the queues in turn. Ordered
+                topics go by the ordering key, and refuse another queue than its own.
             timeout: Seconds in all; at most (and by default) the client's ``timeout``.
 
         Raises:
             InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+            UnknownQueue: Nothing was sent: the topic does not have that queue.
             CannotConnect: Nothing was sent: there was no connection in time.
             BufferFull: Nothing was sent: too many waited all the time.
             SendTimeout: No answer came in time: whether it is stored is not known.
@@ -76,19 +84,14 @@ class Sending(Parts):
                 raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
             timeout = until - loop.time()
         future: asyncio.Future[Receipt] = loop.create_future()
+        if timeout is not None and timeout >= self.options.timeout:
+            timeout = None
         producer.put(
             topic,
-            self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future),
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future, queue),
+            timeout,
         )
-        if timeout is None or timeout >= self.options.timeout:
-            return await future
-        try:
-            async with asyncio.timeout(timeout):
-                return await future
-        except TimeoutError:
-            raise SendTimeout(
-                f"no answer within {timeout:g} s: stored or not, that is not known"
-            ) from None
+        return await future
 
     def send_soon(
         self,
@@ -101,6 +104,7 @@ class Sending(Parts):
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
         id: str = "",  # noqa: A002
+        queue: Queue | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future is its receipt. See ``send``.
 
@@ -116,7 +120,7 @@ class Sending(Parts):
         future: asyncio.Future[Receipt] = self._session.loop.create_future()
         producer.put(
             topic,
-            self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future),
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future, queue),
         )
         return future
 
@@ -130,6 +134,7 @@ class Sending(Parts):
         tag: str = "",
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
+        queue: Queue | None = None,
     ) -> None:
         """Send a message that may be lost: the broker does not answer. See ``send``.
 
@@ -140,22 +145,37 @@ class Sending(Parts):
         self._producer.refuse_when_full()
         self._producer.put(
             topic,
-            self._outgoing(body, key, ordering_key, tag, headers, content_type, "", None),
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, "", None, queue),
             one_way=True,
         )
 
     @overload
     async def send_many(
-        self, topic: str, messages: Iterable[object], *, return_errors: Literal[False] = False
+        self,
+        topic: str,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
     @overload
     async def send_many(
-        self, topic: str, messages: Iterable[object], *, return_errors: Literal[True]
+        self,
+        topic: str,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
     async def send_many(
-        self, topic: str, messages: Iterable[object], *, return_errors: bool = False
+        self,
+        topic: str,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when it is known what became of each.
 
@@ -165,12 +185,13 @@ class Sending(Parts):
         Args:
             topic: Where to.
             messages: ``Message``, or bare bodies.
+            queue: Where those go that do not say it themselves; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
         Raises:
             PartialSendError: Some were not stored: ``receipts``, ``failures``.
-            InvalidName, OrderingKeyRequired, CannotConnect: Nothing was sent.
+            InvalidName, OrderingKeyRequired, UnknownQueue, CannotConnect: Nothing was sent.
         """
         check_topic(topic)
         if isinstance(messages, str | bytes | bytearray | Mapping):
@@ -179,11 +200,12 @@ class Sending(Parts):
         items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
-        ready = None if tracing.enabled else ready_bodies(items)
+        ready = None if tracing.enabled or callable(queue) else ready_bodies(items)
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
-            many = await self._producer.put_many(topic, items, ready)
+            number = None if queue is None else number_of(queue)
+            many = await self._producer.put_many(topic, items, ready, number)
             return many.outcomes() if return_errors else many.outcome()
-        encoded, failures = self._encoded(items)
+        encoded, failures = self._encoded(items, queue)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -193,20 +215,22 @@ class Sending(Parts):
             many = await self._producer.put_many(topic, items, encoded)
         return many.outcomes() if return_errors else many.outcome()
 
-    def _encoded(self, items: Sequence[object]) -> tuple[list[Outgoing], list[Failure]]:
+    def _encoded(
+        self, items: Sequence[object], queue: Queue | None
+    ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
         encoded: list[Outgoing] = []
         failures: list[Failure] = []
         for row, item in enumerate(items):
             try:
-                encoded.append(self._of_item(item))
+                encoded.append(self._of_item(item, queue))
             except (EncodeError, InvalidRequest) as error:
                 failures.append(Failure(item, row, error))
         return encoded, failures
 
-    def _of_item(self, item: object) -> Outgoing:
+    def _of_item(self, item: object, queue: Queue | None) -> Outgoing:
         if not isinstance(item, Message):
-            return self._outgoing(item, "", "", "", None, "", "", None)
+            return self._outgoing(item, "", "", "", None, "", "", None, queue)
         return self._outgoing(
             item.body,
             item.key,
@@ -216,6 +240,7 @@ class Sending(Parts):
             item.content_type,
             item.id,
             None,
+            queue if item.queue is None else item.queue,
         )
 
     def _outgoing(
@@ -228,7 +253,9 @@ class Sending(Parts):
         content_type: str,
         application_id: str,
         future: asyncio.Future[Receipt] | None,
+        queue: Queue | None,
     ) -> Outgoing:
+        given = body
         if type(body) is not bytes:
             if body is None:
                 raise EncodeError("no body was given: send b'' for an empty one")
@@ -247,6 +274,11 @@ class Sending(Parts):
         # Compared, not tested for truth: None is no key.
         if headers or not key == ordering_key == tag == content_type == application_id == "":
             check_message(message)
+        if queue is not None:
+            message.queue = number_of(queue) if not callable(queue) else chosen_by(
+                queue,
+                Message(given, key, ordering_key, tag, headers, content_type, application_id),
+            )  # fmt: skip
         return message
 
     def _most_bytes(self) -> int:

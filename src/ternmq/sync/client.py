@@ -21,7 +21,7 @@ from ternmq.client.codecs import Codecs
 from ternmq.client.deliveries import Deliveries as EngineDeliveries
 from ternmq.client.delivery import Delivery
 from ternmq.client.handlers import Function
-from ternmq.client.message import Receipt
+from ternmq.client.message import Queue, Receipt
 from ternmq.client.options import Options
 from ternmq.model.errors import ClientClosed, TernMQError
 from ternmq.model.specs import Mode, Start
@@ -135,22 +135,37 @@ class Client:
 
     @overload
     def send_many(
-        self, topic: str, messages: Iterable[object], *, return_errors: Literal[False] = False
+        self,
+        topic: str,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: Literal[False] = False,
     ) -> list[Receipt]: ...
 
     @overload
     def send_many(
-        self, topic: str, messages: Iterable[object], *, return_errors: Literal[True]
+        self,
+        topic: str,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: Literal[True],
     ) -> list[Receipt | Exception]: ...
 
     def send_many(
-        self, topic: str, messages: Iterable[object], *, return_errors: bool = False
+        self,
+        topic: str,
+        messages: Iterable[object],
+        *,
+        queue: Queue | None = None,
+        return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when it is known what became of each."""
         thread, client = self.reach()
         if return_errors:
-            return thread.call(client.send_many(topic, messages, return_errors=True))
-        return thread.call(client.send_many(topic, messages))
+            return thread.call(client.send_many(topic, messages, queue=queue, return_errors=True))
+        return thread.call(client.send_many(topic, messages, queue=queue))
 
     def send_soon(
         self,
@@ -163,6 +178,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
         id: str = "",  # noqa: A002
+        queue: Queue | None = None,
     ) -> Future[Receipt]:
         """Send a message without waiting; the future is its receipt."""
         thread, client = self.reach()
@@ -179,6 +195,7 @@ class Client:
                     headers=headers,
                     content_type=content_type,
                     id=id,
+                    queue=queue,
                 )
             except TernMQError as error:
                 told.set_exception(error)
@@ -198,6 +215,7 @@ class Client:
         tag: str = "",
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
+        queue: Queue | None = None,
     ) -> None:
         """Send a message that may be lost."""
         thread, client = self.reach()
@@ -211,6 +229,7 @@ class Client:
                 tag=tag,
                 headers=headers,
                 content_type=content_type,
+                queue=queue,
             )
 
         thread.call(send())

@@ -1,0 +1,176 @@
+"""Calls of ``send_many``, and the loads that they are cut into."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from ternmq.client.message import Failure, Message, Receipt
+from ternmq.client.outgoing import Load, Outgoing, encode_messages
+from ternmq.client.receipts import row_receipts
+from ternmq.model.errors import PartialSendError, TernMQError
+from ternmq.record.batch import encode_bodies
+from ternmq.wire import bodies
+
+if TYPE_CHECKING:
+    from ternmq.client.lanes import Lane
+
+
+class Many:
+    """One call of ``send_many``: its messages, and who waits for all of them."""
+
+    __slots__ = ("failures", "future", "items", "messages", "open_parts", "receipts")
+
+    def __init__(
+        self,
+        items: Sequence[object],
+        messages: Sequence[Outgoing] | Sequence[bytes],
+        future: asyncio.Future[None],
+    ) -> None:
+        self.items = items
+        self.messages = messages
+        self.future = future
+        self.open_parts = 0
+        self.receipts: list[Receipt | None] = [None] * len(items)
+        self.failures: list[Failure] = []
+
+    def part_over(self) -> None:
+        """One part fewer is on its way."""
+        self.open_parts -= 1
+        if not self.open_parts and not self.future.done():
+            self.future.set_result(None)
+
+    def among(
+        self, items: Sequence[object], rows: Sequence[int], failures: Sequence[Failure]
+    ) -> Many:
+        """Return the same, of all items: these at their ``rows``, and those never sent."""
+        whole = Many(items, (), self.future)
+        for row, receipt in zip(rows, self.receipts, strict=True):
+            whole.receipts[row] = receipt
+        whole.failures = [
+            *failures, *(Failure(one.message, rows[one.row], one.error) for one in self.failures)
+        ]  # fmt: skip
+        return whole
+
+    def outcome(self) -> list[Receipt]:
+        """Return the receipts, one for each message.
+
+        Raises:
+            PartialSendError: There are not as many.
+        """
+        if self.failures:
+            self.failures.sort(key=attrgetter("row"))
+            first = self.failures[0]
+            raise PartialSendError(
+                f"{len(self.failures)} of {len(self.items)} messages were not stored; "
+                f"message {first.row}: {first.error}",
+                receipts=self.receipts,
+                failures=self.failures,
+            )
+        return cast("list[Receipt]", self.receipts)
+
+    def outcomes(self) -> list[Receipt | Exception]:
+        """Return a receipt or an error for each message."""
+        told = cast("list[Receipt | Exception]", list(self.receipts))
+        for failure in self.failures:
+            told[failure.row] = failure.error
+        return told
+
+
+class Part(Load):
+    """Messages ``[start, stop)`` of a ``Many``, or those at ``rows`` of it."""
+
+    __slots__ = ("many", "rows")
+    patient: ClassVar[bool] = True
+
+    def __init__(
+        self, lane: Lane, deadline: float, timeout: float, many: Many, rows: Sequence[int]
+    ) -> None:
+        super().__init__(lane, deadline, timeout)
+        self.many = many
+        self.rows = rows
+        self.count = len(rows)
+
+    def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
+        """See ``Load``."""
+        messages, rows = self.many.messages, self.rows
+        if isinstance(rows, range):
+            return messages[rows.start : rows.stop]
+        return cast("Sequence[Outgoing]", [messages[row] for row in rows])
+
+    def encode(self, producer_id: int) -> bytes:
+        """See ``Load``."""
+        messages = self.contents()
+        if isinstance(messages[0], bytes):
+            return encode_bodies(
+                cast("Sequence[bytes]", messages),
+                topic_seed=self.lane.topic.seed,
+                producer_id=producer_id,
+                first_sequence=self.first_sequence,
+                born_us=self.born_us,
+            )
+        outgoing = cast("Sequence[Outgoing]", messages)
+        return encode_messages(self, outgoing, producer_id, plain=False)
+
+    def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
+        """See ``Load``."""
+        many = self.many
+        rows, kept = self.rows, many.receipts
+        told: Sequence[Receipt | TernMQError]
+        if receipt.others or receipt.first_offset is None or not isinstance(rows, range):
+            told = row_receipts(self, receipt, producer_id)
+            for row, one in zip(rows, told, strict=True):
+                if isinstance(one, Receipt):
+                    kept[row] = one
+                else:
+                    many.failures.append(Failure(many.items[row], row, one))
+            many.part_over()
+            return
+        topic, queue = self.lane.topic.name, receipt.queue
+        durable, duplicate = not receipt.written, receipt.duplicate
+        first, offset = self.first_sequence, receipt.first_offset
+        if isinstance(many.messages[0], bytes):
+            kept[rows.start : rows.stop] = [
+                Receipt(topic, queue, offset + row, durable, duplicate, producer_id, first + row)
+                for row in range(self.count)
+            ]
+        else:
+            outgoing = cast("Sequence[Outgoing]", self.contents())
+            kept[rows.start : rows.stop] = [
+                Receipt(
+                    topic, queue, offset + row, durable, duplicate, producer_id, first + row,
+                    message.application_id,
+                )
+                for row, message in enumerate(outgoing)
+            ]  # fmt: skip
+        many.part_over()
+
+    def failed(self, error: TernMQError) -> list[Outgoing]:
+        """See ``Load``."""
+        many = self.many
+        many.failures += [Failure(many.items[row], row, error) for row in self.rows]
+        many.part_over()
+        return []
+
+
+def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
+    """Return the bodies of messages that have nothing but bytes as body; None if one has more.
+
+    30 ns a message and attribute: nothing is made for them one by one.
+    """
+    kinds = set(map(type, items))
+    if kinds == {bytes}:
+        return cast("list[bytes]", list(items))
+    if kinds != {Message}:
+        return None
+    bodies_ = list(map(attrgetter("body"), items))
+    if set(map(type, bodies_)) != {bytes}:
+        return None
+    for name in ("key", "ordering_key", "tag", "headers", "content_type", "id"):
+        if any(map(attrgetter(name), items)):
+            return None
+    if set(map(attrgetter("queue"), items)) != {None}:
+        return None
+    return bodies_

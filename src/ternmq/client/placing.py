@@ -1,0 +1,263 @@
+"""Which lane a message goes to: what the broker says of topics, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, cast
+
+from ternmq.client.lanes import Lane, TopicFacts, TopicLanes
+from ternmq.client.link import Link
+from ternmq.client.many import Many, Part
+from ternmq.client.outgoing import MESSAGE_BYTES, Load, Outgoing
+from ternmq.client.session import Session
+from ternmq.client.singles import Singles
+from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError
+from ternmq.model.specs import check_name
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+if TYPE_CHECKING:
+    from ternmq.client.producer import Producer
+
+_MOST_DOUBLINGS: Final = 10
+
+
+class Placing:
+    """The topics of a producer. Loop only.
+
+    Attributes:
+        topics: Them, by name.
+    """
+
+    __slots__ = ("_producer", "_session", "topics")
+
+    def __init__(self, producer: Producer, session: Session) -> None:
+        self.topics: dict[str, TopicLanes] = {}
+        self._producer = producer
+        self._session = session
+
+    def topic(self, name: str) -> TopicLanes:
+        """Return a topic's lanes; made at first use.
+
+        Raises:
+            InvalidName: It is no name.
+        """
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = TopicLanes(self._producer, check_name(name))
+        return topic
+
+    def lanes(self) -> Iterator[Lane]:
+        """Return every lane of every topic."""
+        for topic in self.topics.values():
+            yield topic.undecided
+            yield from topic.lanes
+
+    def changed(self, name: str) -> None:
+        """A topic is no longer what it was: it is asked for before the next load."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            topic.facts = None
+
+    # -- what the broker says
+
+    async def known(self, topic: TopicLanes) -> None:
+        """See that it is known what a topic is like.
+
+        Raises:
+            TernMQError: The broker does not say.
+        """
+        if topic.facts is None:
+            asked = control.TopicList(names=[topic.name])
+            found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
+            self.learned(topic, found)
+
+    def ask(self, topic: TopicLanes, link: Link) -> None:
+        """Ask what a topic is like, unless that is under way."""
+        if not topic.asking:
+            topic.asking = True
+            body = control.encode(control.TopicList(names=[topic.name]))
+            link.ask(Command.TOPIC_LIST, body, _Facts(self, topic))
+
+    def learned(self, topic: TopicLanes, found: control.Topics) -> None:
+        """The broker said what a topic is like; nothing, if it is not there or not ours to see."""
+        facts = TopicFacts()
+        for info in found.topics:
+            if info.spec.name == topic.name:
+                facts = TopicFacts(info.spec.ordered, len(info.queues))
+        for load in topic.learn(facts):
+            self._lay_anew(topic, load)
+        for lane in topic.lanes:
+            self._producer.touch(lane)
+
+    def failed(self, topic: TopicLanes, error: TernMQError) -> None:
+        """The broker did not say what a topic is like."""
+        lanes = topic.every()
+        if error.retriable:
+            for lane in lanes:
+                for load in lane.loads:
+                    load.last_error = error
+            topic.tries += 1
+            options = self._producer.options
+            pause = options.first_backoff * 2 ** min(topic.tries - 1, _MOST_DOUBLINGS)
+            self._session.loop.call_later(min(pause, options.longest_backoff), self._again, topic)
+            return
+        topic.asking = False
+        for lane in lanes:
+            while lane.loads:
+                self._producer.finish(lane.loads.popleft(), error)
+            lane.open = None
+
+    def _again(self, topic: TopicLanes) -> None:
+        topic.asking = False
+        for lane in topic.every():
+            self._producer.touch(lane)
+
+    def lost(self, topic: TopicLanes) -> None:
+        """The connection ended before the broker said what a topic is like."""
+        topic.asking = False
+        for lane in topic.every():
+            self._producer.hold(lane)
+
+    # -- laying anew
+
+    def _lay_anew(self, topic: TopicLanes, load: Load) -> None:
+        """Put messages that waited for the facts where they belong."""
+        if load.over:
+            return
+        producer = self._producer
+        if isinstance(load, Part):
+            try:
+                placed = self._placed(topic, load.many, load.rows, load.lane.queue)
+            except RefusedError as error:
+                producer.finish(load, error)
+                return
+            if len(placed) == 1:
+                ((load.lane, _),) = placed.items()
+                load.lane.loads.append(load)
+                return
+            producer.uncount(load)
+            load.many.open_parts += len(placed) - 1
+            for lane, rows in placed.items():
+                sizes = _sizes(load.many, rows)
+                part = _part(lane, load.many, rows, sum(sizes), load.timeout)
+                part.deadline = load.deadline
+                producer.take_part(part)
+            return
+        assert isinstance(load, Singles)
+        producer.uncount(load)
+        for message in load.messages:
+            try:
+                lane = topic.lane_of(message)
+            except RefusedError as error:
+                lacking = Singles(topic.undecided, load.deadline, load.timeout)
+                lacking.add(message)
+                producer.count(lacking)
+                producer.finish(lacking, error)
+                continue
+            producer.put_in(lane, message, load.deadline, load.timeout, one_way=load.one_way)
+
+    # -- many
+
+    def parts(self, topic: TopicLanes, many: Many, queue: int | None, timeout: float) -> list[Part]:
+        """Cut a ``Many`` into loads; of a topic that is known.
+
+        Args:
+            topic: Where to.
+            many: Its messages.
+            queue: Where bare bodies go; other messages say that themselves.
+            timeout: Seconds for each.
+
+        Raises:
+            OrderingKeyRequired, UnknownQueue, InvalidRequest: Naming the message.
+        """
+        rows: Sequence[int] = range(len(many.messages))
+        placed = self._placed(topic, many, rows, queue)
+        return [
+            part
+            for lane, some in placed.items()
+            for part in _cut(lane, many, some, _sizes(many, some), timeout)
+        ]
+
+    @staticmethod
+    def _placed(
+        topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None
+    ) -> dict[Lane, Sequence[int]]:
+        """Return which rows go where."""
+        messages = many.messages
+        if isinstance(messages[0], bytes):
+            if topic.laid is not None and topic.laid.ordered:
+                raise OrderingKeyRequired(
+                    f"topic {topic.name!r} is ordered; message {rows[0]} has no ordering key"
+                )
+            return {topic.of_queue(queue): rows}
+        outgoing = cast("Sequence[Outgoing]", messages)
+        if topic.only is not None and set(map(attrgetter("queue"), outgoing)) == {None}:
+            return {topic.only: rows}
+        by_lane: dict[Lane, list[int]] = {}
+        for row in rows:
+            message = outgoing[row]
+            try:
+                lane = topic.lane_of(message)
+            except RefusedError as error:
+                raise type(error)(f"message {row}: {error.args[0]}") from None
+            by_lane.setdefault(lane, []).append(row)
+        if len(by_lane) == 1:
+            (lane,) = by_lane
+            return {lane: rows}  # as a range, if it is one: faster further on
+        return dict(by_lane)
+
+
+class _Facts:
+    """Waits for what the broker says of a topic."""
+
+    __slots__ = ("_placing", "_topic")
+
+    def __init__(self, placing: Placing, topic: TopicLanes) -> None:
+        self._placing = placing
+        self._topic = topic
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+        self._placing.learned(self._topic, control.decode_answer(body, control.Topics))
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        self._placing.failed(self._topic, error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+        self._placing.lost(self._topic)
+
+
+def _sizes(many: Many, rows: Sequence[int]) -> list[int]:
+    messages = many.messages
+    if len(rows) == len(messages):
+        return [len(one) if isinstance(one, bytes) else len(one.body) for one in messages]
+    some = [messages[row] for row in rows]
+    return [len(one) if isinstance(one, bytes) else len(one.body) for one in some]
+
+
+def _cut(
+    lane: Lane, many: Many, rows: Sequence[int], sizes: Sequence[int], timeout: float
+) -> list[Part]:
+    """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least."""
+    limits = lane.limits
+    parts: list[Part] = []
+    start = begun = done = 0
+    for at, done in enumerate(accumulate(sizes)):
+        full = done - begun > limits.batch_bytes or at - start >= limits.batch_rows
+        if full and at > start:
+            before = done - sizes[at]
+            parts.append(_part(lane, many, rows[start:at], before - begun, timeout))
+            start, begun = at, before
+    parts.append(_part(lane, many, rows[start:], done - begun, timeout))
+    return parts
+
+
+def _part(lane: Lane, many: Many, rows: Sequence[int], size_bytes: int, timeout: float) -> Part:
+    part = Part(lane, 0.0, timeout, many, rows)  # the time begins when it is taken
+    part.size_bytes = size_bytes + MESSAGE_BYTES * len(rows)
+    return part

@@ -1,0 +1,70 @@
+"""What became of each message of a load: its receipt, its line in the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from ternmq.client.message import Receipt, message_id
+from ternmq.client.outgoing import Load, Outgoing
+from ternmq.model.errors import IdConflict, TernMQError
+from ternmq.wire import bodies
+
+log: Final = logging.getLogger("ternmq")
+
+
+def row_receipts(
+    load: Load, receipt: bodies.Receipt, producer_id: int
+) -> list[Receipt | TernMQError]:
+    """Return what became of each row of a batch of which some were stored before, or refused."""
+    topic = load.lane.topic.name
+    others = {other.row: other for other in receipt.others}
+    ids = ["" if isinstance(one, bytes) else one.application_id for one in load.contents()]
+    offset = receipt.first_offset
+    told: list[Receipt | TernMQError] = []
+    for row in range(load.count):
+        other = others.get(row)
+        sequence = load.first_sequence + row
+        durable = not receipt.written
+        if other is None:
+            told.append(
+                Receipt(topic, receipt.queue, offset, durable, receipt.duplicate, producer_id,
+                        sequence, ids[row])
+            )  # fmt: skip
+            offset = None if offset is None else offset + 1
+        elif other.conflict:
+            conflict = IdConflict(f"id {ids[row]!r} was used in {topic!r} with another body")
+            _log_unsent(load, row, load.contents()[row], producer_id, conflict)
+            told.append(conflict)
+        else:
+            told.append(
+                Receipt(topic, receipt.queue, other.offset, durable, True, producer_id,
+                        sequence, ids[row])
+            )  # fmt: skip
+    return told
+
+
+def log_unsent(load: Load, producer_id: int, error: TernMQError) -> None:
+    """Log each message of a load that could not be sent, without its body."""
+    for row, one in enumerate(load.contents()):
+        _log_unsent(load, row, one, producer_id, error)
+
+
+def _log_unsent(load: Load, row: int, one: object, producer_id: int, error: TernMQError) -> None:
+    log.warning(
+        "not sent: %s: %s: %s", _description(load, row, one, producer_id),
+        type(error).__name__, error,
+    )  # fmt: skip
+
+
+def log_sent(load: Load, producer_id: int) -> None:
+    """Log each message of a load that is stored, without its body."""
+    for row, one in enumerate(load.contents()):
+        log.debug("sent: %s", _description(load, row, one, producer_id))
+
+
+def _description(load: Load, row: int, one: object, producer_id: int) -> str:
+    # It has no id before its batch was made.
+    id_ = message_id(producer_id, load.first_sequence + row) if load.frame else "none yet"
+    key, application_id = (one.key, one.application_id) if isinstance(one, Outgoing) else ("", "")
+    return f"topic={load.lane.topic.name} key={key} id={id_} application_id={application_id}"

@@ -1,0 +1,127 @@
+"""Loads of single messages: what ``send``, ``send_soon`` and ``send_oneway`` put in one turn."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ternmq.client.message import Receipt
+from ternmq.client.outgoing import MESSAGE_BYTES, Load, Outgoing, encode_messages
+from ternmq.client.receipts import row_receipts
+from ternmq.model.errors import TernMQError
+from ternmq.wire import bodies
+
+if TYPE_CHECKING:
+    from ternmq.client.lanes import Lane
+
+
+class Singles(Load):
+    """Messages of ``send`` and ``send_soon`` of one turn of the loop."""
+
+    __slots__ = ("ids", "messages", "plain")
+
+    def __init__(self, lane: Lane, deadline: float, timeout: float) -> None:
+        super().__init__(lane, deadline, timeout)
+        self.messages: list[Outgoing] = []
+        self.ids: set[str] | None = None
+        self.plain = True
+        """No message has anything besides its body."""
+
+    def takes(self, message: Outgoing) -> bool:
+        """Return whether the message can come along in this batch."""
+        limits = self.lane.limits
+        if (
+            self.count >= limits.batch_rows
+            or self.size_bytes + len(message.body) + MESSAGE_BYTES > limits.batch_bytes
+        ):
+            return False
+        # The broker refuses a batch in which an id stands twice.
+        return not (
+            message.application_id and self.ids is not None and message.application_id in self.ids
+        )
+
+    def add(self, message: Outgoing) -> None:
+        """Take a message."""
+        self.messages.append(message)
+        self.count += 1
+        self.size_bytes += len(message.body) + MESSAGE_BYTES
+        if (
+            message.key
+            or message.ordering_key
+            or message.tag
+            or message.headers
+            or message.content_type
+            or message.application_id
+        ):
+            self.plain = False
+            if message.application_id:
+                if self.ids is None:
+                    self.ids = set()
+                self.ids.add(message.application_id)
+
+    def contents(self) -> Sequence[Outgoing]:
+        """See ``Load``."""
+        return self.messages
+
+    def encode(self, producer_id: int) -> bytes:
+        """See ``Load``."""
+        return encode_messages(self, self.messages, producer_id, plain=self.plain)
+
+    def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
+        """See ``Load``."""
+        if receipt.others:
+            for message, told in zip(
+                self.messages, row_receipts(self, receipt, producer_id), strict=True
+            ):
+                future = message.future
+                if future is None or future.done():
+                    continue
+                if isinstance(told, Receipt):
+                    future.set_result(told)
+                else:
+                    future.set_exception(told)
+            return
+        topic, queue, offset = self.lane.topic.name, receipt.queue, receipt.first_offset
+        durable, duplicate = not receipt.written, receipt.duplicate
+        sequence = self.first_sequence
+        for message in self.messages:
+            future = message.future
+            if future is not None and not future.done():
+                future.set_result(
+                    Receipt(
+                        topic, queue, offset, durable, duplicate, producer_id, sequence,
+                        message.application_id,
+                    )
+                )  # fmt: skip
+            sequence += 1
+            if offset is not None:
+                offset += 1
+
+    def failed(self, error: TernMQError) -> list[Outgoing]:
+        """See ``Load``."""
+        unheard: list[Outgoing] = []
+        for message in self.messages:
+            future = message.future
+            if future is None:
+                unheard.append(message)
+            elif not future.done():
+                # Each its own: what awaits it adds its traceback.
+                future.set_exception(copy.copy(error))
+                if not _is_awaited(future):
+                    unheard.append(message)
+        return unheard
+
+
+def _is_awaited(future: asyncio.Future[Receipt]) -> bool:
+    """Return whether somebody will be told of the future's outcome."""
+    # Callbacks have no public list. Where the attribute is missing, everything counts as awaited.
+    return bool(getattr(future, "_callbacks", True))
+
+
+class OneWay(Singles):
+    """Messages that nobody wants an answer to."""
+
+    __slots__ = ()
+    one_way: ClassVar[bool] = True
