@@ -16,6 +16,7 @@ from ternmq.client.delivery import Delivery, Reject, Retry
 from ternmq.client.lookup import FoundMessage
 from ternmq.client.message import Failure, Message, Receipt
 from ternmq.client.options import Options
+from ternmq.client.stats import ClientStats
 from ternmq.model.errors import (
     AlreadySettled,
     BufferFull,
@@ -94,7 +95,8 @@ def connect(
 
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
-    "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "FoundMessage", "FailedMessage",
+    "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
+    "FailedMessage",
     "Durability", "Exhausted", "Mode", "RetryPolicy", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",

@@ -10,6 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,6 +207,71 @@ def test_a_receipt_says_where_the_message_is(
         by_offset = user.get(topic, queue=receipt.queue, offset=receipt.offset)
         assert (by_offset.id, by_offset.body) == (receipt.id, b"two")
         assert user.get(topic, receipt.id).offset == receipt.offset
+
+
+@pytest.mark.row("B13")
+def test_sends_of_many_tasks_share_a_connection_that_is_kept(wire: Wire, topic: str) -> None:
+    """The documented number is 2: one for all, one to extend leases, which sends do not need."""
+
+    async def work() -> None:
+        async with ternmq.connect(wire.url) as client:
+
+            async def send() -> None:
+                for _ in range(100):
+                    await client.send(topic, b"x")
+
+            await asyncio.gather(*[send() for _ in range(100)])
+            carried = wire.up_bytes
+            stats = client.stats()
+            assert (stats.sends, stats.stored, stats.failed) == (10_000, 10_000, 0)
+            assert (stats.connections_opened, stats.connections_open) == (1, 1)
+            assert (stats.reconnects, stats.resends) == (0, 0)
+            assert 100 <= stats.batches <= 10_000
+            assert stats.requests > stats.batches
+            assert stats.bytes_sent >= carried > 10_000
+            assert stats.bytes_received > 0
+            (delivery,) = await client.pull(topic, group="g", max_messages=1)
+            await delivery.ack()
+            await client.send(topic, b"y")
+            assert client.stats().connections_opened == 1
+        assert wire.connections == 1
+
+    asyncio.run(work())
+
+
+@pytest.mark.row("B13")
+def test_an_idle_connection_is_used_again_and_a_lost_one_is_made_anew(
+    make: Callable[..., User], tmp_path: Path, topic: str
+) -> None:
+    with (
+        BrokerProcess("dev", tmp_path, heartbeat="1s") as broker,
+        Wire(broker.port) as wire,
+        make(wire.url) as user,
+    ):
+        user.send(topic, b"x")
+        asked = user.stats().requests
+        wait_until(lambda: user.stats().requests >= asked + 2, "idle for two heartbeats")
+        user.send(topic, b"y")
+        assert user.stats().connections_opened == wire.connections == 1
+        wire.cut()
+        user.send(topic, b"z")
+        stats = user.stats()
+        assert (stats.connections_opened, stats.reconnects, stats.connections_open) == (2, 1, 1)
+        assert stats.stored == 3
+
+
+@pytest.mark.row("B13")
+def test_a_consumer_needs_one_connection_more(dev: BrokerProcess, wire: Wire, topic: str) -> None:
+    with Blocking(wire.url) as user:
+        user.admin("create_topic", topic)
+        user.admin("create_group", topic, "g")
+        user.admin("change_group", topic, "g", lease=timedelta(seconds=3))
+        user.send_many(topic, [b"%d" % n for n in range(100)])
+        batch = user.client.pull(topic, group="g")
+        wait_until(lambda: user.stats().connections_opened == 2, "the lease is extended")
+        batch.ack()
+        user.send(topic, b"x")
+        assert user.stats().connections_opened == wire.connections == 2
 
 
 @dataclass

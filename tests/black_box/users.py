@@ -87,6 +87,9 @@ class Async:
 
         return self.call(work)
 
+    def stats(self) -> ternmq.ClientStats:
+        return self.client.stats()
+
     def get(self, *arguments: Any, **named: Any) -> ternmq.FoundMessage:
         return self.call(lambda client: client.get(*arguments, **named))
 
@@ -120,6 +123,7 @@ class Blocking:
         self.send_soon = self.client.send_soon
         self.send_oneway = self.client.send_oneway
         self.flush = self.client.flush
+        self.stats = self.client.stats
         self.get = self.client.get
         self.find = self.client.find
         self.register = self.client.codecs.register

@@ -23,6 +23,7 @@ from ternmq.client.options import Options
 from ternmq.client.puller import Source
 from ternmq.client.receiving import Receiving
 from ternmq.client.sending import Sending
+from ternmq.client.stats import ClientStats
 from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
@@ -123,6 +124,28 @@ class Client(Sending, Receiving):
         await session.close()
         self._settler.give_up()
         self._raise_unsent()
+
+    def stats(self) -> ClientStats:
+        """Return what the client did so far; costs nothing, asks nobody. Any thread.
+
+        A client has one connection, which everything shares, and a second one while it holds
+        messages whose leases need to be extended. Both are kept while nothing happens, and made
+        anew when they are lost.
+        """
+        main, aside, producer = self._session.traffic, self._keeper.traffic, self._producer
+        return ClientStats(
+            connections_open=(self._session.link is not None) + self._keeper.connected,
+            connections_opened=main.opened + aside.opened,
+            reconnects=max(0, main.opened - 1) + max(0, aside.opened - 1),
+            requests=main.requests + aside.requests,
+            sends=producer.sent_count,
+            batches=producer.batch_count,
+            resends=producer.resent_count,
+            stored=producer.stored_count,
+            failed=producer.failed_count,
+            bytes_sent=main.bytes_sent + aside.bytes_sent,
+            bytes_received=main.bytes_received + aside.bytes_received,
+        )
 
     # -- handlers ---------------------------------------------------------------------------------
 

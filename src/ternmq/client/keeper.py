@@ -21,6 +21,7 @@ from ternmq.client.lease import Lease
 from ternmq.client.options import Options
 from ternmq.client.session import Session
 from ternmq.client.settler import Settler, extended, extension
+from ternmq.client.stats import Traffic
 from ternmq.model.errors import (
     ConnectionLost,
     LeaseExpired,
@@ -49,6 +50,9 @@ class Keeper:
     Args:
         session: Whose leases they are.
         settler: Knows the leases.
+
+    Attributes:
+        traffic: What went over its connections.
     """
 
     def __init__(self, session: Session, settler: Settler) -> None:
@@ -59,7 +63,13 @@ class Keeper:
         self._wake = threading.Event()
         self._looks_at = float("inf")
         self._line: _Line | None = None
+        self.traffic = Traffic()
         settler.on_lease = self._began
+
+    @property
+    def connected(self) -> bool:
+        """It has a connection now. Any thread."""
+        return self._line is not None
 
     def start(self) -> None:
         """Begin, if it has not begun."""
@@ -141,7 +151,7 @@ class Keeper:
                 return line.ask(command, body)
             except (OSError, ConnectionLost):
                 self._hang_up()  # it was quiet for long; perhaps a new one is better
-        line = self._line = _Line(self._session)
+        line = self._line = _Line(self._session, self.traffic)
         return line.ask(command, body)
 
     def _beat(self) -> None:
@@ -175,7 +185,8 @@ class _Line:
         OSError, TernMQError: It cannot be made.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, traffic: Traffic) -> None:
+        self._traffic = traffic
         options: Options = session.options
         address = options.address
         self._state = ClientSession()
@@ -198,6 +209,7 @@ class _Line:
                 pid=os.getpid(),
             )
             self._exchange(lambda: (1, self._state.hello(hello)))
+            traffic.opened += 1
             welcome = self._state.welcome
             self.heartbeat = welcome.heartbeat_us / 1e6 if welcome is not None else 1.0
         except BaseException:
@@ -216,10 +228,13 @@ class _Line:
         id_, frame = make()
         self.said = time.monotonic()
         self._socket.sendall(frame)
+        self._traffic.requests += 1
+        self._traffic.bytes_sent += len(frame)
         while True:
             data = self._socket.recv(_READ_BYTES)
             if not data:
                 raise ConnectionLost("the broker closed the keeper's connection")
+            self._traffic.bytes_received += len(data)
             for event in self._state.receive(data):
                 if isinstance(event, Answer) and event.id == id_:
                     return event.body

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import Final, Protocol, cast
 
+from ternmq.client.stats import Traffic
 from ternmq.model.errors import ConnectionLost, ProtocolError, TernMQError
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -80,9 +81,17 @@ class Link(asyncio.Protocol):
     Attributes:
         writable: False while the socket takes no more; frames are still taken.
         usable: HELLO was answered and the connection is not over.
+        traffic: What goes over it is counted here.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, owner: Owner, hello: control.Hello) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        owner: Owner,
+        hello: control.Hello,
+        traffic: Traffic,
+    ) -> None:
+        self.traffic = traffic
         self.writable = True
         self.usable = False
         self._loop = loop
@@ -103,11 +112,14 @@ class Link(asyncio.Protocol):
         """Say HELLO."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=1 << 20)
-        self._transport.write(self._session.hello(self._hello))
+        hello = self._session.hello(self._hello)
+        self.traffic.bytes_sent += len(hello)
+        self._transport.write(hello)
 
     def data_received(self, data: bytes) -> None:
         """Hand out what came."""
         self._heard = self._loop.time()
+        self.traffic.bytes_received += len(data)
         try:
             self._handle(self._session.receive(data))
         except TernMQError as error:
@@ -201,7 +213,10 @@ class Link(asyncio.Protocol):
         frames = self._frames
         if frames and self._transport is not None:
             self._said = self._loop.time()
-            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            self.traffic.requests += len(frames)
+            self.traffic.bytes_sent += len(data)
+            self._transport.write(data)
             frames.clear()
 
     def close(self) -> None:

@@ -52,6 +52,10 @@ class Producer(Member):
 
     Attributes:
         id: Names this producer in message ids; random, 64 bits.
+        sent_count: Messages that left.
+        batch_count: That they left in.
+        resent_count: Batches that left once more.
+        stored_count: Messages that are stored.
         failed_count: Messages that were given up.
         failures: The first of them, until ``flush`` tells of them.
     """
@@ -60,7 +64,8 @@ class Producer(Member):
         self.options = session.options
         self.id = 0
         self.renew()
-        self.failed_count = 0
+        self.sent_count = self.batch_count = self.resent_count = 0
+        self.stored_count = self.failed_count = 0
         self.failures: list[Failure] = []
         self.counts = Counts()
         self._session = session
@@ -299,6 +304,8 @@ class Producer(Member):
         self._next_sequence += load.count
         load.frame = load.lane.prefix + batch
         self.counts.sent(load.lane.topic.name, load.born_us, load.count)
+        self.sent_count += load.count
+        self.batch_count += 1
         if load.one_way:
             link.tell(Command.SEND, load.frame)
             self._close(load)
@@ -322,6 +329,7 @@ class Producer(Member):
             load.uncertain = True
             raise
         self._leave(load)
+        self.stored_count += load.count
         if load.lane.loads:
             load.lane.moved = self._session.loop.time()
         if log.isEnabledFor(logging.DEBUG):
@@ -355,6 +363,7 @@ class Producer(Member):
         link = self._session.link
         if not load.over and not load.asked and link is not None:
             load.asked = True
+            self.resent_count += 1
             link.ask(Command.SEND, load.frame, load)
 
     def finish(self, load: Load, error: TernMQError) -> None:
@@ -402,6 +411,7 @@ class Producer(Member):
         for load in list(self._under_way.values()):
             if not load.asked and not load.resting:
                 load.asked = True
+                self.resent_count += 1
                 link.ask(Command.SEND, load.frame, load)
         self._touch_held()
 

@@ -19,6 +19,7 @@ import msgspec
 import ternmq
 from ternmq.client.link import Link, Waiting
 from ternmq.client.options import Options
+from ternmq.client.stats import Traffic
 from ternmq.model.errors import (
     CannotConnect,
     ClientClosed,
@@ -73,6 +74,7 @@ class Session:
         library: Name and version of this library.
         forked: This is the child of the process that used the session.
         closed: No requests are taken any more.
+        traffic: What went over its connections.
     """
 
     def __init__(self, options: Options) -> None:
@@ -82,6 +84,7 @@ class Session:
         self.closed = False
         self.forked = False
         self.draining = False
+        self.traffic = Traffic()
         self.members: list[Member] = []
         self.library = f"{LIBRARY} {ternmq.__version__}"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -227,7 +230,7 @@ class Session:
             library=self.library,
             pid=os.getpid(),
         )
-        link = Link(loop, self, hello)
+        link = Link(loop, self, hello, self.traffic)
         opening: asyncio.Future[Link] = loop.create_future()
         self._link, self._opening = link, opening
         address = options.address
@@ -277,6 +280,7 @@ class Session:
             log.warning("the broker no longer has session %d; what it held is delivered again",
                         self.number)  # fmt: skip
         self.number = welcome.session
+        self.traffic.opened += 1
         self.draining = False
         self.failure = None
         if self._opening is not None and not self._opening.done():

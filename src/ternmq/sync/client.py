@@ -23,6 +23,7 @@ from ternmq.client.delivery import Delivery
 from ternmq.client.handlers import Function
 from ternmq.client.message import Queue, Receipt
 from ternmq.client.options import Options
+from ternmq.client.stats import ClientStats
 from ternmq.model.errors import ClientClosed, TernMQError
 from ternmq.model.specs import Mode, Start
 from ternmq.sync.admin import Admin, DeadLetters
@@ -127,6 +128,10 @@ class Client:
             thread.call(client.close(timeout))
         finally:
             thread.stop()
+
+    def stats(self) -> ClientStats:
+        """Return what the client did so far."""
+        return self.reach()[1].stats()
 
     # -- sending ----------------------------------------------------------------------------------
 
