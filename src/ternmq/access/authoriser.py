@@ -84,11 +84,15 @@ class Authoriser:
         """
         if not self._required:
             return
-        known = self._state(app)
         question = (command, topic, group)
-        if question in known.yes:
-            return
-        self._judge(known.app, command, topic, group)
+        try:
+            known = self._state(app)
+            if question in known.yes:
+                return
+            self._judge(known.app, command, topic, group)
+        except (Forbidden, Unauthenticated) as error:
+            error.about = (topic, group)
+            raise
         if len(known.yes) >= MAX_REMEMBERED:
             known.yes.clear()
         known.yes.add(question)

@@ -35,10 +35,13 @@ from ternmq.journal.state import StateWriter
 from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
+    CorruptJournal,
     DiskFull,
+    DiskReadError,
     GroupExists,
     GroupPaused,
     InvalidRequest,
+    JournalError,
     JournalFull,
     LeaseExpired,
     ModeNotAllowed,
@@ -69,7 +72,7 @@ class Woken(NamedTuple):
 
     token: int
     reply: PullReply | None
-    """None: its time is up, or its session or group went."""
+    """None: its time is up, its session or group went, or its rows are not to be read."""
 
 
 class Broker:
@@ -114,6 +117,10 @@ class Broker:
         """How often a group was reset, or began: retention judges anew."""
         self._awake: dict[Subscription, None] = {}
         self._woken: deque[Woken] = deque()
+        self.unreadable: dict[int, JournalError] = {}
+        """Why parked pulls ended whose rows cannot be read, by token: for who answers them."""
+        self.grown: list[Queue] = []
+        """Followed queues that have new rows, or are gone: whoever follows takes them out."""
         self._start_timers(now_us)
 
     def _start_timers(self, now_us: int) -> None:
@@ -210,6 +217,7 @@ class Broker:
         topic = self.views.catalog.topic(name)
         for subscription in list(topic.subscriptions.values()):
             self._dismiss(subscription)
+        self.grown += [queue for queue in topic.queues if queue.followed]
         return self._config(now_us, control.TopicDeleted(topic.number))
 
     def subscribe(
@@ -554,12 +562,21 @@ class Broker:
         self._waiters.pop(waiter.token, None)
         self._woken.append(Woken(waiter.token, reply))
 
+    def follow(self, queue: Queue) -> None:
+        """Have a queue listed in ``grown`` when its next rows are durable; once."""
+        queue.followed = queue.watched = True
+        if queue.end > self.journal.durable:
+            self._unseen_until_durable(queue)
+
     def committed(self) -> None:
         """The durable mark moved: rows below it may wake parked pulls."""
         durable = self.journal.durable
         unseen = self._unseen
         while unseen and unseen[0][0] <= durable:
             queue = heappop(unseen)[3]
+            if queue.followed:
+                queue.followed = False
+                self.grown.append(queue)
             watched = False
             for subscription in queue.topic.subscriptions.values():
                 if subscription.waiters:
@@ -582,6 +599,9 @@ class Broker:
             except WouldBlock as blocked:
                 self._awake[subscription] = None
                 waiting = waiting or blocked
+            except (DiskReadError, CorruptJournal) as error:
+                self.unreadable.update({one.token: error for one in subscription.waiters})
+                self._dismiss(subscription)
             except JournalFull:
                 # No segment is ready: nothing was recorded. No other event would wake it.
                 for held in subscription.queues:

@@ -37,6 +37,7 @@ class Queue:
     __slots__ = (
         "end",
         "first",
+        "followed",
         "next",
         "number",
         "page",
@@ -60,6 +61,8 @@ class Queue:
         """Volatile: what ``next`` was when this reign began."""
         self.watched = False
         """Volatile: some pull is parked on it, so a moved mark must be noticed."""
+        self.followed = False
+        """Volatile: somebody waits to read what comes next; see ``Broker.follow``."""
 
 
 class Topic:

@@ -19,7 +19,7 @@ from ternmq.journal.idx_file import NO_HINT, StateHint
 from ternmq.journal.journal import AllocateJob
 from ternmq.journal.retention import RetentionSpec
 from ternmq.journal.run_jobs import RunJob
-from ternmq.model.errors import DiskError, JournalFull
+from ternmq.model.errors import CorruptJournal, DiskError, DiskReadError, JournalFull
 from ternmq.model.types import SECOND_US, Position
 
 LOOK_EVERY_US: Final = SECOND_US
@@ -69,7 +69,12 @@ class Upkeep:
         """STATE or MOVED found no room in the journal; tried again later."""
 
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
-        """Do a piece of what is due, while ``may_go_on()``; in each turn before ``flush``."""
+        """Do a piece of what is due, while ``may_go_on()``; in each turn before ``flush``.
+
+        Raises:
+            DiskReadError, CorruptJournal: What a group is owed cannot be read, so its segment
+                stays; that is tried again later, and everything else goes on.
+        """
         broker = self._broker
         journal = broker.journal
         self._now_us = now_us
@@ -112,6 +117,9 @@ class Upkeep:
             self._blocked = blocked
             self._jobs.appendleft(blocked.job)
             return
+        except (DiskReadError, CorruptJournal):
+            self._retain_us = now_us + self._look_every_us  # nothing is removed meanwhile
+            raise
         self._add(job)
 
     def _add(self, job: Job | None) -> None:

@@ -206,6 +206,7 @@ class _Line:
                 session=session.number,
                 auxiliary=True,
                 library=session.library,
+                language=session.language,
                 pid=os.getpid(),
             )
             self._exchange(lambda: (1, self._state.hello(hello)))

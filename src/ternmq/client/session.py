@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import random
 import secrets
 from typing import Final, TypeVar
@@ -72,6 +73,7 @@ class Session:
     Attributes:
         number: The session's number; 0 before the first connection.
         library: Name and version of this library.
+        language: What it is written in, with the version that runs.
         forked: This is the child of the process that used the session.
         closed: No requests are taken any more.
         traffic: What went over its connections.
@@ -87,6 +89,7 @@ class Session:
         self.traffic = Traffic()
         self.members: list[Member] = []
         self.library = f"{LIBRARY} {ternmq.__version__}"
+        self.language = f"python {platform.python_version()}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._link: Link | None = None
         self._welcome: control.Welcome | None = None
@@ -228,6 +231,7 @@ class Session:
             client=self.client,
             session=self.number,
             library=self.library,
+            language=self.language,
             pid=os.getpid(),
         )
         link = Link(loop, self, hello, self.traffic)

@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeVar
 from google_crc32c import value as crc32c
 
 from ternmq.journal.disk import Disk, File
-from ternmq.model.errors import DiskReadError, FileMissing
+from ternmq.model.errors import DiskError, DiskReadError, FileMissing
 
 DEFAULT_CAPACITY_BYTES: Final = 64 * 1024 * 1024
 MAX_FILES: Final = 64
@@ -63,35 +63,52 @@ class Block:
 
 
 class ColdRead:
-    """Reads blocks of one file, waiting for the disk, and hands them to the cache."""
+    """Reads blocks of one file, waiting for the disk, and hands them to the cache.
 
-    __slots__ = ("_cache", "blocks")
+    The first is the one that is needed; those behind it are likely to be asked for next.
+    """
+
+    __slots__ = ("blocks", "cache")
 
     def __init__(self, cache: ColdCache, blocks: Sequence[Block]) -> None:
-        self._cache = cache
+        self.cache = cache
         self.blocks = blocks
 
     def run(self) -> None:
         """Read the blocks. If the file is gone, the repeated command will see to that.
 
         Raises:
-            DiskError: the file cannot be read, or ends in a block.
+            DiskReadError: the first block cannot be read, or the file ends in it.
         """
-        cache = self._cache
+        cache = self.cache
         name = self.blocks[0].name
         try:
             file = cache.disk.open(name)
         except FileMissing:
             cache.inbox.append((self.blocks[0], None))
             return
+        except DiskReadError:
+            raise
+        except DiskError as error:
+            raise DiskReadError(f"reading {name}: {error}") from error
         try:
             for block in self.blocks:
-                data = file.pread(block.length, block.at)
-                if len(data) < block.length:
-                    raise DiskReadError(f"{name} ends at byte {block.at + len(data)}")
+                try:
+                    data = _read(file, block)
+                except DiskReadError:
+                    if block is self.blocks[0]:
+                        raise
+                    return  # that was ahead of what is asked for; who needs it will hear of it
                 cache.inbox.append((block, data))
         finally:
             file.close()
+
+
+def _read(file: File, block: Block) -> bytes:
+    data = file.pread(block.length, block.at)
+    if len(data) < block.length:
+        raise DiskReadError(f"{block.name} ends at byte {block.at + len(data)}")
+    return data
 
 
 _T = TypeVar("_T")
@@ -128,6 +145,8 @@ class ColdCache:
         self._files: OrderedDict[str, File] = OrderedDict()
         self._damaged: set[tuple[str, int]] = set()
         """Blocks that a job read and that are not what they should be, until somebody asks."""
+        self._failed: dict[tuple[str, int], str] = {}
+        """Blocks that could not be read lately, and why: nobody waits for them again so soon."""
 
     def kept(self, name: str, at: int, need: int) -> bytes | None:
         """Return what is kept from ``at`` on if ``need`` bytes are; the fast form of ``read``."""
@@ -146,6 +165,7 @@ class ColdCache:
         Raises:
             WouldBlock: it is not in memory.
             DamagedBlock: its checksum is wrong.
+            DiskReadError: it could not be read just now; see ``fail``.
             FileMissing: there is no such file.
         """
         data = self.kept(block.name, block.at, block.length if need is None else need)
@@ -155,6 +175,8 @@ class ColdCache:
         if key in self._damaged:
             self._damaged.discard(key)
             raise DamagedBlock(block.name, block.at)
+        if key in self._failed:
+            raise DiskReadError(self._failed[key])
         data = self._file(block.name).try_pread(block.length, block.at)
         if data is None or len(data) < block.length:
             raise WouldBlock(ColdRead(self, [block]))
@@ -163,12 +185,21 @@ class ColdCache:
         self._keep(key, data)
         return data
 
+    def fail(self, block: Block, why: str) -> None:
+        """Let whoever asks for a block hear that it cannot be read, until ``forgive``."""
+        self._failed[block.name, block.at] = why
+
+    def forgive(self, block: Block) -> None:
+        """Let the next one who asks for a block try the disk again."""
+        self._failed.pop((block.name, block.at), None)
+
     def forget(self, name: str) -> None:
         """Drop the file's blocks and descriptor: it was removed or replaced."""
         file = self._files.pop(name, None)
         if file is not None:
             file.close()
         self._damaged = {key for key in self._damaged if key[0] != name}
+        self._failed = {key: why for key, why in self._failed.items() if key[0] != name}
         for key in [key for key in self._blocks if key[0] == name]:
             self.bytes -= len(self._blocks.pop(key))
 

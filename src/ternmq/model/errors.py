@@ -158,6 +158,15 @@ class MessageNotFound(RefusedError):
     http = 404
 
 
+class Unreadable(RefusedError):
+    """What was asked for stands in bytes that the disk cannot read, or that are damaged."""
+
+    code = 123
+    http = 500
+    retriable = True
+    hint = "everything else goes on; the broker's log names the file and the byte: look at its disk"
+
+
 class IdConflict(RefusedError):
     """The same identifier was used with other content."""
 
@@ -226,8 +235,11 @@ class Unauthenticated(RefusedError):
     code = 150
     http = 401
     hint = (
-        "give app= and token=, or set TERNMQ_APP and TERNMQ_TOKEN; `ternmq app create` makes them"
+        "give app= and token=, or set TERNMQ_APP and TERNMQ_TOKEN; whoever manages the broker "
+        "makes them: `client.admin.put_app`"
     )
+    about: tuple[str | None, str | None] = (None, None)
+    """Topic and group of what was asked, for the audit."""
 
 
 class Forbidden(RefusedError):
@@ -235,7 +247,9 @@ class Forbidden(RefusedError):
 
     code = 151
     http = 403
-    hint = "ask whoever manages the broker for a grant: `ternmq app set`"
+    hint = "ask whoever manages the broker for a grant: `client.admin.put_app`"
+    about: tuple[str | None, str | None] = (None, None)
+    """Topic and group of what was asked, for the audit."""
 
 
 class UnknownApp(RefusedError):
@@ -277,7 +291,7 @@ class CorruptJournal(JournalError):
     """Bytes that were durable are damaged."""
 
     code = 203
-    hint = "restore the file from a replica or a backup, or run `ternmq journal repair`"
+    hint = "restore the file from a replica or a backup"
 
     def __init__(self, message: str, *, file: str = "", byte: int = 0) -> None:
         super().__init__(message)

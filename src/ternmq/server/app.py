@@ -27,14 +27,17 @@ from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
 from ternmq.server.client_commands import ClientCommands
-from ternmq.server.connection import Connection, Handler, Hub
+from ternmq.server.connection import Connection
 from ternmq.server.core import Clocks, Core, SystemClocks
 from ternmq.server.counters import Counters
 from ternmq.server.dispatch import Dispatcher
 from ternmq.server.health import Health
+from ternmq.server.hub import Handler, Hub
 from ternmq.server.lookup_commands import LookupCommands
 from ternmq.server.messages import MessageCommands
 from ternmq.server.metrics import BrokerCollector
+from ternmq.server.peer import Peer
+from ternmq.server.rates import Rates
 from ternmq.server.sessions import Place, Sessions
 from ternmq.server.topic_commands import TopicCommands
 from ternmq.settings import Settings
@@ -49,6 +52,8 @@ EXIT_FAILED: Final = 1
 """The journal failed, or could not be opened."""
 
 _SWEEP_S: Final = 1.0
+_LAST_ANSWERS_S: Final = 5.0
+"""Longest that a stop waits for its last answers; who gets none asks the next broker again."""
 
 
 class Server:
@@ -76,6 +81,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
+        self._rates: Rates
         self._sweeper: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
         self._messages: MessageCommands
@@ -141,12 +147,13 @@ class Server:
         queries = Queries(core.broker)
         sessions = Sessions(core)
         self._collector = BrokerCollector(core, counters, queries)
+        self._rates = Rates(counters)
         self._messages = MessageCommands(self.hub, authoriser, queries)
 
-        def bye(peer: Connection, request: Request) -> None:
+        def bye(peer: Peer, request: Request) -> None:
             """BYE: close the session; what it holds goes to others, uncounted."""
             bodies.unpack_nothing(request.body)
-            self._messages.withdraw(peer)
+            self._messages.end_all(peer)
             reply = core.broker.leave(core.now_us(), peer.session)
             sessions.left(peer.session)
             peer.answer(request, b"", reply.position)
@@ -190,12 +197,21 @@ class Server:
     def _status(self, shows: Callable[[Mapping[str, str]], bool]) -> control.Status:
         core = self.core
         numbers = self._collector.flat(shows)
+        journal = core.broker.journal
         return control.Status(
             broker=self.settings.name,
             version=__version__,
-            epoch=core.broker.journal.epoch,
+            role="primary",
+            epoch=journal.epoch,
             now_us=core.now_us(),
             uptime_us=int(numbers["ternmq_uptime_seconds"] * 1e6),
+            disk_free_bytes=core.disk.free_bytes(),
+            disk_total_bytes=core.disk.total_bytes(),
+            journal_first=journal.first,
+            journal_end=journal.end,
+            journal_durable=journal.durable,
+            sent_a_second=self._rates.sent,
+            delivered_a_second=self._rates.delivered,
             metrics=numbers,
         )
 
@@ -228,6 +244,7 @@ class Server:
         late = now - self._swept_at
         self._collector.loop_lag_s = max(self._collector.loop_lag_s, late)
         self.hub.sweep(now)
+        self._rates.look(now)
         self._swept_at = now + _SWEEP_S
         self._sweeper = loop.call_at(self._swept_at, self._sweep)
 
@@ -250,7 +267,8 @@ class Server:
     async def close(self) -> None:
         """Stop cleanly: no new work, answers out, then STATE and MARK.
 
-        Clients are told first and have ``drain_timeout`` to finish and settle.
+        Clients are told first and have ``drain_timeout`` to finish and settle. Then nothing more
+        is carried out, whatever they send: it has no answer, and the next broker gets it again.
 
         Raises:
             JournalError: It could not be made clean; the next start recovers.
@@ -263,7 +281,10 @@ class Server:
             self._listener.close()
         if core.failure is None:
             await self._drain(loop)
-            await core.settle_down()
+            for peer in list(hub.peers):
+                self._messages.end_all(peer)
+            hub.stop()
+            await core.settle_down(_LAST_ANSWERS_S)
         for peer in list(hub.peers):
             peer.finish()
         if self._sweeper is not None:
@@ -302,8 +323,7 @@ class Server:
                 peer.push(Command.DRAIN, push)
             else:
                 peer.finish()
-            for request in self._messages.withdraw(peer):
-                peer.answer(request, self._messages.nothing())
+            self._messages.end_all(peer)
         self.core.touch()
         until = loop.time() + self.settings.drain_timeout_us / 1e6
         while loop.time() < until and self.hub.peers and self.core.failure is None:

@@ -10,8 +10,9 @@ from ternmq.broker.queries import Queries
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.control import Count, Grant
-from ternmq.server.connection import Connection, Hub
 from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.hub import Hub
+from ternmq.server.peer import Peer
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command, Right
 from ternmq.wire.session import Request
@@ -46,18 +47,18 @@ class ClientCommands(ControlCommands):
             Command.APP_LIST: self.control(Command.APP_LIST, control.AppList, self.list_apps),
         }
 
-    def ping(self, peer: Connection, request: Request) -> None:
+    def ping(self, peer: Peer, request: Request) -> None:
         """PING: say what time it is."""
         bodies.unpack_nothing(request.body)
         peer.answer(request, bodies.pack_pong(self._core.now_us()))
 
-    def keep(self, peer: Connection, asked: control.Keep) -> Told:
+    def keep(self, peer: Peer, asked: control.Keep) -> Told:
         """KEEP: end the session's leases that have not reached the client."""
         leases = [(one.epoch, one.lease) for one in asked.leases]
         reply = self._broker.keep(self._core.now_us(), peer.session, leases)
         return control.Nothing(), reply.position
 
-    def report(self, peer: Connection, asked: control.Report) -> Told:
+    def report(self, peer: Peer, asked: control.Report) -> Told:
         """REPORT: keep what a producer says to have sent."""
         entries = [Count(one.bucket_us, one.sent, one.given_up) for one in asked.entries]
         reply = self._broker.report(
@@ -65,9 +66,14 @@ class ClientCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def list_clients(self, peer: Connection, asked: control.ClientList) -> Told:
+    def list_clients(self, peer: Peer, asked: control.ClientList) -> Told:
         """CLIENT_LIST."""
         page = self._listings.sessions()
+        languages: dict[int, str] = {}
+        topics: dict[int, set[str]] = {}
+        for other in self._hub.peers:
+            languages[other.session] = languages.get(other.session) or other.language
+            topics.setdefault(other.session, set()).update(other.topics)
         clients = [
             control.ClientInfo(
                 session=one.session,
@@ -78,12 +84,14 @@ class ClientCommands(ControlCommands):
                 pid=one.pid,
                 connected=one.connected,
                 since_us=one.since_us,
+                language=languages.get(one.session, ""),
+                topics=sorted(topics.get(one.session, ())),
             )
             for one in page.sessions
         ]
         return control.Clients(clients=clients), page.position
 
-    def status(self, peer: Connection, asked: control.StatusAsk) -> Told:
+    def status(self, peer: Peer, asked: control.StatusAsk) -> Told:
         """STATUS: of topics and groups, those that the app has a right on."""
 
         def shows(labels: Mapping[str, str]) -> bool:
@@ -96,8 +104,11 @@ class ClientCommands(ControlCommands):
 
         return self._status(shows), 0
 
-    def put_app(self, peer: Connection, asked: control.AppPut) -> Told:
-        """APP_PUT: make an app, change its grants, give it another token."""
+    def put_app(self, peer: Peer, asked: control.AppPut) -> Told:
+        """APP_PUT: make an app, change its grants, give it another token.
+
+        With another token, connections that came with the one before are closed.
+        """
         check_name(asked.app)
         grants = [_grant(one) for one in asked.grants]
         known = self._broker.views.catalog.apps.get(asked.app)
@@ -109,17 +120,23 @@ class ClientCommands(ControlCommands):
         else:
             app = regrant(known, asked.owner, grants)
         reply = self._broker.put_app(self._core.now_us(), app)
+        if known is not None and asked.new_token:
+            self._close_all(asked.app, peer, "its app has another token")
         return control.AppToken(token=token.reveal()), reply.position
 
-    def delete_app(self, peer: Connection, asked: control.AppDelete) -> Told:
+    def delete_app(self, peer: Peer, asked: control.AppDelete) -> Told:
         """APP_DELETE: its connections are closed."""
         reply = self._broker.delete_app(self._core.now_us(), asked.app)
-        for other in list(self._hub.peers):
-            if other.app == asked.app and other is not peer and other.session:
-                other.abandon("its app was removed")
+        self._close_all(asked.app, peer, "its app was removed")
         return control.Nothing(), reply.position
 
-    def list_apps(self, peer: Connection, asked: control.AppList) -> Told:
+    def _close_all(self, app: str, asker: Peer, why: str) -> None:
+        """Close the connections of an app, save the one that is to be answered."""
+        for other in list(self._hub.peers):
+            if other.app == app and other is not asker and other.session:
+                other.abandon(why)
+
+    def list_apps(self, peer: Peer, asked: control.AppList) -> Told:
         """APP_LIST."""
         page = self._listings.apps()
         apps = [

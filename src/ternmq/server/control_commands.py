@@ -11,7 +11,9 @@ import msgspec
 from ternmq.access import Authoriser
 from ternmq.broker.listings import Listings
 from ternmq.broker.queries import Queries
-from ternmq.server.connection import Connection, Handler, Hub
+from ternmq.server.audit import CHANGES
+from ternmq.server.hub import Handler, Hub
+from ternmq.server.peer import Peer
 from ternmq.wire import control
 from ternmq.wire.commands import TABLE, Command, Scope
 from ternmq.wire.session import Request
@@ -44,7 +46,7 @@ class ControlCommands:
         self.handlers: dict[Command, Handler] = {}
 
     def control(
-        self, command: Command, kind: type[T], handler: Callable[[Connection, T], Told]
+        self, command: Command, kind: type[T], handler: Callable[[Peer, T], Told]
     ) -> Handler:
         """Return the handler of a command whose request is a ``kind``."""
         return partial(self._run, command, kind, handler)
@@ -53,8 +55,8 @@ class ControlCommands:
         self,
         command: Command,
         kind: type[T],
-        handler: Callable[[Connection, T], Told],
-        peer: Connection,
+        handler: Callable[[Peer, T], Told],
+        peer: Peer,
         request: Request,
     ) -> None:
         """Decode, authorise, carry out, answer."""
@@ -64,4 +66,15 @@ class ControlCommands:
         group = getattr(asked, "group", None) if scope is Scope.GROUP else None
         self._authoriser.check(peer.app, command, topic, group)
         answer, position = handler(peer, asked)
+        if command in CHANGES and not getattr(asked, "dry_run", False):
+            self._hub.audit.changed(
+                peer.app, peer.address, command, topic or "", group or "", **_about(asked)
+            )
         peer.answer(request, control.encode(answer), position)
+
+
+def _about(asked: msgspec.Struct) -> dict[str, str]:
+    """Return what else the audit tells of a change: of which app, and whether its token went."""
+    if isinstance(asked, control.AppPut):
+        return {"target": asked.app, "new_token": "yes" if asked.new_token else "no"}
+    return {"target": asked.app} if isinstance(asked, control.AppDelete) else {}

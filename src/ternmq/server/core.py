@@ -20,16 +20,28 @@ from typing import Final, Protocol
 from ternmq.broker.clock import BrokerClock
 from ternmq.broker.replies import Gate, Rests
 from ternmq.broker.start import Options, Started, open_broker
-from ternmq.journal.cold import WouldBlock
+from ternmq.journal.cold import ColdRead, WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.journal import SyncJob
 from ternmq.journal.sync_thread import Job, SyncThread
-from ternmq.model.errors import JournalError, JournalFailed, JournalFull
+from ternmq.model.errors import (
+    CorruptJournal,
+    DiskReadError,
+    JournalError,
+    JournalFailed,
+    JournalFull,
+    Unreadable,
+)
 
 log = logging.getLogger("ternmq.server")
 
 UPKEEP_S: Final = 0.001
 """Longest that a turn spends on STATE, MOVED and the like."""
+READ_AGAIN_S: Final = 1.0
+"""After a failed read of the disk nobody waits for the same bytes again so soon."""
+_TOLD_AGAIN_S: Final = 60.0
+"""So often the same unreadable bytes are a line of the log."""
+_TOLD: Final = 256
 _FULL_RETRY_S: Final = 0.1
 
 
@@ -116,8 +128,8 @@ class Core:
         """Called in each turn in which parked pulls or reads may be over."""
         self.on_turn: Callable[[], None] = lambda: None
         """Called when the answers of a turn have been handed to their outlets."""
-        self.committed_rows = False
-        """Since the last turn the durable mark moved."""
+        self.unreadable_reads = 0
+        """Requests, and pieces of upkeep, that failed because bytes cannot be read."""
         self.syncs = 0
         self.sync_s = 0.0
         """Seconds spent in syncs, all in all."""
@@ -125,7 +137,9 @@ class Core:
         self.turns = 0
         self.longest_turn_s = 0.0
         """Longest ``_end_turn``; whoever reads it for a metric sets it back."""
-        self._disk = disk
+        self.disk = disk
+        self._told: dict[str, float] = {}
+        """Unreadable bytes that the log told of, and when."""
         self._turn_due = False
         self._cancel_deadline: Callable[[], None] | None = None
         self._armed_us = 0
@@ -159,7 +173,10 @@ class Core:
         self.gate.hold(position, rests, (outlet, frame, settled_bytes))
 
     def read_first(self, blocked: WouldBlock, then: Callable[[], None]) -> None:
-        """Do what a command waits for off the loop; ``then`` runs in the loop afterwards."""
+        """Do what a command waits for off the loop; ``then`` runs in the loop afterwards.
+
+        It runs also when the disk failed: the command, asked again, raises what there is to say.
+        """
         waiting = self._reading.get(blocked.job)
         if waiting is not None:
             waiting.append(then)
@@ -178,7 +195,7 @@ class Core:
             self._tick(now)
             self.on_woken()
             until = began + UPKEEP_S
-            self.upkeep.step(now, lambda: time.perf_counter() < until)
+            self._keep_up(now, until)
             journal.flush()
             self.release()
             self._start_sync()
@@ -195,6 +212,24 @@ class Core:
         took = time.perf_counter() - began
         if took > self.longest_turn_s:
             self.longest_turn_s = took
+
+    def _keep_up(self, now: int, until: float) -> None:
+        try:
+            self.upkeep.step(now, lambda: time.perf_counter() < until)
+        except (DiskReadError, CorruptJournal) as error:
+            self.unreadable(error)
+
+    def unreadable(self, error: JournalError) -> Unreadable:
+        """Count and log bytes that cannot be read; return what to answer. All else goes on."""
+        self.unreadable_reads += 1
+        text = str(error.args[0])
+        now = self.loop.time()
+        if now - self._told.get(text, -_TOLD_AGAIN_S) >= _TOLD_AGAIN_S:
+            if len(self._told) >= _TOLD:
+                self._told.clear()
+            self._told[text] = now
+            log.error("bytes of the journal cannot be read: %s", text)
+        return Unreadable(text)
 
     def _tick(self, now: int) -> None:
         try:
@@ -262,10 +297,9 @@ class Core:
             if self._closed:
                 return
             if error is not None:
-                log.error("a read failed: %s", error)
-            for then in waiting:
-                then()
-            self.touch()
+                self._read_failed(job, error, waiting)
+            else:
+                self._go_on(waiting)
             return
         try:
             self.upkeep.finished(job, error)
@@ -274,6 +308,31 @@ class Core:
             return
         if error is not None:
             log.warning("a background job failed and is tried again: %s", error)
+        self.touch()
+
+    def _read_failed(self, job: Job, error: Exception, waiting: list[Callable[[], None]]) -> None:
+        """Let everybody who waits hear of it, and for a while whoever asks for the same bytes."""
+        if isinstance(job, ColdRead) and isinstance(error, DiskReadError):
+            cache, block = job.cache, job.blocks[0]
+            cache.fail(block, str(error.args[0]))
+            self.loop.call_later(READ_AGAIN_S, cache.forgive, block)
+            self._go_on(waiting)
+        else:
+            log.error("a read failed, and is tried again: %s", error)
+            self.loop.call_later(READ_AGAIN_S, self._go_on, waiting)
+
+    def _go_on(self, waiting: list[Callable[[], None]]) -> None:
+        """Run what waited for the disk; what goes wrong in one is no business of the others."""
+        if self._closed:
+            return
+        for then in waiting:
+            try:
+                then()
+            except JournalFailed as failure:
+                self.fail(failure)
+                return
+            except Exception:
+                log.exception("what had waited for the disk failed")
         self.touch()
 
     def _synced(self, job: SyncJob, error: Exception | None) -> None:
@@ -290,7 +349,6 @@ class Core:
             return
         journal.synced(job)
         self.broker.committed()
-        self.committed_rows = True
         self._end_turn()
 
     def fail(self, error: JournalError) -> None:
@@ -302,10 +360,15 @@ class Core:
 
     # -- the end ----------------------------------------------------------------------------------
 
-    async def settle_down(self) -> None:
-        """Wait until everything that was recorded is durable and every answer was handed out."""
+    async def settle_down(self, most_s: float | None = None) -> None:
+        """Wait until everything that was recorded is durable and every answer was handed out.
+
+        Args:
+            most_s: No longer than this; None: for as long as it takes.
+        """
         journal = self.broker.journal
-        while self.failure is None:
+        until = None if most_s is None else self.loop.time() + most_s
+        while self.failure is None and (until is None or self.loop.time() < until):
             if self._syncing or self._reading:
                 await asyncio.sleep(0.0005)  # a thread works, and wakes the loop
             elif self._turn_due:
@@ -332,4 +395,4 @@ class Core:
                     self.clock.read(self.clocks.monotonic_us(), self.clocks.wall_us())
                 )
         finally:
-            self._disk.close()
+            self.disk.close()

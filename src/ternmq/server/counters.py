@@ -10,6 +10,7 @@ class Counters:
 
     __slots__ = (
         "accepted",
+        "audit_left_out",
         "bytes_in",
         "bytes_out",
         "connections",
@@ -26,6 +27,7 @@ class Counters:
         "sent_rows",
         "settled_rows",
         "stalled",
+        "unwritten_bytes",
     )
 
     def __init__(self) -> None:
@@ -41,6 +43,10 @@ class Counters:
         self.bytes_out = 0
         self.pending_bytes = 0
         """Gauge: bytes of requests that have no answer yet."""
+        self.unwritten_bytes = 0
+        """Gauge: bytes of answers that are made, or being made, and that peers have not taken."""
+        self.audit_left_out = 0
+        """Refusals that the audit did not tell of, because there were too many."""
         self.stalled = 0
         """Gauge: connections not read from, because of memory or their own budget."""
         self.requests: Counter[str] = Counter()

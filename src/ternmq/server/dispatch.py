@@ -15,12 +15,15 @@ from ternmq.access import Authoriser
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import (
     Busy,
+    CorruptJournal,
+    DiskReadError,
     JournalFailed,
     JournalFull,
     RefusedError,
     TernMQError,
 )
-from ternmq.server.connection import Connection, Handler, Hub
+from ternmq.server.hub import Handler, Hub
+from ternmq.server.peer import Peer
 from ternmq.server.sessions import Place, Sessions
 from ternmq.wire.commands import TABLE, Command
 from ternmq.wire.control import Hello, Welcome
@@ -55,8 +58,8 @@ class Dispatcher:
         authoriser: Authoriser,
         handlers: Mapping[Command, Handler],
         welcome: Callable[[Place], Welcome],
-        withdraw: Callable[[Connection], list[Request]],
-        gone: Callable[[Connection], None],
+        withdraw: Callable[[Peer], list[Request]],
+        gone: Callable[[Peer], None],
     ) -> None:
         wanted = TABLE.keys() - {Command.HELLO}
         if handlers.keys() != wanted:
@@ -71,19 +74,19 @@ class Dispatcher:
         self._handlers = dict(handlers)
         self._gone = gone
 
-    def greet(self, peer: Connection, hello: Hello) -> Place:
+    def greet(self, peer: Peer, hello: Hello) -> Place:
         """Say who a connection is; see ``Commands.greet``."""
         self._authoriser.authenticate(hello.app, hello.token)
         place = self._sessions.enter(peer, hello.app, hello, peer.address)
         peer.app = hello.app
         return place
 
-    def gone(self, peer: Connection) -> None:
+    def gone(self, peer: Peer) -> None:
         """A connection is lost."""
         self._gone(peer)
         self._sessions.gone(peer, peer.session)
 
-    def run(self, peer: Connection, request: Request) -> None:
+    def run(self, peer: Peer, request: Request) -> None:
         """Carry a request out; every error becomes an answer, or ends the broker."""
         if peer.closed:
             return
@@ -97,19 +100,21 @@ class Dispatcher:
             core.touch_later(0.05)
         except RefusedError as error:
             peer.refuse(request, error, core.broker.refusal_rests_on(error))
+        except (DiskReadError, CorruptJournal) as error:
+            peer.refuse(request, core.unreadable(error))
         except JournalFailed as error:
             core.fail(error)
         except TernMQError as error:
             log.exception("%s failed", request.command.name)
             peer.refuse(request, error)
 
-    def _later(self, peer: Connection, request: Request, blocked: WouldBlock) -> None:
+    def _later(self, peer: Peer, request: Request, blocked: WouldBlock) -> None:
         in_order = request.command in IN_ORDER
         if in_order:
             peer.block()
         self._hub.core.read_first(blocked, partial(self._again, peer, request, in_order))
 
-    def _again(self, peer: Connection, request: Request, in_order: bool) -> None:
+    def _again(self, peer: Peer, request: Request, in_order: bool) -> None:
         if in_order:
             peer.unblock()
         elif not peer.roomy and not request.one_way and not peer.closed:

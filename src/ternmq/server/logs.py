@@ -61,3 +61,4 @@ def set_up(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
+    logging.getLogger("ternmq.audit").setLevel(logging.INFO)  # whatever the level of the rest

@@ -13,8 +13,9 @@ from ternmq.journal.tail import Place
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.model.types import Position
 from ternmq.record.facts import Cause, LeasedRun, Outcome
-from ternmq.server.connection import Connection, Hub
 from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.hub import Hub
+from ternmq.server.peer import Peer
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
@@ -43,7 +44,7 @@ class LookupCommands(ControlCommands):
             ),
         }
 
-    def find(self, peer: Connection, asked: control.Find) -> Told:
+    def find(self, peer: Peer, asked: control.Find) -> Told:
         """FIND: look messages up."""
         stated = [asked.id, asked.application_id, asked.key, asked.offset]
         if sum([one is not None for one in stated]) != 1:
@@ -76,12 +77,12 @@ class LookupCommands(ControlCommands):
         told = [_message(asked.topic, one) for one in found]
         return control.FoundPage(found=told, next=following), 0
 
-    def offset_at(self, peer: Connection, asked: control.OffsetAt) -> Told:
+    def offset_at(self, peer: Peer, asked: control.OffsetAt) -> Told:
         """OFFSET_AT."""
         offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
         return control.OffsetFound(offset=offset), 0
 
-    def list_failed(self, peer: Connection, asked: control.FailedList) -> Told:
+    def list_failed(self, peer: Peer, asked: control.FailedList) -> Told:
         """FAILED_LIST: rows that wait, or dead letters, with their content."""
         ask = self._queries.dead_letters if asked.dead else self._queries.waiting
         limit = max(1, min(asked.limit, 1000))
@@ -116,7 +117,7 @@ class LookupCommands(ControlCommands):
             message=message,
         )
 
-    def retry_failed(self, peer: Connection, asked: control.FailedRetry) -> Told:
+    def retry_failed(self, peer: Peer, asked: control.FailedRetry) -> Told:
         """FAILED_RETRY."""
         _few(asked.offsets)
         reply = self._broker.retry_now(
@@ -124,7 +125,7 @@ class LookupCommands(ControlCommands):
         )
         return _done(reply.settled, asked.offsets), reply.position
 
-    def delete_failed(self, peer: Connection, asked: control.FailedDelete) -> Told:
+    def delete_failed(self, peer: Peer, asked: control.FailedDelete) -> Told:
         """FAILED_DELETE."""
         _few(asked.offsets)
         reply = self._broker.delete_failures(

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from ternmq.broker.metrics import metrics as core_metrics
 from ternmq.broker.queries import Queries
 from ternmq.journal.cold import waiting
+from ternmq.model.errors import CorruptJournal, DiskReadError
 from ternmq.server.core import Core
 from ternmq.server.counters import Counters
 
@@ -60,6 +61,11 @@ class BrokerCollector(Collector):
         yield _gauge(
             "pending_bytes", "Bytes of requests without an answer.", counters.pending_bytes
         )
+        yield _gauge(
+            "unwritten_bytes", "Bytes of answers not taken by peers.", counters.unwritten_bytes
+        )
+        yield _gauge("disk_free_bytes", "Free for the journal.", core.disk.free_bytes())
+        yield _gauge("disk_total_bytes", "Size of its disk.", core.disk.total_bytes())
         yield _gauge("stalled_connections", "Connections not read from.", counters.stalled)
         for name, text, value in (
             ("accepted", "Connections accepted.", counters.accepted),
@@ -78,6 +84,8 @@ class BrokerCollector(Collector):
             ("syncs", "Syncs of the journal.", core.syncs),
             ("sync_seconds", "Time spent in syncs.", core.sync_s),
             ("turns", "Turns of the loop.", core.turns),
+            ("unreadable_reads", "Reads that failed for good.", core.unreadable_reads),
+            ("audit_left_out", "Refusals that the audit left out.", counters.audit_left_out),
         ):
             family = CounterMetricFamily(f"ternmq_{name}", text)
             family.add_metric([], value)
@@ -128,9 +136,13 @@ class BrokerCollector(Collector):
             for subscription in topic.subscriptions.values():
                 sums = [0, 0, 0, 0]
                 for number in range(len(topic.queues)):
-                    one = waiting(
-                        lambda: self._queries.status(topic.spec.name, subscription.name, number)  # noqa: B023
-                    )
+                    try:
+                        one = waiting(
+                            lambda: self._queries.status(topic.spec.name, subscription.name, number)  # noqa: B023
+                        )
+                    except (DiskReadError, CorruptJournal) as error:
+                        self._core.unreadable(error)
+                        continue
                     for at, value in enumerate((one.lag, one.leased, one.waiting, one.dead)):
                         sums[at] += value
                 for family, value in zip(families.values(), sums, strict=True):

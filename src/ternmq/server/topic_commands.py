@@ -15,8 +15,9 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
 from ternmq.server.client_commands import short
-from ternmq.server.connection import Connection, Hub
 from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.hub import Hub
+from ternmq.server.peer import Peer
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
@@ -59,24 +60,24 @@ class TopicCommands(ControlCommands):
             ),
         }
 
-    def create_topic(self, peer: Connection, asked: control.TopicCreate) -> Told:
+    def create_topic(self, peer: Peer, asked: control.TopicCreate) -> Told:
         """TOPIC_CREATE."""
         reply = self._broker.create_topic(self._core.now_us(), _named(asked.topic, asked.spec))
         return control.Nothing(), reply.position
 
-    def change_topic(self, peer: Connection, asked: control.TopicChange) -> Told:
+    def change_topic(self, peer: Peer, asked: control.TopicChange) -> Told:
         """TOPIC_CHANGE."""
         reply = self._broker.change_topic(self._core.now_us(), _named(asked.topic, asked.spec))
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic))
         return control.Nothing(), reply.position
 
-    def delete_topic(self, peer: Connection, asked: control.TopicDelete) -> Told:
+    def delete_topic(self, peer: Peer, asked: control.TopicDelete) -> Told:
         """TOPIC_DELETE."""
         reply = self._broker.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
 
-    def list_topics(self, peer: Connection, asked: control.TopicList) -> Told:
+    def list_topics(self, peer: Peer, asked: control.TopicList) -> Told:
         """TOPIC_LIST: those that the app has a right on."""
         page = self._listings.topics(
             asked.names,
@@ -95,7 +96,7 @@ class TopicCommands(ControlCommands):
         ]
         return control.Topics(topics=topics, more=page.more), page.position
 
-    def join_group(self, peer: Connection, asked: control.GroupJoin) -> Told:
+    def join_group(self, peer: Peer, asked: control.GroupJoin) -> Told:
         """GROUP_JOIN: see that the group is there, with the settings that are stated."""
         broker, now = self._broker, self._core.now_us()
         catalog = broker.views.catalog
@@ -115,13 +116,16 @@ class TopicCommands(ControlCommands):
                 mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST
             )
             reply = broker.subscribe(now, asked.topic, asked.group, spec)
+            self._hub.audit.changed(
+                peer.app, peer.address, Command.GROUP_JOIN, asked.topic, asked.group
+            )
             queues = len(topic.queues)
             return control.GroupJoined(created=True, spec=spec, queues=queues), reply.position
         _compare(found.spec, asked)
         joined = control.GroupJoined(created=False, spec=found.spec, queues=len(found.topic.queues))
         return joined, broker.journal.end
 
-    def change_group(self, peer: Connection, asked: control.GroupChange) -> Told:
+    def change_group(self, peer: Peer, asked: control.GroupChange) -> Told:
         """GROUP_CHANGE."""
         reply = self._broker.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
@@ -131,7 +135,7 @@ class TopicCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def delete_group(self, peer: Connection, asked: control.GroupDelete) -> Told:
+    def delete_group(self, peer: Peer, asked: control.GroupDelete) -> Told:
         """GROUP_DELETE."""
         reply = self._broker.unsubscribe(self._core.now_us(), asked.topic, asked.group)
         self._tell(
@@ -140,7 +144,7 @@ class TopicCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def list_groups(self, peer: Connection, asked: control.GroupList) -> Told:
+    def list_groups(self, peer: Peer, asked: control.GroupList) -> Told:
         """GROUP_LIST: those that the app has a right on."""
         page = self._listings.groups(
             asked.topic,
@@ -159,7 +163,7 @@ class TopicCommands(ControlCommands):
         ]
         return control.Groups(groups=groups), page.position
 
-    def reset_group(self, peer: Connection, asked: control.GroupReset) -> Told:
+    def reset_group(self, peer: Peer, asked: control.GroupReset) -> Told:
         """GROUP_RESET: set where a group goes on, or say what that would do."""
         stated = [one is not None for one in (asked.offset, asked.time_us, asked.to)]
         if sum(stated) != 1 or (asked.offset is not None and asked.queue is None):
@@ -199,7 +203,7 @@ class TopicCommands(ControlCommands):
         ends = queues[number]
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
-    def skip_group(self, peer: Connection, asked: control.GroupSkip) -> Told:
+    def skip_group(self, peer: Peer, asked: control.GroupSkip) -> Told:
         """GROUP_SKIP."""
         reply = self._broker.skip(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset

@@ -50,6 +50,8 @@ class Request(NamedTuple):
     id: int
     body: bytes
     one_way: bool
+    until_us: int = 0
+    """The broker's own note on a request that waited and is asked again: when its wait ends."""
 
 
 class Unknown(NamedTuple):

@@ -39,7 +39,9 @@ def test_an_error_says_what_happened_and_what_to_do() -> None:
 
 def test_busy_errors_may_be_tried_again() -> None:
     again = {one.__name__ for one in ALL if one.retriable and issubclass(one, RefusedError)}
-    assert again == {"Busy", "DiskFull", "GroupPaused", "ShuttingDown", "StrictNeedsReplica"}
+    assert again == {
+        "Busy", "DiskFull", "GroupPaused", "ShuttingDown", "StrictNeedsReplica", "Unreadable",
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -91,6 +91,7 @@ HELLO: Final = control.Hello(
     session=0,
     library="ternmq-python 0.1",
     pid=4711,
+    language="python 3.12",
 )
 WELCOME: Final = control.Welcome(
     version=1,
@@ -211,6 +212,8 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
                     pid=4711,
                     connected=True,
                     since_us=TIME_US,
+                    language="python 3.12",
+                    topics=[TOPIC],
                 )
             ]
         ),
@@ -224,6 +227,13 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             now_us=TIME_US,
             uptime_us=60_000_000,
             metrics={"sends": 12.0},
+            disk_free_bytes=10**12,
+            disk_total_bytes=2 * 10**12,
+            journal_first=1 << 30,
+            journal_end=(1 << 31) + 4096,
+            journal_durable=1 << 31,
+            sent_a_second=1500.5,
+            delivered_a_second=3000.0,
         ),
     ),
     Command.APP_PUT: (

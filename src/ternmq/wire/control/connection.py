@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, ClientName, Count, Line, Number
@@ -33,6 +34,8 @@ class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     """Name and version of the client library, such as ``ternmq-python 0.1``."""
     pid: Number = 0
     """Of the client's process, for lists."""
+    language: Line = ""
+    """What the client is written in, such as ``python 3.12``, for lists."""
 
     def __repr__(self) -> str:
         """Show no token."""
@@ -115,6 +118,11 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     """Whether it has a connection now."""
     since_us: int = 0
     """When it began."""
+    language: str = ""
+    """As the client said; empty while it has no connection."""
+    topics: list[str] = msgspec.field(default_factory=list)
+    """Topics that it sent to, pulled from or read over the connections that it has now, by name;
+    the 32 used last of each."""
 
 
 class Clients(Body, frozen=True, kw_only=True):
@@ -137,5 +145,21 @@ class Status(Body, frozen=True, kw_only=True):
     epoch: int
     now_us: int
     uptime_us: int
+    """Since the start."""
     metrics: dict[str, float]
     """By the names that ``/metrics`` has."""
+    role: str = "primary"
+    """``primary``: it takes sends."""
+    disk_free_bytes: int = 0
+    """Of the disk that the journal is on."""
+    disk_total_bytes: int = 0
+    journal_first: int = 0
+    """The oldest position that is kept."""
+    journal_end: int = 0
+    """The position of the next record."""
+    journal_durable: int = 0
+    """Up to here everything is on the disk."""
+    sent_a_second: float = 0.0
+    """Messages stored, over the last ten seconds."""
+    delivered_a_second: float = 0.0
+    """Messages handed out, over the last ten seconds."""

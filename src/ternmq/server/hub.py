@@ -1,0 +1,131 @@
+"""What all connections share: who there is, the budgets of all together, the end of a turn.
+
+Two budgets bound what clients can make the broker hold; each is ``memory_bytes``. Requests without
+an answer: beyond, nothing more is read from anybody. Answers that are made and not taken yet:
+beyond, whatever makes large answers (pulls, reads, look-ups) waits, sends and settles go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ternmq.server.admission import Admission
+from ternmq.server.audit import Audit
+from ternmq.server.core import Core
+from ternmq.server.counters import Counters
+from ternmq.server.sessions import Place
+from ternmq.settings import Settings
+from ternmq.wire.control import Hello, Welcome
+from ternmq.wire.session import Request
+
+if TYPE_CHECKING:
+    from ternmq.server.peer import Peer
+
+READ_BYTES: Final = 256 * 1024
+
+Handler = Callable[["Peer", Request], None]
+"""Carries a request out and answers it, now or later; may raise what refuses it."""
+
+
+class Commands(Protocol):
+    """What a connection asks to carry out requests."""
+
+    def greet(self, peer: Peer, hello: Hello) -> Place:
+        """Say who it is; raises a TernMQError that refuses it."""
+        ...
+
+    def welcome(self, place: Place) -> Welcome:
+        """Return the answer to HELLO."""
+        ...
+
+    def run(self, peer: Peer, request: Request) -> None:
+        """Carry a request out; it is answered through the peer, now or later."""
+        ...
+
+    def gone(self, peer: Peer) -> None:
+        """Its connection is lost."""
+        ...
+
+    def withdraw(self, peer: Peer) -> list[Request]:
+        """Take its parked requests back, to be asked again when it reads."""
+        ...
+
+
+class Hub:
+    """What all connections share. Loop only.
+
+    Args:
+        core: The broker.
+        settings: Limits.
+        counters: Numbers.
+    """
+
+    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+        self.core = core
+        self.settings = settings
+        self.counters = counters
+        self.commands: Commands
+        self.peers: set[Peer] = set()
+        self.admission = Admission(settings)
+        self.audit = Audit(counters, core.loop.time)
+        self.buffer = bytearray(READ_BYTES)
+        """Where bytes are read into; copied out before the loop does anything else."""
+        self.draining = False
+        self.stopped = False
+        """The last turns are made: no request is carried out any more."""
+        self._dirty: list[Peer] = []
+        self._stalled: dict[Peer, None] = {}
+        self._held_back: dict[Peer, None] = {}
+        core.on_turn = self.flush
+
+    def dirty(self, peer: Peer) -> None:
+        """Note that a connection has something to write when the turn ends."""
+        self._dirty.append(peer)
+        self.core.touch()
+
+    def flush(self) -> None:
+        """Write what the turn's answers are; read on where there is room again."""
+        while self._dirty:
+            some, self._dirty = self._dirty, []
+            for peer in some:
+                peer.write_out()
+        if self._stalled and not self.overloaded:
+            some_stalled, self._stalled = list(self._stalled), {}
+            for peer in some_stalled:
+                peer.go_on()
+        if self._held_back and not self.crowded:
+            some_held, self._held_back = list(self._held_back), {}
+            for peer in some_held:
+                peer.take_up()
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether requests without an answer fill the broker's memory for them."""
+        return self.counters.pending_bytes > self.settings.memory_bytes
+
+    @property
+    def crowded(self) -> bool:
+        """Whether answers that nobody has taken yet fill the broker's memory for them."""
+        return self.counters.unwritten_bytes > self.settings.memory_bytes
+
+    def stall(self, peer: Peer) -> None:
+        """Have a connection go on when there is memory again."""
+        self._stalled[peer] = None
+
+    def hold_back(self, peer: Peer) -> None:
+        """Have a connection take up what it set aside when peers have taken their answers."""
+        self._held_back[peer] = None
+
+    def sweep(self, now: float) -> None:
+        """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second."""
+        for peer in list(self.peers):
+            peer.look(now)
+        if self._held_back:
+            self.core.touch()
+
+    def stop(self) -> None:
+        """Carry out nothing more: what is not answered is asked again of the next broker."""
+        self.stopped = True
+        for peer in self.peers:
+            peer.regulate()

@@ -1,0 +1,341 @@
+"""Requests in, answers out, and how much of both one peer may have under way.
+
+* **In.** A connection has at most so many requests, and bytes of them, without an answer; beyond,
+  and while the broker's memory for requests is used up, nothing is read from it: TCP tells the
+  peer. A send that waits for the disk holds up the requests behind it, so that order stays. A pull
+  or read that waits for messages counts as a request, but not with its bytes: it may wait for long.
+* **Out.** When the peer does not read, answers pile up to a limit; then nothing more is read from
+  it and nothing more is handed to it (its parked pulls are withdrawn). Answers that are made and
+  not written yet count as well: who asks for everything a thousand times over gets it piece by
+  piece. While the answers of all peers fill the broker's memory for them, requests that make
+  large answers are set aside; the others go on.
+
+Loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections import deque
+from typing import Final
+
+from ternmq.broker.replies import Rests
+from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
+from ternmq.server.hub import Hub
+from ternmq.wire import frames, session
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Request, Unknown
+
+log = logging.getLogger("ternmq.server.connection")
+
+REQUEST_BYTES: Final = 256
+"""What a request counts for besides its body."""
+HELD_BACK: Final = frozenset(
+    {
+        Command.PULL,
+        Command.READ,
+        Command.FIND,
+        Command.FAILED_LIST,
+        Command.TOPIC_LIST,
+        Command.GROUP_LIST,
+        Command.CLIENT_LIST,
+        Command.APP_LIST,
+        Command.STATUS,
+    }
+)
+"""Requests with large answers: they wait while the answers of all peers are too many."""
+TOPICS: Final = 32
+"""Topics in use that a connection is known by: the newest ones."""
+_LARGE: Final = 16 * 1024
+"""After a write of so much it is looked at what the transport keeps; else once a second."""
+
+
+class Peer:
+    """A client as commands see it. ``Connection`` brings the socket, and the ends."""
+
+    __slots__ = (
+        "_aside",
+        "_backlog",
+        "_blocked",
+        "_hub",
+        "_kept",
+        "_out",
+        "_pending",
+        "_pending_bytes",
+        "_reading",
+        "_transport",
+        "_unwritten",
+        "address",
+        "app",
+        "closed",
+        "language",
+        "session",
+        "topics",
+        "writable",
+    )
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._transport: asyncio.Transport
+        self._out: list[bytes] = []
+        self._backlog: deque[Request] = deque()
+        self._aside: list[Request] = []
+        """Asked, counted, and not begun, because the answers of all peers are too many."""
+        self._pending = 0
+        self._pending_bytes = 0
+        self._blocked = False
+        self._reading = True
+        self._unwritten = 0  # bytes of answers that are made, or being made, and not written
+        self._kept = 0  # bytes that were written, and that the transport still had at a look
+        self.address = ""
+        self.app = ""
+        self.language = ""
+        self.session = 0
+        self.topics: dict[str, None] = {}
+        self.closed = False
+        self.writable = True
+
+    # -- its ends, see ``Connection`` -------------------------------------------------------------
+
+    @abstractmethod
+    def abandon(self, why: str) -> None:
+        """Close without a word."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what there is, then close."""
+
+    @abstractmethod
+    def turn_away(self) -> None:
+        """Close without a word: there is no room for those who do not say who they are."""
+
+    @abstractmethod
+    def look(self, now: float) -> None:
+        """Cut the peer off if it is late; see ``Hub.sweep``."""
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Run what was asked, as long as there is room for answers."""
+        backlog, hub = self._backlog, self._hub
+        if hub.stopped:
+            return
+        counters = hub.counters
+        settings = hub.settings
+        memory = settings.memory_bytes
+        if backlog:
+            hub.core.touch()  # what runs here after the turn's write needs a turn of its own
+        while (
+            backlog
+            and not self._blocked
+            and self.writable
+            and not self.closed
+            and self._pending < settings.requests_per_connection
+            and self._pending_bytes < settings.sends_per_connection_bytes
+            and self._unwritten < settings.send_buffer_bytes
+        ):
+            if counters.pending_bytes > memory:
+                hub.stall(self)
+                break
+            request = backlog.popleft()
+            if not request.one_way:
+                size = len(request.body) + REQUEST_BYTES
+                self._pending += 1
+                self._pending_bytes += size
+                counters.pending_bytes += size
+            if counters.unwritten_bytes > memory and request.command in HELD_BACK:
+                self._set_aside(request)
+                continue
+            hub.commands.run(self, request)
+        self.regulate()
+
+    def regulate(self) -> None:
+        """Read on only when everything that was asked is being done."""
+        read = not self._backlog and self.writable and not self._hub.stopped
+        if read != self._reading and not self.closed:
+            self._reading = read
+            if read:
+                self._hub.counters.stalled -= 1
+                self._transport.resume_reading()
+            else:
+                self._hub.counters.stalled += 1
+                self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Something that held requests up is over."""
+        if not self.closed:
+            self._pump()
+
+    def block(self) -> None:
+        """A send waits for the disk: what was asked after it waits as well."""
+        self._blocked = True
+
+    def unblock(self) -> None:
+        """It waits no longer."""
+        self._blocked = False
+
+    def park(self, request: Request) -> None:
+        """Count a request that waits for messages no longer with its bytes."""
+        size = len(request.body) + REQUEST_BYTES
+        self._pending_bytes -= size
+        self._hub.counters.pending_bytes -= size
+
+    def unpark(self, request: Request) -> None:
+        """It waits no longer: it is about to be answered, or asked again."""
+        size = len(request.body) + REQUEST_BYTES
+        self._pending_bytes += size
+        self._hub.counters.pending_bytes += size
+
+    @property
+    def roomy(self) -> bool:
+        """Whether there is room for another answer."""
+        hub = self._hub
+        return self._unwritten < hub.settings.send_buffer_bytes and not hub.crowded
+
+    def put_back(self, request: Request) -> None:
+        """Have a request wait until there is room for its answer."""
+        if self._hub.crowded:
+            self._set_aside(request)
+            return
+        self._settled(len(request.body) + REQUEST_BYTES)
+        self._backlog.appendleft(request)
+        self.regulate()
+
+    def _set_aside(self, request: Request) -> None:
+        self._aside.append(request)
+        self._hub.hold_back(self)
+
+    def take_up(self) -> None:
+        """Begin what was set aside: peers have taken their answers."""
+        aside, self._aside = self._aside, []
+        if self.closed:
+            return
+        for request in aside:
+            self._settled(len(request.body) + REQUEST_BYTES)
+        self._backlog.extendleft(reversed(aside))
+        self._pump()
+
+    def uses(self, topic: str) -> None:
+        """Note a topic that is not among those in use, for lists."""
+        topics = self.topics
+        if len(topics) >= TOPICS:
+            del topics[next(iter(topics))]
+        topics[topic] = None
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        request: Request,
+        body: bytes,
+        position: int = 0,
+        rests: Rests = Rests.DURABLE,
+    ) -> None:
+        """Answer a request, when what the answer rests on is committed."""
+        size = len(request.body) + REQUEST_BYTES
+        if request.one_way:
+            return
+        self._leave(session.answer(request, body), size, position, rests)
+
+    def refuse(self, request: Request, error: TernMQError, position: int = 0) -> None:
+        """Answer a request with an error."""
+        self._count_refusal(error)
+        if isinstance(error, Unauthenticated | Forbidden):
+            self._hub.audit.denied(self.app, self.address, request.command, error)
+        if request.one_way:
+            log.debug("%s: a one-way request was refused: %s", self.address, error)
+            return
+        size = len(request.body) + REQUEST_BYTES
+        self._leave(session.refusal(request.command, request.id, error), size, position)
+
+    def push(self, command: int, body: bytes) -> None:
+        """Say something without being asked."""
+        self._leave(frames.pack(command, frames.PUSH, 0, body), 0)
+
+    def expect(self, size: int) -> None:
+        """Count an answer that is being made, so that not too many are; negative: no longer."""
+        if not self.closed:
+            self._unwritten += size
+            self._hub.counters.unwritten_bytes += size
+
+    def _leave(
+        self,
+        frame: bytes,
+        settled_bytes: int,
+        position: int = 0,
+        rests: Rests = Rests.DURABLE,
+    ) -> None:
+        """Let a frame leave, when what it rests on is committed."""
+        if self.closed:
+            return
+        size = len(frame)
+        self._unwritten += size
+        self._hub.counters.unwritten_bytes += size
+        if position:
+            self._hub.core.hold(self, frame, position, rests, settled_bytes)
+        else:
+            self.put(frame, settled_bytes)
+
+    def put(self, frame: bytes, settled_bytes: int) -> None:
+        """Take a frame that may leave."""
+        if self.closed:
+            return
+        if settled_bytes:
+            self._settled(settled_bytes)
+        if not self._out:
+            self._hub.dirty(self)
+        self._out.append(frame)
+
+    def write_out(self) -> None:
+        """Write what was put since the last time."""
+        out = self._out
+        if not out or self.closed:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        size = len(data)
+        counters = self._hub.counters
+        self._unwritten -= size
+        counters.unwritten_bytes -= size
+        counters.bytes_out += size
+        self._transport.write(data)
+        if size >= _LARGE or self._kept:
+            self._look_at_buffer()
+        if self._backlog:
+            self._pump()
+
+    def _look_at_buffer(self) -> int:
+        """Count what the transport keeps because the peer has not taken it; return how much."""
+        size = self._transport.get_write_buffer_size()
+        self._hub.counters.unwritten_bytes += size - self._kept
+        self._kept = size
+        return size
+
+    def _refuse_unknown(self, request: Unknown) -> None:
+        error = UnknownCommand(f"command {request.command}")
+        self._count_refusal(error)
+        if not request.one_way:
+            self._leave(session.refusal(request.command, request.id, error), 0)
+
+    def _settled(self, size: int) -> None:
+        self._pending -= 1
+        self._pending_bytes -= size
+        self._hub.counters.pending_bytes -= size
+
+    def _count_refusal(self, error: TernMQError) -> None:
+        self._hub.counters.refusals[type(error).__name__] += 1
+
+    def _forget(self) -> None:
+        """The connection is lost: nothing of it counts any more."""
+        counters = self._hub.counters
+        counters.pending_bytes -= self._pending_bytes
+        counters.unwritten_bytes -= self._unwritten + self._kept
+        self._pending = self._pending_bytes = self._unwritten = self._kept = 0
+        if not self._reading:
+            self._reading = True
+            counters.stalled -= 1
+        self._backlog.clear()
+        self._aside.clear()
+        self._out.clear()

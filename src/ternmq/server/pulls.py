@@ -1,0 +1,275 @@
+"""PULL: rows leased to a session, at once or when there are some.
+
+What was leased and cannot be handed out is given back: to a peer that is gone or has no room, or
+whose rights were taken while it waited. Rows whose bytes cannot be read count as failed, with the
+reason: the group's policy says when they come again, in the end they are dead letters, and the
+rows behind them go on. Loop only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import NamedTuple
+
+from ternmq.access import Authoriser
+from ternmq.broker.replies import PullReply
+from ternmq.journal.cold import WouldBlock
+from ternmq.model.errors import (
+    CorruptJournal,
+    DiskReadError,
+    JournalFull,
+    MessageNotFound,
+    RefusedError,
+    UnknownTopic,
+)
+from ternmq.record.facts import Outcome, Span
+from ternmq.server.hub import Hub
+from ternmq.server.peer import Peer
+from ternmq.server.rows import records_of
+from ternmq.server.waits import Ids, Key, check_id, wait_us
+from ternmq.wire import bodies
+from ternmq.wire.bodies import Pull
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Request
+
+
+class Parked(NamedTuple):
+    """A pull that waits in the core."""
+
+    peer: Peer
+    request: Request
+    until_us: int
+
+
+class PullCommands:
+    """Handler of PULL, and the pulls that wait."""
+
+    def __init__(self, hub: Hub, authoriser: Authoriser, ids: Ids) -> None:
+        self._hub = hub
+        self._core = hub.core
+        self._broker = hub.core.broker
+        self._authoriser = authoriser
+        self._parked: dict[int, Parked] = {}
+        """By the core's token."""
+        self._ids = ids
+        self._tokens: dict[Key, int] = {}
+        """Tokens by connection and request id."""
+        self._waking = False
+
+    def pull(self, peer: Peer, request: Request) -> None:
+        """PULL: lease rows, or wait for some."""
+        asked = bodies.unpack_pull(request.body)
+        self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
+        check_id(self._ids, peer, request)
+        broker, now = self._broker, self._core.now_us()
+        until_us = request.until_us or now + wait_us(asked.wait_ms)
+        most = asked.max_bytes or broker.limits.pull_bytes
+        messages = min(asked.max_messages, broker.limits.pull_messages)
+        reply = broker.pull(
+            now, peer.session, asked.topic, asked.group, messages, most, asked.queue
+        )
+        if asked.topic not in peer.topics:
+            peer.uses(asked.topic)
+        if reply is None and until_us > now and asked.queue is None:
+            token = broker.park(peer.session, asked.topic, asked.group, messages, most, until_us)
+            self._parked[token] = Parked(peer, request, until_us)
+            self._tokens[peer, request.id] = token
+            self._ids.add((peer, request.id))
+            peer.park(request)
+            return
+        self._hand_out(peer, request, asked, reply)
+
+    def _hand_out(self, peer: Peer, request: Request, asked: Pull, reply: PullReply | None) -> None:
+        """Answer a pull with what was leased; gives it back if that is nobody's any more."""
+        now = self._core.now_us()
+        if reply is None:
+            peer.answer(request, self.nothing())
+            return
+        if peer.closed:
+            self._give_back(peer, asked, reply)
+            return
+        topic = self._broker.views.catalog.topics.get(reply.topic)
+        spans = [(start, stop) for start, stop, _, _ in reply.runs]
+        if topic is None:
+            peer.refuse(request, UnknownTopic(f"topic {asked.topic!r} was deleted"))
+            return
+        try:
+            records = records_of(self._broker, topic, reply.queue, spans, reply.places)
+        except WouldBlock as blocked:
+            most = self._broker.limits.pull_bytes
+            size = min(asked.max_bytes or most, most)
+            peer.expect(size)
+            self._core.read_first(
+                blocked, partial(self._read_on, peer, request, asked, reply, size)
+            )
+            return
+        except MessageNotFound as error:
+            self._give_back(peer, asked, reply)
+            peer.refuse(request, error)
+            return
+        except (DiskReadError, CorruptJournal) as error:
+            unreadable = self._core.unreadable(error)
+            self._set_apart(peer, asked, reply, str(unreadable.args[0]))
+            peer.refuse(request, unreadable)
+            return
+        head = bodies.delivery_head(
+            reply.topic,
+            reply.queue,
+            reply.epoch,
+            reply.lease,
+            reply.until_us,
+            now,
+            reply.suspect_below,
+            reply.runs,
+        )
+        counters = self._hub.counters
+        counters.pulls += 1
+        counters.delivered_rows[asked.topic, asked.group] += sum(
+            [stop - start for start, stop in spans]
+        )
+        peer.answer(request, b"".join([head, *records]), reply.position, reply.rests)
+
+    def _read_on(
+        self, peer: Peer, request: Request, asked: Pull, reply: PullReply, size: int
+    ) -> None:
+        """Go on with a pull whose rows have been read from the disk."""
+        peer.expect(-size)
+        self._hand_out(peer, request, asked, reply)
+
+    # -- what cannot be handed out ----------------------------------------------------------------
+
+    def _give_back(self, peer: Peer, asked: Pull, reply: PullReply) -> None:
+        """Release what was leased, uncounted."""
+        self._settle(peer, asked, reply, Outcome.RELEASED)
+
+    def _set_apart(self, peer: Peer, asked: Pull, reply: PullReply, reason: str) -> None:
+        """Let the rows that cannot be read count as failed; release the others."""
+        bad = self._unreadable(reply)
+        self._settle(peer, asked, reply, Outcome.RETRY, bad, reason)
+        self._give_back(peer, asked, reply)
+
+    def _settle(
+        self,
+        peer: Peer,
+        asked: Pull,
+        reply: PullReply,
+        outcome: Outcome,
+        spans: list[Span] | None = None,
+        reason: str = "",
+    ) -> None:
+        # Refused, the lease ends by its session or its time.
+        with contextlib.suppress(RefusedError, JournalFull):
+            self._broker.settle(
+                self._core.now_us(),
+                peer.session,
+                asked.topic,
+                asked.group,
+                reply.queue,
+                reply.epoch,
+                reply.lease,
+                outcome,
+                spans,
+                reason=reason,
+            )
+
+    def _unreadable(self, reply: PullReply) -> list[Span]:
+        """Return the rows of a reply whose records cannot be read; all, if it is not these."""
+        runs = [(start, stop) for start, stop, _, _ in reply.runs]
+        bad: set[Span] = set()
+        for places in reply.places:
+            ends = [*places.first_offsets[1:], places.stop]
+            for first, end, position, length in zip(
+                places.first_offsets, ends, places.positions, places.lengths, strict=True
+            ):
+                try:
+                    self._broker.store.get(position, length or None)
+                except (DiskReadError, CorruptJournal):
+                    bad.update(
+                        (max(start, first), min(stop, end))
+                        for start, stop in runs
+                        if max(start, first) < min(stop, end)
+                    )
+                except (WouldBlock, MessageNotFound):
+                    pass  # nothing is known against it
+        return sorted(bad) or runs
+
+    # -- waiting ----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Answer the parked pulls that are over."""
+        core = self._core
+        if self._waking:
+            return
+        while True:
+            try:
+                over = self._broker.woken_pulls(core.now_us())
+            except WouldBlock as blocked:
+                self._waking = True
+                core.read_first(blocked, self._woken_read)
+                return
+            if not over:
+                return
+            unreadable = self._broker.unreadable
+            for token, reply in over:
+                parked = self._unpark(token)
+                if token in unreadable:
+                    parked.peer.refuse(parked.request, core.unreadable(unreadable.pop(token)))
+                else:
+                    self._over(parked, reply)
+
+    def _woken_read(self) -> None:
+        self._waking = False
+        self.wake()
+
+    def _over(self, parked: Parked, reply: PullReply | None) -> None:
+        peer, request, until_us = parked
+        asked = bodies.unpack_pull(request.body)
+        if reply is not None:
+            try:  # its grants may be others by now
+                self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
+            except RefusedError as error:
+                self._give_back(peer, asked, reply)
+                peer.refuse(request, error)
+                return
+        if reply is not None and not peer.roomy and not peer.closed:
+            # Others of its pulls woke in this turn: this one asks again when their answers are out.
+            self._give_back(peer, asked, reply)
+            peer.put_back(request._replace(until_us=until_us))
+            return
+        self._hand_out(peer, request, asked, reply)
+
+    def end(self, peer: Peer, id_: int) -> None:
+        """Answer a pull that waits at once, with nothing."""
+        token = self._tokens.get((peer, id_))
+        if token is not None:
+            self._broker.cancel(token)
+            peer.answer(self._unpark(token).request, self.nothing())
+
+    def end_all(self, peer: Peer) -> None:
+        """Answer all pulls of a connection that wait."""
+        for _, id_ in [one for one in self._tokens if one[0] is peer]:
+            self.end(peer, id_)
+
+    def withdraw(self, peer: Peer) -> list[Request]:
+        """Take a connection's parked pulls back."""
+        requests: list[Request] = []
+        for key in [one for one in self._tokens if one[0] is peer]:
+            token = self._tokens[key]
+            self._broker.cancel(token)
+            _, request, until_us = self._unpark(token)
+            requests.append(request._replace(until_us=until_us))
+        return requests
+
+    def _unpark(self, token: int) -> Parked:
+        """Take a pull that waits out."""
+        parked = self._parked.pop(token)
+        key = (parked.peer, parked.request.id)
+        del self._tokens[key]
+        self._ids.discard(key)
+        parked.peer.unpark(parked.request)
+        return parked
+
+    def nothing(self) -> bytes:
+        """Return the answer to a pull that nothing came to."""
+        return bodies.delivery_head(0, 0, 0, 0, 0, self._core.now_us(), 0, ())

@@ -1,0 +1,37 @@
+"""What waiting pulls and reads have in common: how long they may, and under which id."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.model.errors import InvalidRequest
+from ternmq.server.peer import Peer
+from ternmq.wire.session import Request
+
+Key = tuple[Peer, int]
+"""Connection and request id."""
+Ids = set[Key]
+"""Of everything that waits, pulls and reads."""
+
+MAX_WAIT_MS: Final = 300_000
+
+
+def wait_us(wait_ms: int) -> int:
+    """Return a wait that was asked for, in microseconds.
+
+    Raises:
+        InvalidRequest: It is too long.
+    """
+    if wait_ms > MAX_WAIT_MS:
+        raise InvalidRequest(f"wait_ms may be at most {MAX_WAIT_MS}")
+    return wait_ms * 1000
+
+
+def check_id(ids: Ids, peer: Peer, request: Request) -> None:
+    """Refuse to wait twice under one id: the first could not be found any more.
+
+    Raises:
+        InvalidRequest: Something waits under it.
+    """
+    if (peer, request.id) in ids:
+        raise InvalidRequest(f"a request with id {request.id} waits already")
