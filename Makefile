@@ -55,8 +55,9 @@ bench: venv ## measure the core, then a broker process with its clients
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/broker.py
 
-bench-large: venv ## measure the core with a large journal (gigabytes of disk)
+bench-large: venv ## measure the core with a large journal (gigabytes of disk), and a broker that is overloaded
 	$(BIN)/python bench/core.py --large
+	$(BIN)/python bench/overload.py
 
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
