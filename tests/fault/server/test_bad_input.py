@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import struct
 import time
@@ -21,11 +22,13 @@ from ternmq.wire.commands import Command
 from tests.fault.server.broker import Address, Broker
 from tests.fault.server.desk import Plan
 from tests.fault.server.load import Load
+from tests.fault.server.memory import memory_limit, oom_kills, put_into
 from tests.fault.server.raw import Peer, batch
 from tests.fault.server.tools import SMALL
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
+LIMIT: Final = 128 << 20
 ROUNDS: Final = 5
 SLOW_SENDERS: Final = 200
 HANDSHAKE_S: Final = 2.0
@@ -44,6 +47,13 @@ NAMES: Final = (
 def head(length: int, command: int = Command.SEND, flags: int = 0, id_: int = 1) -> bytes:
     """Return the first 16 bytes of a frame that says it is so long."""
     return frames.HEADER.pack(length, frames.MAGIC, command, flags, 0, id_)
+
+
+@functools.cache
+def million_headers() -> bytes:
+    """Return a request with a million fields; larger than a frame may be."""
+    fields = pack({f"header-{number}": "" for number in range(1_000_000)})
+    return frames.pack(Command.GROUP_JOIN, 0, 1, fields)
 
 
 def nested(depth: int) -> bytes:
@@ -65,6 +75,8 @@ def garbage(chance: random.Random) -> list[bytes]:
         head(15),
         frames.HEADER.pack(64, frames.MAGIC, Command.SEND, 0xFF, 0, 1) + bytes(48),
         frames.HEADER.pack(16, frames.MAGIC, Command.PING, 0, 7, 1),
+        million_headers(),
+        frames.pack(Command.PING, 0, 1, b"") * 2000 + chance.randbytes(4096),
     ]
 
 
@@ -147,9 +159,11 @@ def test_bad_input_beside_good_load(memory_folder, verdicts):
     data, record = memory_folder / "data", memory_folder / "history"
     settings = {**SMALL, "handshake_timeout": f"{int(HANDSHAKE_S)}s"}
     with (
+        memory_limit(LIMIT) as group,
         Broker(data, memory_folder / "logs", **settings) as broker,
         Load(broker.ready(), record, GOOD) as load,
     ):
+        put_into(group, broker)
         load.sent(500)
         before, resident = listing(memory_folder), broker.resident_bytes()
         began = time.monotonic()
@@ -178,6 +192,7 @@ def test_bad_input_beside_good_load(memory_folder, verdicts):
         assert "Traceback" not in broker.log, broker.log
         broker.terminate()
         assert broker.wait() == 0, broker.log
+        assert oom_kills(group) == 0
         print(f"grown by {grown >> 20} MB, worst send {worst:.2f} s")
     assert grown < GROWTH
     assert worst < 3.0
