@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from ternmq.client.lookup import to_us
 from ternmq.client.session import Session
-from ternmq.client.validation import check_topic, choose
+from ternmq.client.validation import check_topic, choose, duration_us
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
@@ -35,9 +35,7 @@ from ternmq.wire.control import (
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-Place = int | datetime | Literal["earliest", "latest"]
+Place = int | datetime | Start | Literal["earliest", "latest"]
 """Where a group goes on."""
 
 
@@ -81,7 +79,7 @@ class Admin:
             keep_until_consumed=keep_until_consumed,
         )
         if retention is not None:
-            spec = msgspec.structs.replace(spec, retention_us=retention // _MICROSECOND)
+            spec = msgspec.structs.replace(spec, retention_us=duration_us("retention", retention))
         await self._do(Command.TOPIC_CREATE, control.TopicCreate(topic=name, spec=spec.check()))
         return spec
 
@@ -105,7 +103,7 @@ class Admin:
         if durability is not None:
             spec = msgspec.structs.replace(spec, durability=_durability(durability))
         if retention is not None:
-            spec = msgspec.structs.replace(spec, retention_us=retention // _MICROSECOND)
+            spec = msgspec.structs.replace(spec, retention_us=duration_us("retention", retention))
         if keep_until_consumed is not None:
             spec = msgspec.structs.replace(spec, keep_until_consumed=keep_until_consumed)
         await self._do(Command.TOPIC_CHANGE, control.TopicChange(topic=name, spec=spec.check()))
@@ -189,7 +187,7 @@ class Admin:
         if retry is not None:
             spec = msgspec.structs.replace(spec, retry=retry)
         if lease is not None:
-            spec = msgspec.structs.replace(spec, lease_us=lease // _MICROSECOND)
+            spec = msgspec.structs.replace(spec, lease_us=duration_us("lease", lease))
         if window is not None:
             spec = msgspec.structs.replace(spec, window=window)
         if paused is not None:
@@ -211,7 +209,18 @@ class Admin:
         await self._do(Command.GROUP_DELETE, control.GroupDelete(topic=topic, group=group))
 
     async def groups(self, topic: str | None = None, group: str | None = None) -> list[GroupInfo]:
-        """Return the groups that this app has a right on, and how they stand."""
+        """Return the groups that this app has a right on, and how they stand.
+
+        Args:
+            topic: Only on this topic; none, if it is not there.
+            group: Only of this name; none, if it is not there.
+        """
+        try:
+            return await self._groups(topic, group)
+        except (UnknownTopic, UnknownGroup):
+            return []
+
+    async def _groups(self, topic: str | None, group: str | None) -> list[GroupInfo]:
         asked = control.GroupList(topic=topic, group=group)
         return (await self._ask(Command.GROUP_LIST, asked, control.Groups)).groups
 
@@ -219,9 +228,10 @@ class Admin:
         """Return a group on a topic.
 
         Raises:
+            UnknownTopic: There is no such topic.
             UnknownGroup: It does not consume it, or this app has no right on it.
         """
-        for info in await self.groups(check_topic(topic), check_name(group)):
+        for info in await self._groups(check_topic(topic), check_name(group)):
             return info
         raise UnknownGroup(f"group {group!r} does not consume topic {topic!r}")
 
@@ -239,7 +249,7 @@ class Admin:
         Args:
             topic: The topic.
             group: The group.
-            to: An offset (of one queue), a time, ``earliest`` or ``latest``.
+            to: An offset (of one queue), a time, ``Start.EARLIEST`` or ``LATEST``, or their names.
             queue: The queue; None: all.
             dry_run: Only say what would happen.
 
@@ -247,6 +257,11 @@ class Admin:
             For each queue where it goes on, how many messages are unread then, and how many that
             were leased or waited for a retry are forgotten as such.
         """
+        if isinstance(to, bool) or not isinstance(to, int | datetime | Start | str):
+            raise InvalidRequest(
+                f"to is an offset, a datetime, Start.EARLIEST or Start.LATEST; "
+                f"not {type(to).__name__}"
+            )
         if isinstance(to, int) and queue is None:
             raise InvalidRequest("an offset is a place in one queue: say queue=0 or another")
         asked = control.GroupReset(
@@ -255,7 +270,7 @@ class Admin:
             queue=queue,
             offset=to if isinstance(to, int) else None,
             time_us=to_us(to) if isinstance(to, datetime) else None,
-            to=choose("to", Start, to) if isinstance(to, str) else None,
+            to=choose("to", Start, to) if isinstance(to, Start | str) else None,
             dry_run=dry_run,
         )
         return (await self._ask(Command.GROUP_RESET, asked, control.ResetDone)).queues

@@ -29,6 +29,8 @@ def options_of(
     """
     address = parse(url or os.environ.get(URL) or DEFAULT_URL)
     for name, seconds in (("timeout", timeout), ("max_processing_time", max_processing_time)):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise InvalidRequest(f"{name} is a number of seconds, not {type(seconds).__name__}")
         if not 0 < seconds < float("inf"):
             raise InvalidRequest(f"{name} must be more than 0 seconds, not {seconds}")
     app = app if app is not None else address.app or os.environ.get(APP, "")

@@ -344,6 +344,9 @@ def delay_us(delay: float | timedelta | None) -> int | None:
     """
     if delay is None:
         return None
+    if isinstance(delay, bool) or not isinstance(delay, int | float | timedelta):
+        kind = type(delay).__name__
+        raise InvalidRequest(f"a delay is a number of seconds or a timedelta, not {kind}")
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if not 0 <= seconds <= MAX_DELAY:
         raise InvalidRequest(f"a delay of {seconds} s: it must be 0 to {MAX_DELAY} (two years)")

@@ -18,6 +18,7 @@ from typing import Final
 from ternmq.client.lease import Lease, Verdict
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
+from ternmq.client.validation import seconds_us
 from ternmq.model.errors import (
     ClientClosed,
     ConnectionLost,
@@ -382,11 +383,14 @@ class _Kept:
 
 
 def extension(lease: Lease, seconds: float) -> bytes:
-    """Return the body of an EXTEND."""
+    """Return the body of an EXTEND.
+
+    Raises:
+        InvalidRequest: ``seconds`` are none.
+    """
+    us = seconds_us("an extension", seconds)
     return bodies.pack_extend(
-        bodies.Extend(
-            lease.topic, lease.group, lease.queue, lease.epoch, lease.number, round(seconds * 1e6)
-        )
+        bodies.Extend(lease.topic, lease.group, lease.queue, lease.epoch, lease.number, us)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import ItemsView, Mapping
+from datetime import timedelta
 from typing import Final, TypeVar
 
 from ternmq.client.outgoing import Outgoing
@@ -12,6 +13,7 @@ from ternmq.model.specs import check_name
 
 MAX_ID_BYTES: Final = 128
 MAX_TEXT_BYTES: Final = 4096
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def check_topic(name: object) -> str:
@@ -49,6 +51,34 @@ def check_positive(what: str, number: int) -> None:
     """
     if number < 1:
         raise InvalidRequest(f"{what} must be 1 or more, not {number}")
+
+
+def duration_us(what: str, duration: object) -> int:
+    """Return how many µs a timedelta has.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if not isinstance(duration, timedelta):
+        raise InvalidRequest(f"{what} is a timedelta, not {type(duration).__name__}")
+    return duration // _MICROSECOND
+
+
+def seconds_us(what: str, seconds: object) -> int:
+    """Return how many µs a number of seconds, or a timedelta, has.
+
+    Raises:
+        InvalidRequest: It is neither, or not finite.
+    """
+    if isinstance(seconds, timedelta):
+        return seconds // _MICROSECOND
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        kind = type(seconds).__name__
+        raise InvalidRequest(f"{what} is a number of seconds or a timedelta, not {kind}")
+    try:
+        return round(seconds * 1e6)
+    except (OverflowError, ValueError):
+        raise InvalidRequest(f"{what} of {seconds} s: that is no time") from None
 
 
 def check_message(message: Outgoing) -> None:
