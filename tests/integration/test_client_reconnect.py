@@ -197,10 +197,10 @@ async def test_leases_are_kept_while_the_loop_is_blocked(real: InProcessBroker) 
         await client.admin.create_group("orders", "g")
         from datetime import timedelta
 
-        await client.admin.change_group("orders", "g", lease=timedelta(seconds=0.3))
+        await client.admin.change_group("orders", "g", lease=timedelta(seconds=1.5))
         await client.send("orders", b"a")
         (delivery,) = await client.pull("orders", group="g")
-        time.sleep(1.2)  # noqa: ASYNC251 - a handler that does not await
+        time.sleep(3.5)  # noqa: ASYNC251 - a handler that does not await
         await delivery.ack()
 
 
@@ -215,7 +215,9 @@ async def test_leases_end_after_the_longest_processing_time(
         await client.admin.change_group("orders", "g", lease=timedelta(seconds=0.2))
         await client.send("orders", b"a")
         (delivery,) = await client.pull("orders", group="g")
-        (again,) = await client.pull("orders", group="g", wait=10)
+        # The second time it lasts.
+        await client.admin.change_group("orders", "g", lease=timedelta(seconds=30))
+        (again,) = await client.pull("orders", group="g", wait=30)
         assert again.attempt == 2
         with pytest.raises(ternmq.LeaseExpired):
             await delivery.ack()

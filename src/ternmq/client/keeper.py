@@ -20,7 +20,8 @@ from typing import Final
 from ternmq.client.lease import Lease
 from ternmq.client.options import Options
 from ternmq.client.session import Session
-from ternmq.client.settler import Settler, extended, extension
+from ternmq.client.settler import Settler
+from ternmq.client.settles import extended, extension
 from ternmq.client.stats import Traffic
 from ternmq.model.errors import (
     ConnectionLost,

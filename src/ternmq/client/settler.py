@@ -18,7 +18,7 @@ from typing import Final
 from ternmq.client.lease import Lease, Verdict
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
-from ternmq.client.validation import seconds_us
+from ternmq.client.settles import Ask, Kept, Span, extended, extension
 from ternmq.model.errors import (
     ClientClosed,
     ConnectionLost,
@@ -27,7 +27,7 @@ from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.record.facts import Outcome
-from ternmq.wire import bodies, control
+from ternmq.wire import control
 from ternmq.wire.commands import Command
 
 log: Final = logging.getLogger("ternmq")
@@ -39,8 +39,6 @@ _PAUSE: Final = 0.2
 _LINGER: Final = 0.001
 """Seconds that settles nobody waits for may wait for the next pull to go along with: a write costs
 more than working on ten messages."""
-
-Span = tuple[int, int]
 
 
 class Settler(Member):
@@ -56,7 +54,7 @@ class Settler(Member):
         self._dirty: list[Lease] = []
         self._soon = False
         self._later: asyncio.TimerHandle | None = None
-        self._asks: dict[_Ask, None] = {}
+        self._asks: dict[Ask, None] = {}
         self._idle: list[asyncio.Future[None]] = []
         self._leases: dict[tuple[int, int], weakref.ref[Lease]] = {}
 
@@ -131,7 +129,7 @@ class Settler(Member):
         for verdict, spans in verdicts.items():
             for at in range(0, len(spans), _MOST_SPANS):
                 some = spans if len(spans) <= _MOST_SPANS else spans[at : at + _MOST_SPANS]
-                ask = _Ask(self, lease, verdict, some, whole=whole)
+                ask = Ask(self, lease, verdict, some, whole=whole)
                 if waiters:
                     ask.waiters = [
                         one for one in waiters
@@ -140,7 +138,7 @@ class Settler(Member):
                 self._asks[ask] = None
                 self._ask(ask)
 
-    def _ask(self, ask: _Ask) -> None:
+    def _ask(self, ask: Ask) -> None:
         session = self._session
         if session.closed:
             ask.fail(ClientClosed("the client was closed before this was settled"))
@@ -157,7 +155,7 @@ class Settler(Member):
         ask.asked = True
         link.ask(Command.SETTLE, body, ask)
 
-    def told(self, ask: _Ask) -> None:
+    def told(self, ask: Ask) -> None:
         """A settle is over."""
         self._asks.pop(ask, None)
         if not self._asks:
@@ -166,14 +164,14 @@ class Settler(Member):
                     idle.set_result(None)
             self._idle.clear()
 
-    def again(self, ask: _Ask) -> None:
+    def again(self, ask: Ask) -> None:
         """A settle was refused for now."""
         if time.monotonic() > ask.lease.until or self._session.closed:
             ask.fail(LeaseExpired("the lease ended before the broker took the settle"))
         else:
             self._session.loop.call_later(_PAUSE, self._once_more, ask)
 
-    def _once_more(self, ask: _Ask) -> None:
+    def _once_more(self, ask: Ask) -> None:
         if ask in self._asks and not ask.asked:
             self._ask(ask)
 
@@ -200,7 +198,7 @@ class Settler(Member):
             # would ever settle them. So this goes out before the next pull.
             if len(kept) <= _MOST_KEPT:
                 keep = control.encode(control.Keep(leases=kept))
-                link.ask(Command.KEEP, keep, _Kept())
+                link.ask(Command.KEEP, keep, Kept())
         else:
             for lease in self.held():
                 self.lose(lease)
@@ -257,147 +255,6 @@ class Settler(Member):
         except TimeoutError:
             return False
         return True
-
-
-class _Ask:
-    """A SETTLE that is not answered."""
-
-    __slots__ = (
-        "_settler",
-        "_verdict",
-        "_whole",
-        "asked",
-        "lease",
-        "spans",
-        "uncertain",
-        "waiters",
-    )
-
-    def __init__(
-        self, settler: Settler, lease: Lease, verdict: Verdict, spans: list[Span], *, whole: bool
-    ) -> None:
-        self._settler = settler
-        self._verdict = verdict
-        self._whole = whole
-        self.lease = lease
-        self.spans = spans
-        self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self.asked = False
-        self.uncertain = False
-
-    def body(self) -> bytes:
-        """Return the body of the request."""
-        lease = self.lease
-        outcome, delay_us, reason = self._verdict
-        return bodies.pack_settle(
-            bodies.Settle(
-                lease.topic,
-                lease.group,
-                lease.queue,
-                lease.epoch,
-                lease.number,
-                outcome,
-                () if self._whole else tuple(self.spans),
-                delay_us,
-                reason,
-            )
-        )
-
-    def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
-        self.asked = False
-        refused = bodies.unpack_settled(body).refused
-        self._settler.told(self)
-        if not refused:
-            for _, _, waiter in self.waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            return
-        heard = 0
-        for start, stop, waiter in self.waiters:
-            hit = any(start < high and low < stop for low, high in refused)
-            heard += hit
-            if waiter.done():
-                continue
-            if hit:
-                waiter.set_exception(self._expired(start))
-            else:
-                waiter.set_result(None)
-        count = sum([stop - start for start, stop in refused])
-        if count > heard and not self.uncertain and self._verdict[0] != Outcome.RELEASED:
-            self._log(LeaseExpired(f"{count} messages were no longer held"))
-
-    def _expired(self, offset: int) -> TernMQError:
-        if self.uncertain:  # perhaps the first one had been carried out
-            return ConnectionLost("whether this was settled is not known: the connection was lost")
-        return LeaseExpired(f"offset {offset} of {self.lease.topic!r} was no longer held")
-
-    def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
-        self.asked = False
-        if error.retriable:
-            self._settler.again(self)
-        else:
-            self.fail(error)
-
-    def lost(self) -> None:
-        """See ``link.Asker``."""
-        self.asked = False
-        self.uncertain = True
-
-    def fail(self, error: TernMQError) -> None:
-        """Tell everybody that it was not settled."""
-        self._settler.told(self)
-        for _, _, waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(type(error)(*error.args))
-        if not self.waiters:
-            self._log(error)
-
-    def _log(self, error: TernMQError) -> None:
-        outcome = Outcome(self._verdict[0]).name.lower()
-        # What was to be given back and is no longer held is as it should be.
-        gone = self._verdict[0] == Outcome.RELEASED and isinstance(error, LeaseExpired)
-        log.log(
-            logging.DEBUG if gone else logging.WARNING,
-            "not settled as %s: topic=%s group=%s queue=%d offsets=%s: %s",
-            outcome, self.lease.topic, self.lease.group, self.lease.queue,
-            ", ".join([f"{start}-{stop - 1}" for start, stop in self.spans[:5]]), error,
-        )  # fmt: skip
-
-
-class _Kept:
-    """Asks for nothing but that it be known."""
-
-    __slots__ = ()
-
-    def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
-
-    def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
-        log.debug("KEEP was refused: %s", error)
-
-    def lost(self) -> None:
-        """See ``link.Asker``."""
-
-
-def extension(lease: Lease, seconds: float) -> bytes:
-    """Return the body of an EXTEND.
-
-    Raises:
-        InvalidRequest: ``seconds`` are none.
-    """
-    us = seconds_us("an extension", seconds)
-    return bodies.pack_extend(
-        bodies.Extend(lease.topic, lease.group, lease.queue, lease.epoch, lease.number, us)
-    )
-
-
-def extended(lease: Lease, body: bytes) -> None:
-    """Keep what the answer to an EXTEND says. Any thread."""
-    lease.until_us, now_us = bodies.unpack_extended(body)
-    lease.until = time.monotonic() + (lease.until_us - now_us) / 1e6
 
 
 def _spans(offsets: list[int]) -> list[Span]:

@@ -1,0 +1,168 @@
+"""The requests about leases: a SETTLE that is not answered, an EXTEND, a KEEP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from ternmq.client.lease import Lease, Verdict
+from ternmq.client.validation import seconds_us
+from ternmq.model.errors import ConnectionLost, LeaseExpired, TernMQError
+from ternmq.record.facts import Outcome
+from ternmq.wire import bodies
+
+if TYPE_CHECKING:
+    from ternmq.client.settler import Settler
+
+log: Final = logging.getLogger("ternmq")
+
+_UNKNOWN: Final = "whether this was settled is not known: the connection was lost before the answer"
+
+Span = tuple[int, int]
+
+
+class Ask:
+    """A SETTLE that is not answered."""
+
+    __slots__ = (
+        "_settler",
+        "_verdict",
+        "_whole",
+        "asked",
+        "lease",
+        "spans",
+        "uncertain",
+        "waiters",
+    )
+
+    def __init__(
+        self, settler: Settler, lease: Lease, verdict: Verdict, spans: list[Span], *, whole: bool
+    ) -> None:
+        self._settler = settler
+        self._verdict = verdict
+        self._whole = whole
+        self.lease = lease
+        self.spans = spans
+        self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self.asked = False
+        self.uncertain = False
+
+    def body(self) -> bytes:
+        """Return the body of the request."""
+        lease = self.lease
+        outcome, delay_us, reason = self._verdict
+        return bodies.pack_settle(
+            bodies.Settle(
+                lease.topic,
+                lease.group,
+                lease.queue,
+                lease.epoch,
+                lease.number,
+                outcome,
+                () if self._whole else tuple(self.spans),
+                delay_us,
+                reason,
+            )
+        )
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+        self.asked = False
+        refused = bodies.unpack_settled(body).refused
+        self._settler.told(self)
+        if not refused:
+            for _, _, waiter in self.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            return
+        heard = 0
+        for start, stop, waiter in self.waiters:
+            hit = any(start < high and low < stop for low, high in refused)
+            heard += hit
+            if waiter.done():
+                continue
+            if hit:
+                waiter.set_exception(self._expired(start))
+            else:
+                waiter.set_result(None)
+        count = sum([stop - start for start, stop in refused])
+        if count > heard and not self.uncertain and self._verdict[0] != Outcome.RELEASED:
+            self._log(LeaseExpired(f"{count} messages were no longer held"))
+
+    def _expired(self, offset: int) -> TernMQError:
+        if self.uncertain:  # perhaps the first one had been carried out
+            return ConnectionLost(_UNKNOWN)
+        return LeaseExpired(f"offset {offset} of {self.lease.topic!r} was no longer held")
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        self.asked = False
+        if error.retriable:
+            self._settler.again(self)
+        else:
+            self.fail(error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+        self.asked = False
+        self.uncertain = True
+
+    def fail(self, error: TernMQError) -> None:
+        """Tell everybody that it was not settled; or, if it may be, that this is not known."""
+        self._settler.told(self)
+        if self.uncertain and not isinstance(error, ConnectionLost):
+            # Whoever settled what is asked for again is told the same as whoever is too late.
+            error = ConnectionLost(f"{_UNKNOWN}: {error.args[0] if error.args else error}")
+        for _, _, waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(type(error)(*error.args))
+        if not self.waiters:
+            self._log(error)
+
+    def _log(self, error: TernMQError) -> None:
+        outcome = Outcome(self._verdict[0]).name.lower()
+        # What was to be given back and is no longer held is as it should be.
+        gone = self._verdict[0] == Outcome.RELEASED and isinstance(error, LeaseExpired)
+        log.log(
+            logging.DEBUG if gone or self.uncertain else logging.WARNING,
+            "%s as %s: topic=%s group=%s queue=%d offsets=%s: %s",
+            "perhaps settled" if self.uncertain else "not settled", outcome,
+            self.lease.topic, self.lease.group, self.lease.queue,
+            ", ".join([f"{start}-{stop - 1}" for start, stop in self.spans[:5]]), error,
+        )  # fmt: skip
+
+
+class Kept:
+    """Asks for nothing but that it be known."""
+
+    __slots__ = ()
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        log.debug("KEEP was refused: %s", error)
+
+    def lost(self) -> None:
+        """See ``link.Asker``."""
+
+
+def extension(lease: Lease, seconds: float) -> bytes:
+    """Return the body of an EXTEND.
+
+    Raises:
+        InvalidRequest: ``seconds`` are none.
+    """
+    us = seconds_us("an extension", seconds)
+    return bodies.pack_extend(
+        bodies.Extend(lease.topic, lease.group, lease.queue, lease.epoch, lease.number, us)
+    )
+
+
+def extended(lease: Lease, body: bytes) -> None:
+    """Keep what the answer to an EXTEND says. Any thread."""
+    lease.until_us, now_us = bodies.unpack_extended(body)
+    lease.until = time.monotonic() + (lease.until_us - now_us) / 1e6

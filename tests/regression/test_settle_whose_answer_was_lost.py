@@ -1,0 +1,70 @@
+"""An ack that was applied, and whose answer was lost, was told to have failed.
+
+It was asked again over the next connection, refused since the lease was no longer there, and raised
+LeaseExpired, as if the message would come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+import ternmq
+from ternmq.testing import InProcessBroker
+from tests.asynchronous import until
+from tests.integration.proxy import Proxy
+
+
+async def applied(client: ternmq.Client, floor: int) -> None:
+    """Wait until the broker has carried the settle out."""
+    for _ in range(3000):
+        if (await client.admin.group("orders", "g")).queues[0].floor == floor:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("the settle did not arrive")
+
+
+async def test_it_is_not_told_as_a_failure(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Proxy(real.port) as proxy, ternmq.connect(real.url) as other:
+        client = await ternmq.connect(proxy.url)
+        await client.send("orders", b"x")
+        await client.send("orders", b"y")
+        first, second = await client.pull("orders", group="g", max_messages=2)
+        assert first.lease is second.lease
+        proxy.mute = True
+        told = asyncio.ensure_future(asyncio.gather(first.ack(), second.ack()))
+
+        await applied(other, 2)
+        with caplog.at_level(logging.WARNING, logger="ternmq"):
+            proxy.mute = False
+            proxy.cut()
+            with pytest.raises(
+                ternmq.ConnectionLost, match="whether this was settled is not known"
+            ):
+                await told
+        assert "not settled" not in caplog.text
+        await client.close()
+
+
+async def test_one_that_nobody_waits_for_is_not_logged_as_one(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Proxy(real.port) as proxy, ternmq.connect(real.url) as other:
+        client = await ternmq.connect(proxy.url)
+        await client.send("orders", b"x")
+        (delivery,) = await client.pull("orders", group="g", max_messages=1)
+        proxy.mute = True
+        async with delivery.process():
+            pass
+
+        await applied(other, 1)
+        with caplog.at_level(logging.WARNING, logger="ternmq"):
+            proxy.mute = False
+            proxy.cut()
+            await until(lambda: not client._settler._asks, "the settle is over", 30.0)
+        assert "not settled" not in caplog.text
+        await client.close()
