@@ -70,6 +70,72 @@ async def test_groups(api: API, real: InProcessBroker) -> None:
             await client.admin.group("orders", "g")
 
 
+async def test_lists_are_lists_and_one_by_name_is_there_or_not(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        assert await client.admin.topics(["orders"]) == []
+        assert await client.admin.groups("orders") == []
+        assert await client.admin.groups("orders", "g") == []
+        with pytest.raises(ternmq.UnknownTopic):
+            await client.admin.topic("orders")
+        with pytest.raises(ternmq.UnknownTopic):
+            await client.admin.group("orders", "g")
+        await client.admin.create_topic("orders")
+        assert await client.admin.groups("orders", "g") == []
+        with pytest.raises(ternmq.UnknownGroup):
+            await client.admin.group("orders", "g")
+        with pytest.raises(ternmq.UnknownGroup):
+            await client.admin.change_group("orders", "g", window=7)
+        await client.admin.create_group("orders", "g")
+        assert [one.group for one in await client.admin.groups("orders", "g")] == ["g"]
+        assert [one.group for one in await client.admin.groups(group="g")] == ["g"]
+
+
+async def test_what_a_reset_takes(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.admin.create_group("orders", "g")
+        await client.send_many("orders", [b"a", b"b"])
+        for to, offset in [
+            (ternmq.Start.LATEST, 2), (ternmq.Start.EARLIEST, 0), ("latest", 2), ("earliest", 0),
+        ]:  # fmt: skip
+            (told,) = await client.admin.reset_group("orders", "g", to)
+            assert told.offset == offset
+        for wrong in (None, 1.5, True, timedelta(hours=1)):
+            with pytest.raises(ternmq.InvalidRequest, match="to is an offset, a datetime"):
+                await client.admin.reset_group("orders", "g", wrong)
+        with pytest.raises(ternmq.InvalidRequest, match="earliest"):
+            await client.admin.reset_group("orders", "g", "first")
+
+
+async def test_times_of_a_wrong_type(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        with pytest.raises(ternmq.InvalidRequest, match="retention is a timedelta, not int"):
+            await client.admin.create_topic("orders", retention=3600)
+        await client.admin.create_topic("orders")
+        await client.admin.create_group("orders", "g")
+        with pytest.raises(ternmq.InvalidRequest, match="lease is a timedelta, not float"):
+            await client.admin.change_group("orders", "g", lease=0.5)
+        await client.send("orders", b"x")
+        (delivery,) = await client.pull("orders", group="g")
+        with pytest.raises(
+            ternmq.InvalidRequest, match="number of seconds or a timedelta, not str"
+        ):
+            await delivery.retry("10s")
+        with pytest.raises(
+            ternmq.InvalidRequest, match="number of seconds or a timedelta, not str"
+        ):
+            await delivery.extend("10s")
+        with pytest.raises(
+            ternmq.InvalidRequest, match="number of seconds or a timedelta, not str"
+        ):
+            ternmq.Retry("later", after="10s")  # type: ignore[arg-type]
+        await delivery.ack()
+    with pytest.raises(ternmq.InvalidRequest, match="timeout is a number of seconds, not str"):
+        ternmq.connect(real.url, timeout="10s")  # type: ignore[arg-type]
+
+
 async def test_who_is_there(api: API, real: InProcessBroker) -> None:
     async with api.connect(real.url) as client:
         (session,) = await client.admin.clients()
@@ -147,10 +213,12 @@ async def test_over_tls(api: API, certificate: tuple[Path, Path]) -> None:
         async with api.connect(f"{url}?ca={cert}") as client:
             await client.admin.create_topic("orders")
             await client.admin.create_group("orders", "g")
-            await client.admin.change_group("orders", "g", lease=timedelta(seconds=0.3))
+            await client.admin.change_group("orders", "g", lease=timedelta(seconds=3))
             await client.send("orders", b"x")
             (delivery,) = await client.pull("orders", group="g")
-            await asyncio.sleep(0.6)  # the keeper comes over TLS as well
+            until_before = delivery.lease_until
+            # The keeper comes over TLS as well.
+            await until(lambda: delivery.lease_until > until_before, "extended", 30.0)
             await delivery.ack()
         with pytest.raises((ternmq.CannotConnect, ssl.SSLError)):
             await api.connect(url)
@@ -218,10 +286,11 @@ async def test_counts_are_reported(real: InProcessBroker, monkeypatch: pytest.Mo
 
 
 async def test_an_idle_connection_is_kept() -> None:
-    with broker(manual=False, settings={"heartbeat": "50ms"}) as one:
+    with broker(manual=False, settings={"heartbeat": "500ms"}) as one:
         async with ternmq.connect(one.url) as client:
             link = client._session.link
-            await asyncio.sleep(0.5)
+            asked = client.stats().requests
+            await until(lambda: client.stats().requests >= asked + 5, "five heartbeats", 60.0)
             assert client._session.link is link
 
 

@@ -266,7 +266,7 @@ async def test_two_consumers_share(api: API, real: InProcessBroker) -> None:
 async def test_batches(api: API, real: InProcessBroker) -> None:
     client = await filled(api, real.url, 1000)
     sizes = []
-    async for batch in client.consume_batches("orders", group="g", max_messages=300, max_wait=0.1):
+    async for batch in client.consume_batches("orders", group="g", max_messages=300, max_wait=2.0):
         async with batch.process():
             sizes.append(len(batch))
         if sum(sizes) == 1000:

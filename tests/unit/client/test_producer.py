@@ -8,8 +8,16 @@ from dataclasses import replace
 import pytest
 
 import ternmq
-from ternmq.model.errors import Busy, InvalidBatch, ProtocolError, ResendTooOld
+from ternmq.model.errors import (
+    Busy,
+    InvalidBatch,
+    ProtocolError,
+    ResendTooOld,
+    StrictNeedsReplica,
+    TernMQError,
+)
 from ternmq.wire.commands import Command
+from ternmq.wire.session import Request
 from tests.asynchronous import until
 from tests.unit.client.fake import FakeBroker
 
@@ -166,3 +174,99 @@ async def test_a_message_that_is_given_up_before_it_left_was_not_sent() -> None:
         await client.send_many("t", [b"y"])
     assert isinstance(raised.value.failures[0].error, ternmq.CannotConnect)
     await client.close()
+
+
+async def test_a_short_timeout_tells_the_last_refusal() -> None:
+    """Every try was refused definitely: that is no SendTimeout, whose outcome is not known."""
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        fake.refuse = [StrictNeedsReplica("alone") for _ in range(1000)]
+        with pytest.raises(ternmq.StrictNeedsReplica):
+            await client.send("t", b"x", timeout=0.3)
+        count = len(fake.sends)
+        fake.refuse = []
+        # It is really given up: the next one goes, the refused one does not come behind it.
+        assert (await client.send("t", b"y", timeout=5)).offset == 1
+        assert [one.bodies() for one in fake.sends[count:]] == [[b"y"]]
+        assert fake.stored == [b"0", b"y"]
+
+
+async def test_a_short_timeout_without_an_answer_is_not_known() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        fake.silent = True
+        long = asyncio.ensure_future(client.send("t", b"long"))
+        with pytest.raises(ternmq.SendTimeout, match=r"within 0.2 s.*not known"):
+            await client.send("t", b"short", timeout=0.2)
+        assert not long.done()
+        fake.silent = False
+        fake.cut()
+        await long
+
+
+async def test_messages_of_one_turn_and_one_timeout_travel_together() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0")
+        await asyncio.gather(
+            *[client.send("t", b"%d" % n, timeout=(None, 5.0)[n % 2]) for n in range(10)]
+        )
+        assert sorted(fake.stored[1:]) == [b"%d" % n for n in range(10)]
+        await asyncio.gather(*[client.send("t", b"x", timeout=5.0) for _ in range(10)])
+        assert fake.sends[-1].count == 10
+
+
+async def test_parts_that_wait_for_others_have_their_whole_time() -> None:
+    """A slow broker, an ordered topic: each of many parts takes a third of the timeout."""
+    async with FakeBroker(ordered=True) as fake:
+        options = replace(ternmq.connect(fake.url).options, timeout=0.9, batch_rows=1)
+        async with ternmq.connect(options=options) as client:
+            store = fake._send
+
+            def slowly(request: Request) -> bytes | TernMQError | None:
+                asyncio.get_running_loop().call_later(0.3, fake.tell, request, store(request))
+                return None
+
+            fake.on[Command.SEND] = slowly
+            items = [ternmq.Message(b"%d" % n, ordering_key="k") for n in range(6)]
+            receipts = await client.send_many("t", items)
+            assert [one.offset for one in receipts] == [0, 1, 2, 3, 4, 5]
+
+
+async def test_parts_behind_one_that_is_not_answered_were_not_sent() -> None:
+    async with FakeBroker(ordered=True) as fake:
+        options = replace(ternmq.connect(fake.url).options, timeout=0.3, batch_rows=1)
+        client = await ternmq.connect(options=options)
+        await client.send("t", b"x", ordering_key="k")
+        fake.silent = True
+        items = [ternmq.Message(b"%d" % n, ordering_key="k") for n in range(3)]
+        told = await client.send_many("t", items, return_errors=True)
+        assert [type(one) for one in told] == [ternmq.SendTimeout] * 3
+        assert "stored or not" in str(told[0])
+        assert "nothing of this one was sent" in str(told[1])
+        await client.close(0)
+
+
+async def test_a_topic_is_asked_for_again_when_that_is_refused_for_now() -> None:
+    refused = [Busy("many questions"), Busy("many questions")]
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        answered = fake._handle
+
+        def told(request: Request) -> bytes | TernMQError | None:
+            if refused:
+                return refused.pop()
+            del fake.on[Command.TOPIC_LIST]
+            return answered(request)
+
+        fake.on[Command.TOPIC_LIST] = told
+        assert (await client.send("t", b"x")).offset == 0
+        assert not refused
+
+
+async def test_a_topic_that_stays_refused_is_told_as_that() -> None:
+    async with FakeBroker() as fake:
+        client = await ternmq.connect(fake.url, timeout=0.3)
+        fake.on[Command.TOPIC_LIST] = lambda request: Busy("many questions")
+        with pytest.raises(Busy):
+            await client.send("t", b"x")
+        assert not fake.sends
+        await client.close()
