@@ -278,10 +278,17 @@ class Delivery:
     def __init__(self, topic: str, body: bytes) -> None:
         (
             self.topic, self.queue, self.epoch, run_count,
-            self.lease, self.until_us, self.now_us, self.suspect_below,
-        ) = struct.unpack_from("<IIIIQqqQ", body)  # fmt: skip
-        end = 48 + 16 * run_count
-        self.runs = list(struct.iter_unpack("<QIHH", body[48:end]))
+            self.lease, self.until_us, self.now_us, self.suspect_below, failure_bytes, _,
+        ) = struct.unpack_from("<IIIIQqqQII", body)  # fmt: skip
+        end = 56 + 16 * run_count
+        self.runs = list(struct.iter_unpack("<QIHH", body[56:end]))
+        self.failures: dict[int, tuple[int, str]] = {}
+        at, end = end, end + failure_bytes
+        while at < end:
+            start, rows, size, cause, _ = struct.unpack_from("<QIHBB", body, at)
+            reason = body[at + 16 : at + 16 + size].decode()
+            self.failures |= dict.fromkeys(range(start, start + rows), (cause, reason))
+            at += 16 + size + -size % 8
         kept = read_records(topic, body[end:])
         self.rows = {
             offset: kept[offset]

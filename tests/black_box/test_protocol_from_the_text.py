@@ -130,6 +130,7 @@ def test_a_settle_of_some_rows_and_what_comes_again(connect, topic):
     again = client.pull(topic, "billing", wait_ms=5000)
     assert set(again.rows) <= {0, 1, 2, 8}
     assert {(attempt, deliveries) for _, _, attempt, deliveries in again.runs} == {(2, 2)}
+    assert again.failures == dict.fromkeys(again.rows, (0, "dirty"))
     assert client.settle(topic, "billing", got)[0] == 6
 
 

@@ -114,6 +114,25 @@ def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, to
     assert len(list(client.deadletters.browse(topic, "g"))) == 2
 
 
+@pytest.mark.row("G3")
+def test_who_gets_a_message_again_is_told_why(client: ternmq.sync.Client, topic: str) -> None:
+    client.send_many(topic, [b"a", b"b"])
+    policy(client, topic, first_us=50_000)
+    (first, second) = client.pull(topic, group="g", wait=10)
+    assert (first.last_reason, second.last_reason) == ("", "")
+    first.retry(reason="no money")
+    second.retry(reason="ü" * 2000)
+    came: dict[bytes, ternmq.sync.Delivery] = {}
+    while len(came) < 2:
+        for again in client.pull(topic, group="g", wait=10):
+            came[again.body] = again
+    assert {one.attempt for one in came.values()} == {2}
+    assert came[b"a"].last_reason == "no money"
+    assert came[b"b"].last_reason == "ü" * 512
+    for again in came.values():
+        again.ack()
+
+
 @pytest.mark.row("G8")
 def test_only_the_group_that_fails_sees_the_retry(client: ternmq.sync.Client, topic: str) -> None:
     client.send(topic, b"x")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.journal.store import RecordStore
+from ternmq.model.errors import MessageNotFound
 from ternmq.record import moved
-from ternmq.record.facts import failing, unpack_settled
+from ternmq.record.facts import LeasedRun, failing, unpack_settled
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from ternmq.record.moved import MAX_HISTORY, FailureEntry
 
@@ -60,3 +63,80 @@ def _entry(
                 )
                 return entry, previous
     return None
+
+
+class LastFailures:
+    """Finds how the attempts ended that came before those of a pull.
+
+    What was found is kept when ``find`` raises ``WouldBlock``: rows that failed long ago, each told
+    of by another record, are found one after the other.
+
+    Args:
+        store: Reads records.
+        held: Whose rows.
+        runs: That were handed out; those of the first attempt are passed over.
+        first: Where the journal begins: failures told only below are gone.
+    """
+
+    def __init__(
+        self, store: RecordStore, held: GroupQueue, runs: Sequence[LeasedRun], first: int
+    ) -> None:
+        self._store = store
+        self._held = held
+        history = held.history
+        rows = [
+            (history[offset], offset)
+            for start, stop, attempt, _ in runs
+            if attempt > 1
+            for offset in range(start, stop)
+            if history.get(offset, 0) >= max(first, 1)
+        ]
+        self._left = sorted(rows, reverse=True)
+        self._found: dict[int, tuple[int, bytes]] = {}
+
+    def find(self) -> list[tuple[int, int, int, bytes]]:
+        """Return (first offset, rows, cause, reason), by offset; rows without one are left out.
+
+        Raises:
+            WouldBlock: bytes must be read first.
+        """
+        left, found = self._left, self._found
+        while left:
+            position = left[-1][0]
+            try:
+                told = _told(self._store.get(position), self._held)
+            except MessageNotFound:  # retention was quicker
+                told = {}
+            while left and left[-1][0] == position:
+                _, offset = left.pop()
+                if offset in told:
+                    found[offset] = told[offset]
+        merged: list[tuple[int, int, int, bytes]] = []
+        for offset in sorted(found):
+            cause, reason = found[offset]
+            if merged:
+                start, rows, *alike = merged[-1]
+                if start + rows == offset and alike == [cause, reason]:
+                    merged[-1] = (start, rows + 1, cause, reason)
+                    continue
+            merged.append((offset, 1, cause, reason))
+        return merged
+
+
+def _told(record: bytes, held: GroupQueue) -> dict[int, tuple[int, bytes]]:
+    """Return (cause, reason) of the newest failure of each row that a record tells of."""
+    kind, body = HEADER.unpack_from(record)[4], record[HEADER_BYTES:]
+    if kind == Kind.MOVED:
+        return {
+            failure.offset: (int(failure.entries[-1].cause), failure.entries[-1].reason)
+            for failure in moved.unpack(body).failures
+            if failure.group == held.group and failure.entries
+        }
+    return {
+        offset: (int(fact.cause), fact.reason)
+        for fact in unpack_settled(body)
+        if failing(fact.outcome)
+        and (fact.group, fact.topic, fact.queue) == (held.group, held.topic, held.queue)
+        for start, stop, _, _ in fact.runs
+        for offset in range(start, stop)
+    }

@@ -15,7 +15,8 @@ from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Queue, Topic
 from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.history import failure_entries
+from ternmq.broker.history import LastFailures, failure_entries
+from ternmq.broker.replies import PullReply
 from ternmq.journal import lookup
 from ternmq.journal.lookup import Cursor, Found, Page
 from ternmq.journal.tail import Places
@@ -255,6 +256,16 @@ class Queries:
         """
         _, _, held = self._held(topic_name, group, number)
         return self._listed(held, held.failed(dead=True, after=after), limit)
+
+    def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
+        """Return what finds how earlier attempts at the rows of a pull ended.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        broker = self._broker
+        _, _, held = self._held(topic_name, group, reply.queue)
+        return LastFailures(broker.store, held, reply.runs, broker.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
         """Return what a reset to an offset would do.

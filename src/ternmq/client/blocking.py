@@ -177,6 +177,11 @@ class BlockingDelivery:
         return self._delivery.deliveries
 
     @property
+    def last_reason(self) -> str:
+        """Why the attempt before this one failed; "" if none did, or nothing is known of it."""
+        return self._delivery.last_reason
+
+    @property
     def maybe_redelivered(self) -> bool:
         """It may have been handed out before."""
         return self._delivery.maybe_redelivered

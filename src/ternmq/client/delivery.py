@@ -174,6 +174,15 @@ class Delivery:
         return self._chunk.deliveries
 
     @property
+    def last_reason(self) -> str:
+        """Why the attempt before this one failed; "" if none did, or nothing is known of it.
+
+        What its consumer said, up to 1 KiB; or ``the lease ended``, ``the consumer was gone``.
+        ``client.deadletters`` and ``client.admin`` list all failures of a message.
+        """
+        return "" if self._lease is None else self._lease.last_reason(self.offset)
+
+    @property
     def maybe_redelivered(self) -> bool:
         """It may have been handed out before, and nothing of that is known."""
         return self._chunk.suspect or self._chunk.deliveries > 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ternmq.model.errors import AlreadySettled, LeaseExpired
-from ternmq.record.facts import Outcome
+from ternmq.record.facts import Cause, Outcome
+from ternmq.wire.bodies import LastFailure
 
 if TYPE_CHECKING:
     import asyncio
@@ -15,6 +18,13 @@ if TYPE_CHECKING:
 
 Verdict = tuple[int, int | None, str]
 """Outcome, delay in µs (None: as the retry policy says), reason."""
+
+
+_UNSAID: Final[dict[int, str]] = {
+    Cause.TIME: "the lease ended",
+    Cause.SESSION: "the consumer was gone",
+}
+"""What is said of an attempt whose consumer said nothing."""
 
 
 class LeaseOwner(Protocol):
@@ -29,6 +39,7 @@ class Lease:
 
     Attributes:
         spans: Offsets ``[start, stop)`` of its rows, all of them.
+        failures: How earlier attempts at its rows ended, by offset.
         left: Rows that are not settled.
         until: Monotonic time at which it ends; any thread.
         until_us: The same in broker time; any thread.
@@ -38,8 +49,8 @@ class Lease:
     """
 
     __slots__ = (
-        "__weakref__", "acked", "began", "dirty", "duration", "epoch", "group", "left", "lost",
-        "number", "owner", "queue", "rows", "settled", "settler", "spans", "topic", "until",
+        "__weakref__", "acked", "began", "dirty", "duration", "epoch", "failures", "group", "left",
+        "lost", "number", "owner", "queue", "rows", "settled", "settler", "spans", "topic", "until",
         "until_us", "verdicts", "waiters",
     )  # fmt: skip
 
@@ -54,6 +65,7 @@ class Lease:
         spans: list[tuple[int, int]],
         until_us: int,
         now_us: int,
+        failures: Sequence[LastFailure] = (),
     ) -> None:
         self.settler = settler
         self.topic = topic
@@ -62,6 +74,7 @@ class Lease:
         self.epoch = epoch
         self.number = number
         self.spans = spans
+        self.failures = failures
         self.rows = self.left = sum([stop - start for start, stop in spans])
         self.began = time.monotonic()
         self.duration = (until_us - now_us) / 1e6
@@ -74,6 +87,15 @@ class Lease:
         self.verdicts: dict[Verdict, list[tuple[int, int]]] = {}
         self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self.dirty = False
+
+    def last_reason(self, offset: int) -> str:
+        """Return why the attempt at a row before this one failed, "" if nothing is known of one."""
+        failures = self.failures
+        at = bisect_right(failures, offset, key=lambda one: one.start) - 1
+        if at < 0 or offset >= failures[at].start + failures[at].rows:
+            return ""
+        failure = failures[at]
+        return failure.reason or _UNSAID.get(failure.cause, "")
 
     def ack(self, offset: int) -> None:
         """Note that a row is done; it is told to the broker when this turn of the loop is over.

@@ -172,6 +172,7 @@ class Puller:
             [(start, start + rows) for start, rows, _, _ in told.runs],
             told.lease_until_us,
             told.now_us,
+            told.failures,
         )
         self.settler.began(lease)
         return Leased(lease, chunks)

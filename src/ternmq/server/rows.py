@@ -22,9 +22,13 @@ from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Compression, slice_batch
 from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 from ternmq.record.messages import PREFIX
+from ternmq.wire.bodies import LastFailure, pack_failures
 
 SMALL_BYTES: Final = 4096
 """Records up to this size are not cut: a slice costs more than it saves."""
+
+REASON_BYTES: Final = 256 * 1024
+"""What reasons may take of one answer; the failures behind come without."""
 
 _KIND_AT: Final = 13
 _CRC: Final = struct.Struct("<I")
@@ -65,6 +69,17 @@ def records_of(
     if len(spans) == 1 and len(records) > 2 and _all_singles(records):
         return records
     return [part for record in records for part in _parts(record, topic, spans)]
+
+
+def pack_last_failures(found: Sequence[tuple[int, int, int, bytes]]) -> bytes:
+    """Return what a delivery says of earlier attempts; see ``LastFailures.find``."""
+    room = REASON_BYTES
+    told: list[LastFailure] = []
+    for start, rows, cause, reason in found:
+        room -= len(reason)
+        text = reason.decode("utf-8", "replace") if room >= 0 else ""
+        told.append(LastFailure(start, rows, cause, text))
+    return pack_failures(told)
 
 
 def _all_singles(records: Sequence[bytes]) -> bool:

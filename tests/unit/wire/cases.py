@@ -38,6 +38,9 @@ ANSWERS = {
     "receipt": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT),
     "receipt, others": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_OTHERS),
     "delivery": Case(pack_delivery, bodies.unpack_delivery, examples.DELIVERY, open_ended=True),
+    "delivery, first attempts": Case(
+        pack_delivery, bodies.unpack_delivery, examples.DELIVERED_FIRST, open_ended=True
+    ),
     "delivery of nothing": Case(
         pack_delivery, bodies.unpack_delivery, examples.NOTHING_CAME, open_ended=True
     ),

@@ -33,8 +33,10 @@ RECEIPT_OTHERS = bodies.Receipt(
 )  # fmt: skip
 PULL = bodies.Pull(TOPIC, GROUP, None, 256, 1_048_576, 30_000)
 RUNS = (bodies.Run(77, 3, 1, 1), bodies.Run(90, 1, 2, 5))
-DELIVERY = bodies.Delivery(2, 3, 1, 9, TIME_US + 30, TIME_US, 4096, RUNS, RECORDS)
-NOTHING_CAME = bodies.Delivery(2, 3, 1, 0, 0, TIME_US, 0, (), b"")
+FAILURES = (bodies.LastFailure(90, 1, 0, "kaputt: ü"),)
+DELIVERY = bodies.Delivery(2, 3, 1, 9, TIME_US + 30, TIME_US, 4096, RUNS, FAILURES, RECORDS)
+DELIVERED_FIRST = DELIVERY._replace(runs=RUNS[:1], failures=())
+NOTHING_CAME = bodies.Delivery(2, 3, 1, 0, 0, TIME_US, 0, (), (), b"")
 SETTLE = bodies.Settle(TOPIC, GROUP, 3, 1, 9, 1, ((77, 79), (90, 91)), 5_000_000, "kaputt: ü")
 SETTLE_ALL = bodies.Settle(TOPIC, GROUP, 3, 1, 9, 0, (), None, "")
 SETTLED = bodies.Settled(3, ((90, 91),))
@@ -48,6 +50,7 @@ def pack_delivery(delivery: bodies.Delivery) -> bytes:
     head = bodies.delivery_head(
         *delivery[:7],
         [(run.start, run.start + run.rows, run.attempt, run.deliveries) for run in delivery.runs],
+        bodies.pack_failures(delivery.failures),
     )
     return head + delivery.records
 

@@ -15,6 +15,7 @@ from ternmq.wire import bodies
 from ternmq.wire.bodies import (
     Delivery,
     Extend,
+    LastFailure,
     Pull,
     Read,
     Receipt,
@@ -75,8 +76,9 @@ def test_pull_is_as_the_ruler_says():
         b"\xff\xff\xff\xff\1\0\0\0\2\0\0\0\3\0\0\0\2\1\0\0\0\0\0\0abc\0\0\0\0\0"
     )
     assert pack_delivery(examples.DELIVERY) == struct.pack(
-        "<IIII QqqQ QIHH QIHH",
-        2, 3, 1, 2, 9, examples.TIME_US + 30, examples.TIME_US, 4096, 77, 3, 1, 1, 90, 1, 2, 5,
+        "<IIII QqqQ II QIHH QIHH QIHBB 10s6x",
+        2, 3, 1, 2, 9, examples.TIME_US + 30, examples.TIME_US, 4096, 32, 0,
+        77, 3, 1, 1, 90, 1, 2, 5, 90, 1, 10, 0, 0, "kaputt: ü".encode(),
     ) + examples.RECORDS  # fmt: skip
 
 
@@ -125,6 +127,7 @@ spans = st.lists(u64, unique=True, max_size=40).map(
 offset = st.none() | st.integers(0, 2**64 - 2)
 count = st.integers(1, 2**32 - 1)
 reason = st.text(max_size=1000)
+short = st.text(max_size=bodies.MAX_LAST_REASON_BYTES // 4)
 
 VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]] = {
     "send": (
@@ -151,6 +154,7 @@ VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable
             st.lists(st.builds(Run, u64, u32, st.integers(0, 65_535), st.integers(0, 65_535))).map(
                 tuple
             ),
+            st.lists(st.builds(LastFailure, u64, u32, st.integers(0, 255), short)).map(tuple),
             st.binary(),
         ),
         pack_delivery,

@@ -134,12 +134,35 @@ def test_a_count_that_is_believed_would_take_memory():
         bodies.unpack_settle(head + b"tg" + bytes(6))
     for unpack, body in (
         (bodies.unpack_receipt, struct.pack("<QIIIIII", 0, 0, 0, 0, 0, 2**32 - 1, 0)),
-        (bodies.unpack_delivery, struct.pack("<IIIIQqqQ", 0, 0, 0, 2**32 - 1, 0, 0, 0, 0)),
+        (bodies.unpack_delivery, struct.pack("<IIIIQqqQII", 0, 0, 0, 2**32 - 1, 0, 0, 0, 0, 0, 0)),
         (bodies.unpack_settled, struct.pack("<II", 0, 2**32 - 1)),
         (bodies.unpack_error, struct.pack("<HBBI", 0, 0, 0, 2**32 - 1)),
     ):
         with pytest.raises(ProtocolError):
             unpack(body)
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        struct.pack("<QIHBB", 90, 1, 1, 0, 0),  # its reason is missing
+        struct.pack("<QIHBB", 90, 1, 1, 0, 0) + b"x",  # its padding
+        struct.pack("<QIHBB", 90, 1, 1, 0, 0) + b"\xff" + bytes(7),  # no UTF-8
+        bytes(8),
+    ],
+)
+def test_failures_that_are_none(failures):
+    head = bodies.delivery_head(2, 3, 1, 9, 30, 0, 0, [(90, 91, 2, 5)], failures)
+    with pytest.raises(ProtocolError):
+        bodies.unpack_delivery(head)
+
+
+def test_a_long_reason_is_cut_between_characters():
+    reason = "ü" * bodies.MAX_LAST_REASON_BYTES
+    data = bodies.pack_failures([bodies.LastFailure(1, 2, 0, "x" + reason)])
+    told = bodies.unpack_delivery(bodies.delivery_head(2, 3, 1, 9, 30, 0, 0, [(1, 3, 2, 2)], data))
+    (failure,) = told.failures
+    assert failure == (1, 2, 0, "x" + "ü" * (bodies.MAX_LAST_REASON_BYTES // 2 - 1))
 
 
 @pytest.mark.parametrize("outcome", [4, 5, 255])

@@ -9,12 +9,18 @@ Ruler::
       answer        0  u32 topic, u32 queue, u32 epoch, u32 run_count
                    16  u64 lease (0: nothing came), i64 lease_until_us, i64 now_us
                    40  u64 suspect_below
-                   48  run_count x (u64 start, u32 rows, u16 attempt, u16 deliveries)
+                   48  u32 failure_bytes, u32 0
+                   56  run_count x (u64 start, u32 rows, u16 attempt, u16 deliveries)
+                    .  failures, failure_bytes in all
                     .  records of kind MESSAGES, one after the other, to the end of the frame
 
 ``max_messages`` is 1 or more. A run names offsets; rows of a record that no run names are not for
 this consumer. A row of ``deliveries`` 1 in a record whose position is below ``suspect_below`` may
 have been handed out before a power cut.
+
+A failure tells how the attempt before this one ended: u64 start, u32 rows, u16 reason_bytes, u8
+cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend; rows without one have not failed, or
+nothing is known of it any more.
 """
 
 from __future__ import annotations
@@ -35,11 +41,15 @@ from ternmq.wire.bodies.checks import (
     padded,
     unfit,
 )
+from ternmq.wire.bodies.refusal import cut
 
 PULL: Final = Struct("<IIIIQ")
 """The last number: topic_bytes, group_bytes and the zeros behind them."""
-DELIVERY: Final = Struct("<IIIIQqqQ")
+DELIVERY: Final = Struct("<IIIIQqqQII")
 RUN: Final = Struct("<QIHH")
+FAILURE: Final = Struct("<QIHBB")
+MAX_LAST_REASON_BYTES: Final = 1024
+"""What of a reason goes along with a delivery; FAILED_LIST has all of it."""
 
 
 class Pull(NamedTuple):
@@ -62,6 +72,17 @@ class Run(NamedTuple):
     deliveries: int
 
 
+class LastFailure(NamedTuple):
+    """How the attempt before this one ended, of offsets ``[start, start + rows)``."""
+
+    start: int
+    rows: int
+    cause: int
+    """As SETTLED records have it: docs/format/records.md."""
+    reason: str
+    """What the consumer said; cut to ``MAX_LAST_REASON_BYTES``."""
+
+
 class Delivery(NamedTuple):
     """A PULL answer; ``lease`` 0: nothing came. ``records`` are the bytes as received."""
 
@@ -73,6 +94,7 @@ class Delivery(NamedTuple):
     now_us: int
     suspect_below: int
     runs: tuple[Run, ...]
+    failures: tuple[LastFailure, ...]
     records: bytes
 
 
@@ -121,6 +143,7 @@ def delivery_head(
     now_us: int,
     suspect_below: int,
     runs: Sequence[tuple[int, int, int, int]],
+    failures: bytes = b"",
 ) -> bytes:
     """Return what stands before the records in the answer to a PULL.
 
@@ -133,19 +156,29 @@ def delivery_head(
         now_us: Broker time.
         suspect_below: Position; see the module.
         runs: (start, stop, attempt, deliveries) each.
+        failures: As ``pack_failures`` lays them out.
     """
     head = DELIVERY.pack(
-        topic, queue, epoch, len(runs), lease, lease_until_us, now_us, suspect_below
-    )
+        topic, queue, epoch, len(runs), lease, lease_until_us, now_us, suspect_below,
+        len(failures), 0,
+    )  # fmt: skip
     if len(runs) == 1:
         start, stop, attempt, deliveries = runs[0]
-        return head + RUN.pack(start, stop - start, attempt, deliveries)
-    return head + b"".join(
-        [
-            RUN.pack(start, stop - start, attempt, deliveries)
-            for start, stop, attempt, deliveries in runs
-        ]
-    )
+        return head + RUN.pack(start, stop - start, attempt, deliveries) + failures
+    parts = [
+        RUN.pack(start, stop - start, attempt, deliveries)
+        for start, stop, attempt, deliveries in runs
+    ]
+    return b"".join([head, *parts, failures])
+
+
+def pack_failures(failures: Sequence[LastFailure]) -> bytes:
+    """Return how earlier attempts ended, for ``delivery_head``; by offset."""
+    parts: list[bytes] = []
+    for start, rows, cause, reason in failures:
+        text = cut(reason, MAX_LAST_REASON_BYTES)
+        parts += (FAILURE.pack(start, rows, len(text), cause, 0), padded(text))
+    return b"".join(parts)
 
 
 def unpack_delivery(body: bytes) -> Delivery:
@@ -155,9 +188,35 @@ def unpack_delivery(body: bytes) -> Delivery:
         ProtocolError: It is laid out otherwise.
     """
     answer_at_least(body, DELIVERY)
-    topic, queue, epoch, run_count, lease, until, now, suspect = DELIVERY.unpack_from(body)
+    topic, queue, epoch, run_count, lease, until, now, suspect, size, _ = DELIVERY.unpack_from(body)
     at = DELIVERY.size + RUN.size * run_count
-    if at > len(body):
-        raise ProtocolError(f"{run_count} runs do not fit an answer of {len(body)} bytes")
+    if at + size > len(body):
+        raise ProtocolError(
+            f"{run_count} runs and {size} bytes of failures do not fit an answer of "
+            f"{len(body)} bytes"
+        )
     runs = tuple([Run(*run) for run in RUN.iter_unpack(body[DELIVERY.size : at])])
-    return Delivery(topic, queue, epoch, lease, until, now, suspect, runs, body[at:])
+    failures = _failures(body[at : at + size]) if size else ()
+    return Delivery(
+        topic, queue, epoch, lease, until, now, suspect, runs, failures, body[at + size :]
+    )
+
+
+def _failures(data: bytes) -> tuple[LastFailure, ...]:
+    found: list[LastFailure] = []
+    at = 0
+    while at < len(data):
+        text = at + FAILURE.size
+        if text > len(data):
+            raise ProtocolError("the failures of an answer are cut short")
+        start, rows, size, cause, _ = FAILURE.unpack_from(data, at)
+        end = text + size
+        at = end + -end % 8
+        if at > len(data):
+            raise ProtocolError("the failures of an answer are cut short")
+        try:
+            reason = data[text:end].decode()
+        except UnicodeDecodeError as error:
+            raise ProtocolError("the reason of a failure is not UTF-8") from error
+        found.append(LastFailure(start, rows, cause, reason))
+    return tuple(found)
