@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.journal.store import RecordStore
-from ternmq.model.errors import MessageNotFound
+from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record import moved
 from ternmq.record.facts import LeasedRun, failing, unpack_settled
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
@@ -105,8 +105,8 @@ class LastFailures:
             position = left[-1][0]
             try:
                 told = _told(self._store.get(position), self._held)
-            except MessageNotFound:  # retention was quicker
-                told = {}
+            except (MessageNotFound, CorruptJournal, DiskReadError):
+                told = {}  # retention was quicker, or nobody can read it: the message goes on
             while left and left[-1][0] == position:
                 _, offset = left.pop()
                 if offset in told:

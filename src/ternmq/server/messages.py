@@ -39,7 +39,7 @@ class MessageCommands:
         self._broker = hub.core.broker
         self._authoriser = authoriser
         ids: Ids = set()
-        self._pulls = PullCommands(hub, authoriser, ids)
+        self._pulls = PullCommands(hub, authoriser, queries, ids)
         self._reads = ReadCommands(hub, authoriser, queries, ids)
         hub.core.on_woken = self.wake
         self.handlers: dict[Command, Handler] = {

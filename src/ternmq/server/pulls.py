@@ -13,6 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 from ternmq.access import Authoriser
+from ternmq.broker.history import LastFailures
+from ternmq.broker.queries import Queries
 from ternmq.broker.replies import PullReply
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import (
@@ -21,12 +23,13 @@ from ternmq.model.errors import (
     JournalFull,
     MessageNotFound,
     RefusedError,
+    UnknownGroup,
     UnknownTopic,
 )
 from ternmq.record.facts import Outcome, Span
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
-from ternmq.server.rows import records_of
+from ternmq.server.rows import pack_last_failures, records_of
 from ternmq.server.waits import Ids, Key, check_id, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Pull
@@ -45,11 +48,12 @@ class Parked(NamedTuple):
 class PullCommands:
     """Handler of PULL, and the pulls that wait."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, ids: Ids) -> None:
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries, ids: Ids) -> None:
         self._hub = hub
         self._core = hub.core
         self._broker = hub.core.broker
         self._authoriser = authoriser
+        self._queries = queries
         self._parked: dict[int, Parked] = {}
         """By the core's token."""
         self._ids = ids
@@ -80,7 +84,14 @@ class PullCommands:
             return
         self._hand_out(peer, request, asked, reply)
 
-    def _hand_out(self, peer: Peer, request: Request, asked: Pull, reply: PullReply | None) -> None:
+    def _hand_out(
+        self,
+        peer: Peer,
+        request: Request,
+        asked: Pull,
+        reply: PullReply | None,
+        failures: LastFailures | None = None,
+    ) -> None:
         """Answer a pull with what was leased; gives it back if that is nobody's any more."""
         now = self._core.now_us()
         if reply is None:
@@ -94,17 +105,22 @@ class PullCommands:
         if topic is None:
             peer.refuse(request, UnknownTopic(f"topic {asked.topic!r} was deleted"))
             return
+        told = b""
         try:
+            if len(reply.runs) > 1 or reply.runs[0][2] > 1:  # some may have failed before
+                if failures is None:
+                    failures = self._queries.last_failures(asked.topic, asked.group, reply)
+                told = pack_last_failures(failures.find())
             records = records_of(self._broker, topic, reply.queue, spans, reply.places)
         except WouldBlock as blocked:
             most = self._broker.limits.pull_bytes
             size = min(asked.max_bytes or most, most)
             peer.expect(size)
             self._core.read_first(
-                blocked, partial(self._read_on, peer, request, asked, reply, size)
+                blocked, partial(self._read_on, peer, request, asked, reply, size, failures)
             )
             return
-        except MessageNotFound as error:
+        except (MessageNotFound, UnknownGroup, UnknownTopic) as error:
             self._give_back(peer, asked, reply)
             peer.refuse(request, error)
             return
@@ -122,6 +138,7 @@ class PullCommands:
             now,
             reply.suspect_below,
             reply.runs,
+            told,
         )
         counters = self._hub.counters
         counters.pulls += 1
@@ -131,11 +148,17 @@ class PullCommands:
         peer.answer(request, b"".join([head, *records]), reply.position, reply.rests)
 
     def _read_on(
-        self, peer: Peer, request: Request, asked: Pull, reply: PullReply, size: int
+        self,
+        peer: Peer,
+        request: Request,
+        asked: Pull,
+        reply: PullReply,
+        size: int,
+        failures: LastFailures | None,
     ) -> None:
         """Go on with a pull whose rows have been read from the disk."""
         peer.expect(-size)
-        self._hand_out(peer, request, asked, reply)
+        self._hand_out(peer, request, asked, reply, failures)
 
     # -- what cannot be handed out ----------------------------------------------------------------
 
