@@ -15,6 +15,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from ternmq.broker.clock import BrokerClock
@@ -37,7 +38,7 @@ log = logging.getLogger("ternmq.server")
 
 UPKEEP_S: Final = 0.001
 """Longest that a turn spends on STATE, MOVED and the like."""
-READ_AGAIN_S: Final = 1.0
+READ_AGAIN_US: Final = 1_000_000
 """After a failed read of the disk nobody waits for the same bytes again so soon."""
 _TOLD_AGAIN_S: Final = 60.0
 """So often the same unreadable bytes are a line of the log."""
@@ -292,14 +293,11 @@ class Core:
         if isinstance(job, SyncJob):
             self._synced(job, error)
             return
-        waiting = self._reading.pop(job, None)
-        if waiting is not None:
-            if self._closed:
-                return
+        if job in self._reading:
             if error is not None:
-                self._read_failed(job, error, waiting)
+                self._read_failed(job, error)
             else:
-                self._go_on(waiting)
+                self._go_on(job)
             return
         try:
             self.upkeep.finished(job, error)
@@ -310,22 +308,23 @@ class Core:
             log.warning("a background job failed and is tried again: %s", error)
         self.touch()
 
-    def _read_failed(self, job: Job, error: Exception, waiting: list[Callable[[], None]]) -> None:
+    def _read_failed(self, job: Job, error: Exception) -> None:
         """Let everybody who waits hear of it, and for a while whoever asks for the same bytes."""
+        again_us = self.clocks.monotonic_us() + READ_AGAIN_US
         if isinstance(job, ColdRead) and isinstance(error, DiskReadError):
             cache, block = job.cache, job.blocks[0]
             cache.fail(block, str(error.args[0]))
-            self.loop.call_later(READ_AGAIN_S, cache.forgive, block)
-            self._go_on(waiting)
+            self.clocks.call_at(again_us, partial(cache.forgive, block))
+            self._go_on(job)
         else:
             log.error("a read failed, and is tried again: %s", error)
-            self.loop.call_later(READ_AGAIN_S, self._go_on, waiting)
+            self.clocks.call_at(again_us, partial(self._go_on, job))
 
-    def _go_on(self, waiting: list[Callable[[], None]]) -> None:
+    def _go_on(self, job: Job) -> None:
         """Run what waited for the disk; what goes wrong in one is no business of the others."""
         if self._closed:
             return
-        for then in waiting:
+        for then in self._reading.pop(job):
             try:
                 then()
             except JournalFailed as failure:
