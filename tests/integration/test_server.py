@@ -312,9 +312,11 @@ def test_a_stop_tells_clients_and_answers_waiting_pulls(one: InProcessBroker) ->
     client.create("t")
     client.join("t", "g")
     waiting = client.ask_pull("t", "g", wait_ms=60_000)
+    reading = client.ask(Command.READ, bodies.pack_read(bodies.Read("t", 0, 0, 10, 0, 60_000)))
     client.call(Command.PING)
     one.stop()
     assert bodies.unpack_delivery(client.wait(waiting)).lease == 0
+    assert bodies.unpack_rows(client.wait(reading)) == (1, 0, 0, 0, 0, 0, b"")
     until_closed(client)
     assert [push.command for push in client.pushes] == [Command.DRAIN]
     one.start()
@@ -435,9 +437,16 @@ def test_status_and_clients(client: RawClient) -> None:
     client.send("t", "a")
     status = client.manage(Command.STATUS, control.StatusAsk(), control.Status)
     assert status.metrics["ternmq_messages_sent_total"] == 1
+    assert status.role == "primary"
+    assert 0 < status.disk_free_bytes <= status.disk_total_bytes
+    assert 0 < status.journal_durable <= status.journal_end
     clients = client.manage(Command.CLIENT_LIST, control.ClientList(), control.Clients)
     (told,) = clients.clients
-    assert (told.session, told.connected) == (client.number, True)
+    assert (told.session, told.connected, told.topics) == (client.number, True, ["t"])
+    for number in range(100):
+        client.send(f"t-{number}", "a")
+    clients = client.manage(Command.CLIENT_LIST, control.ClientList(), control.Clients)
+    assert set(clients.clients[0].topics) == {f"t-{number}" for number in range(68, 100)}
     assert client.client not in told.client  # it is a secret: who knows it has the session
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 
+from ternmq.cli.main import ternmq as ternmq_command
 from ternmq.model import errors
 from ternmq.model.errors import RefusedError, TernMQError
 
@@ -35,6 +37,11 @@ def test_an_error_says_what_happened_and_what_to_do() -> None:
         text = str(one("what happened"))
         assert text.startswith("what happened")
         assert one.hint in text
+
+
+def test_hints_name_no_command_that_there_is_not() -> None:
+    named = {word for one in ALL for word in re.findall(r"`ternmq ([a-z]+)", one.hint)}
+    assert named <= set(ternmq_command.commands)
 
 
 def test_busy_errors_may_be_tried_again() -> None:

@@ -1,0 +1,160 @@
+"""Who was refused, and who changed something: records of the audit; connections of old tokens."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated
+from ternmq.server import audit
+from ternmq.server.logs import JsonFormatter
+from ternmq.testing import InProcessBroker, broker
+from ternmq.wire import control
+from ternmq.wire.commands import TABLE, Command, Right
+from tests.integration.raw import Closed, RawClient
+
+TOKEN = "a token that is long enough for tests"
+
+
+@pytest.fixture
+def guarded() -> Iterator[InProcessBroker]:
+    with broker(settings={"auth": True, "admin_token": TOKEN}) as one:
+        yield one
+
+
+@pytest.fixture
+def admin(guarded: InProcessBroker) -> Iterator[RawClient]:
+    with RawClient(guarded.port, app="admin", token=TOKEN) as client:
+        yield client
+
+
+def put(admin: RawClient, app: str, *grants: control.GrantInfo, new_token: bool = False) -> str:
+    asked = control.AppPut(app=app, grants=list(grants), new_token=new_token)
+    return admin.manage(Command.APP_PUT, asked, control.AppToken).token
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    """Return what the audit said, as machines read it."""
+    form = JsonFormatter()
+    return [json.loads(form.format(one)) for one in caplog.records if one.name == "ternmq.audit"]
+
+
+def test_refusals_name_who_and_what_and_no_secret(
+    guarded: InProcessBroker, admin: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+    admin.create("orders")
+    token = put(admin, "shop", control.GrantInfo(right="produce", topic="prices"))
+    with pytest.raises(Unauthenticated):
+        RawClient(guarded.port, app="shop", token="tmq_wrong-but-secret")
+    with RawClient(guarded.port, app="shop", token=token) as shop:
+        host, port = shop.socket.getsockname()
+        for call in (
+            lambda: shop.send("orders", "a"),
+            lambda: shop.pull("orders", "billing"),
+            lambda: shop.join("orders", "billing"),
+            lambda: shop.manage(Command.APP_LIST, control.AppList(), control.Apps),
+        ):
+            with pytest.raises(Forbidden):
+                call()
+    found = [one for one in told(caplog) if one["outcome"] != "done"]
+    fields = ("app", "command", "topic", "group", "outcome")
+    assert [tuple(one[name] for name in fields) for one in found] == [
+        ("shop", "HELLO", "", "", "Unauthenticated"),
+        ("shop", "SEND", "orders", "", "Forbidden"),
+        ("shop", "PULL", "orders", "billing", "Forbidden"),
+        ("shop", "GROUP_JOIN", "orders", "billing", "Forbidden"),
+        ("shop", "APP_LIST", "", "", "Forbidden"),
+    ]
+    assert {one["address"] for one in found[1:]} == {f"{host}:{port}"}
+    assert {one["level"] for one in found} == {"warning"}
+    for secret in ("wrong-but-secret", token, TOKEN):
+        assert secret not in caplog.text
+
+
+def test_changes_are_told_and_questions_are_not(
+    admin: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+    admin.create("orders")
+    admin.join("orders", "billing")
+    admin.join("orders", "billing")
+    admin.send("orders", "a")
+    reset = control.GroupReset(topic="orders", group="billing", offset=0, queue=0, dry_run=True)
+    admin.manage(Command.GROUP_RESET, reset, control.ResetDone)
+    put(admin, "shop")
+    put(admin, "shop", new_token=True)
+    with pytest.raises(TernMQError):
+        admin.create("orders")
+    admin.manage(Command.APP_DELETE, control.AppDelete(app="shop"), control.Nothing)
+    admin.manage(Command.TOPIC_DELETE, control.TopicDelete(topic="orders"), control.Nothing)
+    fields = ("app", "command", "topic", "group", "target", "new_token", "outcome")
+    assert [tuple(one.get(name) for name in fields) for one in told(caplog)] == [
+        ("admin", "TOPIC_CREATE", "orders", "", None, None, "done"),
+        ("admin", "GROUP_JOIN", "orders", "billing", None, None, "done"),
+        ("admin", "APP_PUT", "", "", "shop", "no", "done"),
+        ("admin", "APP_PUT", "", "", "shop", "yes", "done"),
+        ("admin", "APP_DELETE", "", "", "shop", None, "done"),
+        ("admin", "TOPIC_DELETE", "orders", "", None, None, "done"),
+    ]
+
+
+def test_a_client_that_asks_and_asks_floods_no_log(
+    guarded: InProcessBroker, admin: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+    token = put(admin, "shop")
+    with RawClient(guarded.port, app="shop", token=token) as shop:
+        for _ in range(300):
+            with pytest.raises(Forbidden):
+                shop.send("orders", "a")
+    assert len([one for one in told(caplog) if one["command"] == "SEND"]) == 1
+    status = admin.manage(Command.STATUS, control.StatusAsk(), control.Status)
+    assert status.metrics["ternmq_audit_left_out_total"] == 299
+
+
+def test_many_strangers_flood_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    from ternmq.server.counters import Counters
+
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+    now = [100.0]
+    one = audit.Audit(Counters(), lambda: now[0])
+    for number in range(5000):
+        one.denied(f"app-{number}", "10.0.0.1:7", Command.HELLO, Unauthenticated("no"))
+    assert len(told(caplog)) == audit.A_SECOND
+    now[0] += 1
+    one.denied("late" * 100, "10.0.0.1:8", Command.HELLO, Unauthenticated("no"))
+    last = told(caplog)[-1]
+    assert last["left_out"] == 5000 - audit.A_SECOND
+    assert len(str(last["app"])) < 140
+    caplog.clear()
+    now[0] += audit.AGAIN_S
+    for _ in range(2):
+        one.denied("late" * 100, "10.0.0.1:9", Command.HELLO, Unauthenticated("no"))
+    assert len(told(caplog)) == 1
+
+
+def test_no_command_that_changes_something_is_forgotten() -> None:
+    asks = {Command.FAILED_LIST, Command.CLIENT_LIST, Command.APP_LIST}
+    manages = {one for one in TABLE if Right.MANAGE in TABLE[one].policy.rights}
+    assert manages - asks == audit.CHANGES
+
+
+def test_who_came_with_the_token_of_before_is_closed(
+    guarded: InProcessBroker, admin: RawClient
+) -> None:
+    token = put(admin, "shop")
+    first = RawClient(guarded.port, app="shop", token=token)
+    put(admin, "shop", control.GrantInfo(right="produce"))
+    first.call(Command.PING)  # other grants leave it open
+    fresh = put(admin, "shop", new_token=True)
+    with pytest.raises((Closed, OSError)):
+        first.call(Command.PING)
+    with pytest.raises(Unauthenticated):
+        RawClient(guarded.port, app="shop", token=token)
+    with RawClient(guarded.port, app="shop", token=fresh) as second:
+        second.call(Command.PING)
+    admin.call(Command.PING)
