@@ -114,17 +114,20 @@ class Sending:
 
     def _queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
         queues = topic.queues
-        if number is not None:
-            if not 0 <= number < len(queues):
-                raise UnknownQueue(f"topic {topic.name} has queues 0 to {len(queues) - 1}")
-            return queues[number]
+        if number is not None and not 0 <= number < len(queues):
+            raise UnknownQueue(f"topic {topic.name} has queues 0 to {len(queues) - 1}")
         if len(queues) == 1:
             return queues[0]
         if topic.spec.ordered:
             homes = {hash_ % len(queues) for hash_ in Batch(batch).ordering_hashes()}
             if len(homes) > 1:
                 raise InvalidBatch("the keys of this batch belong to several queues; split it")
-            return queues[homes.pop()]
+            (home,) = homes
+            if number is not None and number != home:
+                raise InvalidBatch(f"the keys of this batch belong to queue {home}, not {number}")
+            return queues[home]
+        if number is not None:
+            return queues[number]
         topic.round_robin = (topic.round_robin + 1) % len(queues)
         return queues[topic.round_robin]
 

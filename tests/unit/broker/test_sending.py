@@ -62,6 +62,20 @@ def test_queues_are_taken_in_turn() -> None:
     assert sorted(world.send("t", 1).queue for _ in range(6)) == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_key_keeps_its_queue_whatever_a_sender_states() -> None:
+    world = World()
+    world.topic("t", ordered=True, queues=4)
+    home = world.send("t", "a").queue
+    other = next(key for key in "bcdefghijk" if world.send("t", key).queue != home)
+    assert world.send("t", "aa", queue=home).queue == home
+    with pytest.raises(InvalidBatch, match=f"belong to queue {home}, not"):
+        world.send("t", "a", queue=(home + 1) % 4)
+    with pytest.raises(InvalidBatch, match="several queues"):
+        world.send("t", f"a{other}", queue=home)
+    with pytest.raises(InvalidBatch, match="several queues"):
+        world.send("t", f"a{other}")
+
+
 def test_reads_that_block_do_not_change_whose_turn_it_is() -> None:
     def scenario(world: World) -> None:
         world.topic("t", queues=2)
