@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from contextlib import closing
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -131,6 +132,54 @@ def test_who_gets_a_message_again_is_told_why(client: ternmq.sync.Client, topic:
     assert came[b"b"].last_reason == "ü" * 512
     for again in came.values():
         again.ack()
+
+
+def test_attempts_and_the_policy_s_switch_are_changed_live(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    """What waits already is judged by the policy at its next failure."""
+    client.send_many(topic, [b"a", b"b"])
+    policy(client, topic, first_us=50_000, attempts=2)
+    batch = client.pull(topic, group="g", max_messages=2)
+    batch.retry(reason="first")
+    policy(client, topic, first_us=50_000, attempts=4)
+    for number in (2, 3, 4):
+        for _ in range(2):
+            (one,) = client.pull(topic, group="g", max_messages=1, wait=20)
+            assert one.attempt == number
+            one.retry(reason=f"number {number}")
+    dead = list(client.deadletters.browse(topic, "g"))
+    assert [(one.attempts, one.reason) for one in dead] == [(4, "number 4")] * 2
+
+
+def test_a_dead_letter_is_kept_and_never_delivered_as_normal(tmp_path: Path, topic: str) -> None:
+    """Row G7 but for delivering it again to its group (redrive)."""
+    with BrokerProcess("dev", tmp_path) as broker:
+        with ternmq.sync.connect(broker.url) as client:
+            client.send_many(topic, [b"poison", b"good"])
+            policy(client, topic, first_us=10_000, attempts=3)
+            for number in (1, 2, 3):
+                one = poison(client, topic)
+                assert one.attempt == number
+                one.retry(reason=f"failure {number}")
+        broker.restart(kill=True)
+        with ternmq.sync.connect(broker.url) as client:
+            assert not client.pull(topic, group="g", wait=0.5)
+            (dead,) = client.deadletters.browse(topic, "g")
+            assert (dead.offset, dead.attempts, dead.reason) == (0, 3, "failure 3")
+            assert dead.message is not None
+            assert dead.message.body == b"poison"
+            client.send(topic, b"later")
+            assert client.pull(topic, group="g", wait=10).bodies == [b"later"]
+
+
+def poison(client: ternmq.sync.Client, topic: str) -> ternmq.sync.Delivery:
+    """Pull until it comes; the others are acked."""
+    while True:
+        (one,) = client.pull(topic, group="g", max_messages=1, wait=20)
+        if one.body == b"poison":
+            return one
+        one.ack()
 
 
 @pytest.mark.row("G8")
@@ -324,6 +373,31 @@ def test_an_ordered_producer_is_not_overtaken_by_itself(
         assert wire.connections >= 10
     stored = [int(one.body) for one in client.read(topic)]
     assert stored == list(range(3000))
+
+
+@pytest.mark.row("H5")
+def test_a_shared_group_of_an_ordered_topic_keeps_order_as_well_as_it_can(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    """A group's choice, by mode: a failing message waits apart, the later ones of its key go on."""
+    client.admin.create_topic(topic, ordered=True)
+    client.admin.create_group(topic, "g", mode="shared")
+    policy(client, topic, first_us=200_000)
+    keyed = [ternmq.Message(b"%d" % n, ordering_key="k") for n in range(5)]
+    client.send_many(topic, keyed)
+    (first,) = client.pull(topic, group="g", max_messages=1)
+    first.retry(reason="not now")
+    rest = client.pull(topic, group="g", max_messages=10)
+    assert rest.bodies == [b"1", b"2", b"3", b"4"]
+    rest.ack()
+    (again,) = client.pull(topic, group="g", wait=20)
+    assert (again.body, again.attempt) == (b"0", 2)
+    again.ack()
+    # The same messages, for a group that keeps the order.
+    (one,) = client.pull(topic, group="strict", max_messages=1)
+    one.retry(delay=0.2)
+    after = client.pull(topic, group="strict", max_messages=10, wait=20)
+    assert after.bodies[0] == b"0"
 
 
 def test_a_topic_with_order_says_what_it_needs(client: ternmq.sync.Client, topic: str) -> None:

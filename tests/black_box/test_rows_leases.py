@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import time
@@ -57,6 +58,34 @@ def test_one_slow_message_does_not_stop_the_later_ones(
     assert (queue.floor, queue.cursor, queue.leased) == (0, 100, 1)
     slow.ack()
     assert client.admin.group(topic, "g").queues[0].floor == 100
+
+
+@pytest.mark.row("E10", "F4")
+def test_settled_intervals_merge_and_one_cursor_and_one_floor_are_left(
+    client: ternmq.sync.Client, topic: str
+) -> None:
+    """Acks in random order: in between there are many intervals, at the end there is one."""
+
+    def stand() -> tuple[int, int, int]:
+        (queue,) = client.admin.group(topic, "g").queues
+        return queue.cursor, queue.floor, queue.intervals
+
+    client.send_many(topic, [b"%d" % n for n in range(200)])
+    batch = client.pull(topic, group="g", max_messages=200)
+    assert stand()[:2] == (200, 0)
+    order = list(range(200))
+    random.Random(7).shuffle(order)  # the first of them is not 0
+    for row in order[:100]:
+        batch.ack(rows=[row])
+    cursor, floor, intervals = stand()
+    settled = set(order[:100])
+    assert (cursor, floor) == (200, min(set(range(200)) - settled))
+    gaps = sum(1 for n in range(200) if n not in settled and (n == 0 or n - 1 in settled))
+    assert intervals >= gaps > 10
+    for row in order[100:]:
+        batch.ack(rows=[row])
+    assert stand() == (200, 200, 1)
+    assert not client.pull(topic, group="g", wait=0)
 
 
 @pytest.mark.row("E12")

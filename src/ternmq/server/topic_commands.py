@@ -255,4 +255,5 @@ def _stand(queue: GroupStatus) -> control.GroupQueueInfo:
         ready=queue.ready,
         waiting=queue.waiting,
         dead=queue.dead,
+        intervals=queue.intervals,
     )

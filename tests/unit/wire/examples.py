@@ -166,7 +166,14 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
                     spec=_SPEC,
                     queues=[
                         control.GroupQueueInfo(
-                            cursor=80, floor=70, end=91, leased=2, ready=1, waiting=3, dead=4
+                            cursor=80,
+                            floor=70,
+                            end=91,
+                            leased=2,
+                            ready=1,
+                            waiting=3,
+                            dead=4,
+                            intervals=9,
                         )
                     ],
                     members=["5f2b1c0de9a84711"],

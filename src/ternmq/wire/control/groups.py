@@ -74,6 +74,8 @@ class GroupQueueInfo(Body, frozen=True, kw_only=True):
     """Rows that failed and wait for their next attempt."""
     dead: int
     """Dead letters."""
+    intervals: int
+    """Runs of settled rows that are kept apart; 1 when nothing below the cursor is owed."""
 
     @property
     def lag(self) -> int:
