@@ -128,7 +128,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     memory_bytes: Annotated[
         int,
-        About("Requests of all clients held at one time; beyond, nothing more is read.", MIB),
+        About(
+            "Requests of all clients held at one time; beyond, nothing more is read. As much again"
+            " of answers that clients do not take; beyond, pulls, reads and look-ups wait.",
+            MIB,
+        ),
     ] = 64 * MIB
     connections: Annotated[int, About("Connections at one time.", 1)] = 10_000
     connections_per_ip: Annotated[int, About("Connections from one address.", 1)] = 1_024
