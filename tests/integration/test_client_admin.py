@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import ternmq
-from ternmq.client import tracing
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire.control import GrantInfo
 from tests.asynchronous import until
@@ -221,48 +220,6 @@ async def test_over_tls(api: API, certificate: tuple[Path, Path]) -> None:
             await delivery.ack()
         with pytest.raises((ternmq.CannotConnect, ssl.SSLError)):
             await api.connect(url)
-
-
-async def test_traces_go_along(real: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-
-    class Propagate:
-        @staticmethod
-        def inject(carrier: dict[str, str]) -> None:
-            carrier["traceparent"] = "00-abc-def-01"
-
-        @staticmethod
-        def extract(carrier: dict[str, str]) -> dict[str, str]:
-            return carrier
-
-    class Context:
-        @staticmethod
-        def attach(context: object) -> str:
-            seen.append(context)
-            return "token"
-
-        @staticmethod
-        def detach(token: object) -> None:
-            seen.append(token)
-
-    monkeypatch.setattr(tracing, "_propagate", Propagate)
-    monkeypatch.setattr(tracing, "_context", Context)
-    monkeypatch.setattr(tracing, "enabled", True)
-    client = await ternmq.connect(real.url)
-    await client.admin.create_topic("orders")
-    await client.send("orders", b"x", headers={"own": "1"})
-    await client.send_many("orders", [b"y"])
-    got = []
-
-    @client.handler("orders", group="g", concurrency=1)
-    async def handle(delivery: ternmq.Delivery) -> None:
-        got.append(dict(delivery.headers))
-        if len(got) == 2:
-            client.stop()
-
-    await client.run()
-    assert got == [{"traceparent": "00-abc-def-01", "own": "1"}, {"traceparent": "00-abc-def-01"}]
-    assert seen == [got[0], "token", got[1], "token"]
 
 
 async def test_counts_are_reported(real: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:

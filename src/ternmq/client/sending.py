@@ -200,7 +200,7 @@ class Sending(Parts):
         items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
-        ready = None if tracing.enabled or callable(queue) else ready_bodies(items)
+        ready = None if callable(queue) or tracing.active() else ready_bodies(items)
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             number = None if queue is None else number_of(queue)
             many = await self._producer.put_many(topic, items, ready, number)

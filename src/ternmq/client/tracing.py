@@ -7,21 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 try:
     from opentelemetry import context as _context
     from opentelemetry import propagate as _propagate
 except ImportError:
-    _context = _propagate = None
-
-enabled = _propagate is not None
+    enabled = False
+else:
+    enabled = True
 """OpenTelemetry is there."""
+
+
+def active() -> bool:
+    """Return whether there may be something to send along: a span, or baggage. 0.2 µs."""
+    return enabled and bool(_context.get_current())
 
 
 def sent(headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return headers with what the current span adds; those given win."""
-    if _propagate is None:
+    if not active():
         return headers
     carrier: dict[str, str] = {}
     _propagate.inject(carrier)
@@ -33,10 +37,10 @@ def sent(headers: Mapping[str, str]) -> Mapping[str, str]:
 @contextmanager
 def received(headers: Mapping[str, str]) -> Iterator[None]:
     """Let spans that begin in this block continue the sender's trace."""
-    if _propagate is None or _context is None or not headers:
+    if not enabled or not headers:
         yield
         return
-    token: Any = _context.attach(_propagate.extract(dict(headers)))
+    token = _context.attach(_propagate.extract(dict(headers)))
     try:
         yield
     finally:
