@@ -29,6 +29,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+def patience() -> float:
+    """Return how many times longer than promised something may take on this machine now.
+
+    Promises of time are for a machine that has the time: thrice, and as much more as there are
+    processes that want a core.
+    """
+    return 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE) -> None:
     """Wait for something that cannot be waited for otherwise, or fail."""
     until = time.monotonic() + seconds

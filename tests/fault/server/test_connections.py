@@ -8,7 +8,7 @@ import pytest
 
 from tests.fault import history
 from tests.fault.messages import LEDGER, ORDERS, QUICK
-from tests.fault.processes import wait_until
+from tests.fault.processes import patience, wait_until
 from tests.fault.server.broker import Broker
 from tests.fault.server.desk import Plan
 from tests.fault.server.load import Load
@@ -74,14 +74,12 @@ def test_everybody_comes_back_at_one_time(memory_folder, verdicts):
         with Broker(data, logs, **SMALL) as broker:
             load.address = broker.ready()
             began = time.monotonic()
-            wait_until(
-                lambda: all(client.connections > 1 for client in load.clients), "all back", 30
-            )
+            wait_until(lambda: all(client.connections > 1 for client in load.clients), "all back")
             back = time.monotonic() - began
             load.sent(1000)
             load.stop_sending()
             assert not [client for client in load.clients if client.lost_sessions]
             print(f"{len(load.clients)} clients back in {back:.2f} s")
-            assert back < 10
+            assert back < 5 * patience()
             broker.kill()
     verdicts.sound(data, record)

@@ -112,7 +112,8 @@ class Application:
             seen.problems.append(f"{offset} comes again without saying so")
         if seen.came.setdefault(offset, body) != body:
             seen.problems.append(f"{offset} is {body}, was {seen.came[offset]}")
-        with contextlib.suppress(ternmq.LeaseExpired):
+        # Too late, or not known: the answer was lost, and the lease with it.
+        with contextlib.suppress(ternmq.LeaseExpired, ternmq.ConnectionLost):
             await delivery.ack()
             seen.acked.add(offset)
 

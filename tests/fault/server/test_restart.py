@@ -15,7 +15,7 @@ from ternmq.model.errors import TernMQError
 from ternmq.record.facts import Outcome
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from tests.fault.processes import wait_until
+from tests.fault.processes import patience, wait_until
 from tests.fault.server.broker import Broker
 from tests.fault.server.raw import Peer, Queue, offsets_of
 from tests.fault.server.tools import SMALL
@@ -188,7 +188,7 @@ def test_what_a_dead_consumer_held_comes_to_others(memory_folder):
         came: set[int] = set()
         while len(came) < 20:
             came.update(offsets_of(queue.pull(20, 500)))
-            assert time.monotonic() < died + GRACE_S + 1.0, came
+            assert time.monotonic() < died + GRACE_S + 1.0 * patience(), came
         assert time.monotonic() > died + GRACE_S - 0.2
 
 
