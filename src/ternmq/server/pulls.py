@@ -30,7 +30,7 @@ from ternmq.record.facts import Outcome, Span
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
 from ternmq.server.rows import pack_last_failures, records_of
-from ternmq.server.waits import Ids, Key, check_id, wait_us
+from ternmq.server.waits import Ids, check_id, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Pull
 from ternmq.wire.commands import Command
@@ -57,7 +57,7 @@ class PullCommands:
         self._parked: dict[int, Parked] = {}
         """By the core's token."""
         self._ids = ids
-        self._tokens: dict[Key, int] = {}
+        self._tokens: dict[Peer, dict[int, int]] = {}
         """Tokens by connection and request id."""
         self._waking = False
 
@@ -78,7 +78,7 @@ class PullCommands:
         if reply is None and until_us > now and asked.queue is None:
             token = broker.park(peer.session, asked.topic, asked.group, messages, most, until_us)
             self._parked[token] = Parked(peer, request, until_us)
-            self._tokens[peer, request.id] = token
+            self._tokens.setdefault(peer, {})[request.id] = token
             self._ids.add((peer, request.id))
             peer.park(request)
             return
@@ -264,21 +264,20 @@ class PullCommands:
 
     def end(self, peer: Peer, id_: int) -> None:
         """Answer a pull that waits at once, with nothing."""
-        token = self._tokens.get((peer, id_))
+        token = self._tokens.get(peer, {}).get(id_)
         if token is not None:
             self._broker.cancel(token)
             peer.answer(self._unpark(token).request, self.nothing())
 
     def end_all(self, peer: Peer) -> None:
         """Answer all pulls of a connection that wait."""
-        for _, id_ in [one for one in self._tokens if one[0] is peer]:
+        for id_ in list(self._tokens.get(peer, ())):
             self.end(peer, id_)
 
     def withdraw(self, peer: Peer) -> list[Request]:
         """Take a connection's parked pulls back."""
         requests: list[Request] = []
-        for key in [one for one in self._tokens if one[0] is peer]:
-            token = self._tokens[key]
+        for token in list(self._tokens.get(peer, {}).values()):
             self._broker.cancel(token)
             _, request, until_us = self._unpark(token)
             requests.append(request._replace(until_us=until_us))
@@ -287,9 +286,12 @@ class PullCommands:
     def _unpark(self, token: int) -> Parked:
         """Take a pull that waits out."""
         parked = self._parked.pop(token)
-        key = (parked.peer, parked.request.id)
-        del self._tokens[key]
-        self._ids.discard(key)
+        peer, id_ = parked.peer, parked.request.id
+        tokens = self._tokens[peer]
+        del tokens[id_]
+        if not tokens:
+            del self._tokens[peer]
+        self._ids.discard((peer, id_))
         parked.peer.unpark(parked.request)
         return parked
 

@@ -45,6 +45,8 @@ class ReadCommands:
         self._authoriser = authoriser
         self._queries = queries
         self._waiting: dict[Key, Waiting] = {}
+        self._of: dict[Peer, dict[int, None]] = {}
+        """Request ids by connection."""
         self._ids = ids
         self._at: dict[Place, dict[Key, None]] = {}
         """Who waits at which queue."""
@@ -105,6 +107,7 @@ class ReadCommands:
         key = (peer, request.id)
         self._waiting[key] = Waiting(peer, request, until_us, place)
         self._ids.add(key)
+        self._of.setdefault(peer, {})[request.id] = None
         self._at.setdefault(place, {})[key] = None
         self._broker.follow(queue)
         self._end_at(key, until_us)
@@ -115,6 +118,10 @@ class ReadCommands:
         self._ends.pop(key)()
         waiting = self._waiting.pop(key)
         self._ids.discard(key)
+        peer, id_ = key
+        del self._of[peer][id_]
+        if not self._of[peer]:
+            del self._of[peer]
         there = self._at[waiting.place]
         del there[key]
         if not there:
@@ -180,13 +187,13 @@ class ReadCommands:
 
     def end_all(self, peer: Peer) -> None:
         """Answer all reads of a connection that wait."""
-        for _, id_ in [one for one in self._waiting if one[0] is peer]:
+        for id_ in list(self._of.get(peer, ())):
             self.end(peer, id_)
 
     def withdraw(self, peer: Peer) -> list[Request]:
         """Take a connection's waiting reads back."""
         requests: list[Request] = []
-        for key in [one for one in self._waiting if one[0] is peer]:
-            waiting = self._unpark(key)
+        for id_ in list(self._of.get(peer, ())):
+            waiting = self._unpark((peer, id_))
             requests.append(waiting.request._replace(until_us=waiting.until_us))
         return requests
