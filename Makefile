@@ -70,6 +70,7 @@ rows: venv ## run the tests of mission rows, print row -> tests -> passed
 
 docs: venv ## write the pages that are made of the code anew
 	$(BIN)/python -m tests.unit.settings.test_reference
+	$(BIN)/python -m tests.unit.client.test_defaults
 	$(BIN)/python -m tests.unit.wire.control_tables
 
 docs-check: venv ## every link in the documents leads somewhere

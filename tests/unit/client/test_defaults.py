@@ -1,0 +1,162 @@
+"""docs/reference/defaults.md is what holds when nothing is said. ``make docs`` writes it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ternmq
+from ternmq.client import consumer, delivery, reports
+from ternmq.client.options import Options
+from ternmq.client.stats import CONNECTIONS
+from ternmq.client.validation import MAX_ID_BYTES
+from ternmq.model.specs import Limits, RetryPolicy, SubscriptionSpec, TopicSpec
+from ternmq.settings import Settings
+from ternmq.settings.units import write_duration, write_size
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "defaults.md"
+
+_INTRODUCTION = """# Defaults
+
+Made by `make docs` from the code: change it there.
+
+What holds when nothing is said. The broker's own settings stand in [settings](settings.md), each
+with its default.
+"""
+
+
+def default(function: Callable[..., Any], name: str) -> Any:
+    """Return what an argument is when it is not given."""
+    return inspect.signature(function).parameters[name].default
+
+
+def seconds(value: float) -> str:
+    return write_duration(round(value * 1_000_000))
+
+
+def tables() -> dict[str, list[tuple[str, str]]]:
+    """Return the tables of the page: (what, value)."""
+    topic, group, retry = TopicSpec(name="t"), SubscriptionSpec(), RetryPolicy()
+    settings, limits = Settings(), Limits()
+    options = Options(address=ternmq.connect("ternmq://localhost").options.address)
+    ahead = default(consumer.Consumer.__init__, "least")
+    client = ternmq.Client
+    return {
+        "A topic": [
+            ("queues", f"{topic.queues}"),
+            ("ordered", "yes" if topic.ordered else "no"),
+            ("durability", f"`{topic.durability.value}`"),
+            ("messages are kept", write_duration(topic.retention_us)),
+            (
+                "unread ones of a group",
+                "until they are consumed" if topic.keep_until_consumed else "no longer",
+            ),
+            ("journal", f"to {settings.retention_watermark:.0%} of the disk"),
+        ],
+        "A group": [
+            ("mode", f"`{group.mode.value}`; on ordered topics `ordered`"),
+            ("begins", f"`{group.start.value}`"),
+            ("lease", f"{write_duration(group.lease_us)}, extended while the message is worked on"),
+            ("messages of a queue in hands at one time", f"{group.window:,}"),
+            ("a session that lost its connection is kept", write_duration(limits.session_grace_us)),
+        ],
+        "Failures": [
+            ("first delay", write_duration(retry.first_us)),
+            ("each further one", f"× {retry.factor:g}, {write_duration(retry.cap_us)} at most"),
+            ("jitter", f"{retry.jitter:.0%} up and down"),
+            ("attempts in all", f"{retry.attempts}"),
+            ("after the last", f"`{retry.exhausted.value}`"),
+            ("dead letters are kept", write_duration(limits.dead_letter_us)),
+            ("longest delay that can be asked for", f"{delivery.MAX_DELAY // 86_400} d"),
+        ],
+        "Sending": [
+            ("`timeout`, sending again included", seconds(options.timeout)),
+            ("body", f"{write_size(settings.body_bytes)} at most"),
+            ("`id`", f"{MAX_ID_BYTES} bytes at most"),
+            (
+                "deduplication",
+                (
+                    f"{write_duration(limits.dedup_window_us)}, "
+                    f"{limits.dedup_batches:,} batches at most"
+                ),
+            ),
+            ("queue", "that of the ordering key, of the key, or the queues in turn"),
+            (
+                "unsent and unanswered in the client",
+                (
+                    f"{write_size(options.buffer_bytes)}, "
+                    f"of these {write_size(options.window_bytes)} unanswered"
+                ),
+            ),
+            (
+                "one batch",
+                (
+                    f"{write_size(options.batch_bytes)} of bodies, "
+                    f"{options.batch_rows:,} messages at most"
+                ),
+            ),
+            ("counts are reported", f"every {seconds(reports.BEAT)}"),
+        ],
+        "Consuming": [
+            (
+                "`max_in_flight`",
+                (
+                    f"`None`: {ahead}, or twice the `concurrency`; grows to "
+                    f"{consumer._MOST_AHEAD:,} while messages are worked off quickly"
+                ),
+            ),
+            ("`concurrency` of a handler", f"{default(client.handler, 'concurrency')}"),
+            (
+                "`pull`",
+                (
+                    f"{default(client.pull, 'max_messages')} messages at most, "
+                    f"waits {seconds(default(client.pull, 'wait'))}"
+                ),
+            ),
+            (
+                "`consume_batches`",
+                (
+                    f"{default(client.consume_batches, 'max_messages')} messages, "
+                    f"or what came within {seconds(default(client.consume_batches, 'max_wait'))}"
+                ),
+            ),
+            (
+                "leases are extended",
+                (f"for {seconds(options.max_processing_time)} (`max_processing_time`)"),
+            ),
+            ("a client that stops waits for handlers", seconds(options.drain_timeout)),
+        ],
+        "Connections": [
+            ("broker", f"`{settings.listen}`"),
+            ("connections of a client", f"{CONNECTIONS} at most"),
+            ("one attempt to connect", seconds(options.connect_timeout)),
+            (
+                "before the next attempt",
+                (
+                    f"{seconds(options.first_backoff)} × 2, "
+                    f"{seconds(options.longest_backoff)} at most"
+                ),
+            ),
+            ("heartbeat", write_duration(settings.heartbeat_us)),
+        ],
+    }
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [_INTRODUCTION]
+    for title, rows in tables().items():
+        lines = [f"\n## {title}\n", "| what | default |", "|---|---|"]
+        lines += [f"| {what} | {value} |" for what, value in rows]
+        parts.append("\n".join(lines) + "\n")
+    return "".join(parts)
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
