@@ -1,7 +1,7 @@
 """What exists: topics with their queues, the groups that consume them, and the apps.
 
 Objects are named by number in every record; numbers are never reused, so a recreated name is a new
-object. Changes are CONFIG records, decided in `broker` and applied here.
+object. Changes are CONFIG records, decided in `administration` and applied here.
 """
 
 from __future__ import annotations
@@ -184,6 +184,11 @@ class Catalog:
         if subscription is None:
             raise UnknownGroup(f"no group {group!r} on topic {topic!r}")
         return subscription
+
+    def consumer_of(self, held: GroupQueue) -> Subscription | None:
+        """Return the subscription that a group queue belongs to, or None if it is gone."""
+        topic = self.topics.get(held.topic)
+        return topic.subscriptions.get(held.group) if topic is not None else None
 
     def put_topic(self, number: int, spec: TopicSpec) -> Topic:
         """Put a topic in, or give one other settings; queues are added, never taken away."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.retry import Chance
+from ternmq.broker.timers import TimerStore
 from ternmq.journal.index import Index
 from ternmq.journal.journal import Journal
 from ternmq.journal.store import RecordStore
@@ -20,16 +21,9 @@ class DeliveryContext(Protocol):
     store: RecordStore
     random: Chance
     limits: Limits
+    timers: TimerStore
     suspect_below: int
 
     def woken(self, queue: GroupQueue) -> None:
         """Rows of it may be available: parked pulls are to be looked at."""
-        ...
-
-    def arm_leases(self, queue: GroupQueue, when_us: int) -> None:
-        """Leases of it are to be looked at, at that time."""
-        ...
-
-    def arm_due(self, queue: GroupQueue, when_us: int) -> None:
-        """A waiting row of it comes due at that time."""
         ...

@@ -6,34 +6,24 @@ of the MESSAGES records themselves; nothing here decides by the wall clock. Entr
 the window, and the oldest while there are more than the cap. What a bucket held leaves a
 producer its highest *forgotten* sequence, at or below which a resend is refused.
 
-In STATE, entries are written once, as runs (`dedup_runs`) that later sets name by position; only
+In STATE, entries are written once, as runs (`dedup_log`) that later sets name by position; only
 what each producer has forgotten is written anew.
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ternmq.broker import dedup_runs
-from ternmq.broker.dedup_runs import (
-    ENTRY,
-    FIRST,
-    ID_ENTRY,
-    META,
-    POSITION,
-    RUN_BYTES,
-    RUN_IDS,
-    TIME,
-    Table,
-)
+from ternmq.broker.dedup_log import DedupLog, Run
+from ternmq.broker.dedup_runs import ENTRY, FIRST, META, POSITION, RUN_BYTES, TIME, Table
+from ternmq.broker.producer import Producer
 from ternmq.model.errors import IdConflict, ResendTooOld
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
@@ -61,72 +51,6 @@ class IdEntry(NamedTuple):
     time_us: int
 
 
-class _Run(NamedTuple):
-    """A run that is not written yet, packed."""
-
-    entries: bytes
-    ids: Sequence[bytes]
-
-
-class Producer:
-    """What is remembered of one producer; the columns are sorted by first sequence."""
-
-    __slots__ = ("firsts", "forgotten", "last_us", "metas", "mixed", "next", "positions")
-
-    def __init__(self) -> None:
-        self.firsts = array("Q")
-        self.positions = array("Q")
-        self.metas = array("Q")
-        self.next = 0
-        """One above the highest sequence seen."""
-        self.forgotten = 0
-        """One above the highest sequence forgotten."""
-        self.last_us = 0
-        self.mixed = False
-        """Batches came in another order than their sequences: the positions may not ascend."""
-
-    def put(self, first: int, count: int, crc: int, position: int, time_us: int) -> None:
-        """Remember a batch."""
-        if first >= self.next:
-            self.firsts.append(first)
-            self.positions.append(position)
-            self.metas.append(count << 32 | crc)
-            self.next = first + count
-        else:
-            at = bisect_left(self.firsts, first)
-            self.firsts.insert(at, first)
-            self.positions.insert(at, position)
-            self.metas.insert(at, count << 32 | crc)
-            self.mixed = True
-        self.last_us = time_us
-
-    def trim(self, horizon: int) -> None:
-        """Forget the batches whose record stands below the horizon. O(log n) if there are none."""
-        positions = self.positions
-        if self.mixed:
-            self._trim_mixed(horizon)
-        elif positions and positions[0] < horizon:
-            stop = bisect_left(positions, horizon)
-            end = self.firsts[stop - 1] + (self.metas[stop - 1] >> 32)
-            if end > self.forgotten:
-                self.forgotten = end
-            del self.firsts[:stop], positions[:stop], self.metas[:stop]
-
-    def _trim_mixed(self, horizon: int) -> None:
-        positions = np.array(self.positions, dtype=np.uint64)
-        keep = positions >= np.uint64(horizon)
-        if not keep.all():
-            firsts = np.array(self.firsts, dtype=np.uint64)
-            metas = np.array(self.metas, dtype=np.uint64)
-            ends = firsts[~keep] + (metas[~keep] >> np.uint64(32))
-            self.forgotten = max(self.forgotten, int(ends.max()))
-            self.firsts = array("Q", firsts[keep].tobytes())
-            self.metas = array("Q", metas[keep].tobytes())
-            positions = positions[keep]
-            self.positions = array("Q", positions.tobytes())
-        self.mixed = bool((positions[1:] < positions[:-1]).any())
-
-
 class Dedup:
     """What was stored within the window, by producer and by application id."""
 
@@ -134,18 +58,14 @@ class Dedup:
         "_buckets",
         "_by_page",
         "_limits",
-        "_loading",
+        "_log",
         "_now_bucket",
-        "_recent",
-        "_recent_ids",
-        "_sealed",
         "_sweeping",
         "_total",
         "cut_horizon",
         "horizon",
         "ids",
         "producers",
-        "runs",
     )
 
     def __init__(self, limits: Limits) -> None:
@@ -161,12 +81,7 @@ class Dedup:
         self.cut_horizon = 0
         """The horizon at the last cut, which STATE keeps: it cannot be told from the entries that
         are left, since what went by number went for the sake of entries that are gone."""
-        self._recent = bytearray()  # entries since the last run that is full
-        self._recent_ids: list[bytes] = []
-        self._sealed: list[tuple[int, _Run]] = []  # full runs since the last cut
-        self.runs: dict[tuple[int, int], tuple[int, _Run | None]] = {}
-        """(begin position, part) -> (newest position in it, content until it is written)."""
-        self._loading: list[tuple[Table, list[tuple[int, ...]]]] = []
+        self._log = DedupLog()
         self._by_page: list[dict[int, Producer]] = [{} for _ in range(PRODUCER_PAGES)]
         self._sweeping: Iterator[int] = iter(())
 
@@ -239,10 +154,10 @@ class Dedup:
         if producer is None or producer.last_us < time_us - self._limits.producer_idle_us:
             producer = self._new_producer(producer_id)  # it begins anew, swept away or not
         producer.put(first, count, crc, position, time_us)
-        recent = self._recent
+        recent = self._log.recent
         recent += ENTRY.pack(producer_id, first, position, crc, count, time_us)
         if len(recent) >= RUN_BYTES:
-            self._seal(position)
+            self._log.seal(position)
 
     def _new_producer(self, producer_id: int) -> Producer:
         producer = Producer()
@@ -250,11 +165,6 @@ class Dedup:
             producer
         )
         return producer
-
-    def _seal(self, position: int) -> None:
-        """Close the run being filled: packing all of them at a set's begin would be a long turn."""
-        self._sealed.append((position, _Run(bytes(self._recent), ())))
-        self._recent = bytearray()
 
     def add_id(
         self, topic: int, id_hash: int, body_hash: int, position: int, row: int, time_us: int
@@ -265,17 +175,7 @@ class Dedup:
         entries = self.ids.setdefault(topic, {})
         entries.pop(id_hash, None)
         entries[id_hash] = IdEntry(position, row, body_hash, time_us)
-        self._recent_ids.append(
-            ID_ENTRY.pack(
-                id_hash & 0xFFFFFFFFFFFFFFFF,
-                id_hash >> 64,
-                body_hash,
-                position,
-                time_us,
-                topic,
-                row,
-            )
-        )
+        self._log.add_id(topic, id_hash, body_hash, position, row, time_us)
 
     def _new_bucket(self, second: int, position: int) -> None:
         self._now_bucket = second
@@ -322,41 +222,27 @@ class Dedup:
 
     # -- STATE ------------------------------------------------------------------------------------
 
+    @property
+    def runs(self) -> dict[tuple[int, int], Run]:
+        """The runs that stand for the entries in STATE, by (begin of the set, part)."""
+        return self._log.runs
+
     def cut(self, begin: int) -> None:
         """Make runs of what was added since the last cut; ``begin`` is the set's position."""
         self.cut_horizon = self.horizon
-        if self._recent:
-            self._seal(ENTRY.unpack_from(self._recent, len(self._recent) - ENTRY.size)[POSITION])
-        runs = self._sealed
-        for at in range(0, len(self._recent_ids), RUN_IDS):
-            ids = self._recent_ids[at : at + RUN_IDS]
-            runs.append((ID_ENTRY.unpack(ids[-1])[3], _Run(b"", ids)))
-        for part, (last, run) in enumerate(runs):
-            self.runs[begin, part] = (last, run)
-        self._sealed = []
-        self._recent_ids = []
-        for key in [key for key, (last, _) in self.runs.items() if last < self.horizon]:
-            del self.runs[key]
+        self._log.cut(begin, self.horizon)
 
     def encode_run(self, begin: int, part: int) -> bytes:
         """Return a run's payload. Once it is written, later sets only name where it stands."""
-        run = self.runs[begin, part][1]
-        if run is None:
-            raise KeyError((begin, part))
-        return dedup_runs.encode(run.entries, run.ids)
+        return self._log.encode(begin, part)
 
     def run_written(self, begin: int, part: int) -> None:
         """Forget a run's payload: it stands in the journal."""
-        run = self.runs.get((begin, part))
-        if run is not None:
-            self.runs[begin, part] = (run[0], None)
+        self._log.written(begin, part)
 
     def load_run(self, begin: int, part: int, payload: bytes) -> None:
         """Take over a run, in whatever order they come; ``loaded`` makes use of them."""
-        table, ids = dedup_runs.decode(payload)
-        last = int(table[-1, POSITION]) if len(table) else ids[-1][3]
-        self._loading.append((table, ids))
-        self.runs[begin, part] = (last, None)
+        self._log.load(begin, part, payload)
 
     def loaded(self) -> None:
         """Take in all runs that were loaded, in the order of the journal; facts follow.
@@ -364,21 +250,10 @@ class Dedup:
         ``cut_horizon`` is that of the set; what the runs hold below it is forgotten already.
         """
         horizon = self.horizon = self.cut_horizon
-        loading, self._loading = self._loading, []
-        tables = [table for table, _ in loading if len(table)]
-        if tables:
-            tables.sort(key=lambda table: int(table[0, POSITION]))
-            table = np.concatenate(tables)
-            del tables
-            positions = table[:, POSITION]
-            if (positions[1:] < positions[:-1]).any():
-                table = table[np.argsort(positions, kind="stable")]
-            table = table[int(np.searchsorted(table[:, POSITION], np.uint64(horizon))) :]
-            if len(table):
-                self._load_buckets(table)
-                self._load_producers(table)
-        entries = [one for _, ids in loading for one in ids if one[3] >= horizon]
-        entries.sort(key=lambda one: (one[3], one[6]))
+        table, entries = self._log.take_loaded(horizon)
+        if len(table):
+            self._load_buckets(table)
+            self._load_producers(table)
         for low, high, body_hash, position, time_us, topic, row in entries:
             known = self.ids.setdefault(topic, {})
             known.pop(low | high << 64, None)

@@ -73,7 +73,7 @@ class Delivery:
             subscription.ordered
             or subscription.filter is not None
             or held.ready.runs
-            or held.waiting_rows
+            or held.failures.waiting_rows
             or held.ahead.starts
             or held.cursor < queue.first
             or held.cursor >= visible
@@ -105,6 +105,35 @@ class Delivery:
             now_us, session, subscription, queue, held,
             plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes,
         )  # fmt: skip
+
+    def pull_any(
+        self,
+        now_us: int,
+        session: int,
+        subscription: Subscription,
+        max_messages: int,
+        max_bytes: int,
+    ) -> PullReply | None:
+        """Lease the next rows of whichever queue of a topic has any; they take turns.
+
+        Raises:
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        queues, views = subscription.topic.queues, subscription.queues
+        count = len(queues)
+        if count == 1:
+            return self.pull(
+                now_us, session, subscription, queues[0], views[0], max_messages, max_bytes
+            )
+        for step in range(count):
+            at = (subscription.turn + step) % count
+            reply = self.pull(
+                now_us, session, subscription, queues[at], views[at], max_messages, max_bytes
+            )
+            if reply is not None:
+                subscription.turn = (at + 1) % count
+                return reply
+        return None
 
     def _hand_out(
         self,
@@ -144,7 +173,7 @@ class Delivery:
         if not runs:
             return None
         if until_us < held.lease_armed_us:
-            context.arm_leases(held, until_us)
+            context.timers.arm_leases(held, until_us)
         return PullReply(
             topic,
             queue.number,

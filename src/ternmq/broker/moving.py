@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 from ternmq.broker.broker import Broker
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
-from ternmq.broker.lease import Owed
+from ternmq.broker.owed import Owed, owed_in, owed_row
+from ternmq.broker.shards import shards_of
 from ternmq.broker.views import HeldKey
 from ternmq.journal.retention import (
     QueueShare,
@@ -134,7 +135,7 @@ class Moving:
             self._looked_end = journal.end
         if self._looked_end > journal.durable:
             return None
-        if self._broker.rewinds != self._rewinds:
+        if self._broker.administration.rewinds != self._rewinds:
             self._active = False
             self._next_look_us = now_us
             return None  # a group may want to read what it had finished: judge again
@@ -152,7 +153,7 @@ class Moving:
         for key, cursor in self._late.items():
             held = self._broker.views.held.get(key)
             if held is not None and (
-                held.cursor != cursor or any(self._owed(held, shard) for shard in held.shards())
+                held.cursor != cursor or any(self._owed(held, shard) for shard in shards_of(held))
             ):
                 self._keys = deque(self._late)
                 self._late = {}
@@ -181,7 +182,7 @@ class Moving:
             key = self._keys.popleft()
             self._held = held = self._broker.views.held.get(key)
             if held is not None:
-                self._shards = deque(held.shards())
+                self._shards = deque(shards_of(held))
                 if held.cursor < self._boundary(held):
                     self._late[key] = held.cursor
         return False
@@ -202,7 +203,7 @@ class Moving:
             if not pressure and not removable:
                 return Verdict.KEEP
             shares = self.shares()
-            self._rewinds = self._broker.rewinds
+            self._rewinds = self._broker.administration.rewinds
             self._judging.extend(
                 shares[at : at + SHARES_A_STEP] for at in range(0, len(shares), SHARES_A_STEP)
             )
@@ -226,7 +227,7 @@ class Moving:
         end = journal.first + journal.segment_size
         boundary = self._boundary(held)
         found: list[_Owed] = []
-        for row in held.owed_in(shard, boundary, end):
+        for row in owed_in(held, shard, boundary, end):
             content = row.offset < boundary and not self._safe(held, row.offset, end)
             if content or 0 < row.position < end:
                 found.append(_Owed(row.offset, content))
@@ -263,7 +264,7 @@ class Moving:
         done = 0
         rest: list[_Owed] = []
         for row in self._rows[:ROWS_A_STEP]:
-            still = held.owed_row(row.offset)
+            still = owed_row(held, row.offset)
             if still is not None and row.content:
                 piece = self._piece(held, row.offset)
                 left -= piece.body_bytes

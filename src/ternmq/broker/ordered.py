@@ -93,7 +93,7 @@ class OrderedPlanner:
     ) -> list[tuple[int, int, int, int]]:
         found: list[tuple[int, int, int, int]] = []
         for offset in line.offsets[:limit]:
-            failure = held.failure(offset)
+            failure = held.failures.failure(offset)
             if failure is not None:
                 if failure.when_us > now_us:
                     break

@@ -244,7 +244,7 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         _, _, held = self._held(topic_name, group, number)
-        return self._listed(held, held.failed(dead=False, after=after), limit)
+        return self._listed(held, held.failures.failed(dead=False, after=after), limit)
 
     def dead_letters(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
@@ -255,7 +255,7 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         _, _, held = self._held(topic_name, group, number)
-        return self._listed(held, held.failed(dead=True, after=after), limit)
+        return self._listed(held, held.failures.failed(dead=True, after=after), limit)
 
     def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
         """Return what finds how earlier attempts at the rows of a pull ended.

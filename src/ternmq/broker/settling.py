@@ -216,7 +216,7 @@ class Settling:
         for fact in settled:
             held.apply_settled(position, fact)
             if fact.outcome is Outcome.RETRY and fact.due_us < held.due_armed_us:
-                context.arm_due(held, fact.due_us)
+                context.timers.arm_due(held, fact.due_us)
         return position
 
     def _of_lost_lease(
@@ -259,9 +259,9 @@ class Settling:
         previous: list[int] = []
         refused: list[Span] = []
         for offset in sorted(set(offsets)):
-            row = held.failure(offset)
+            row = held.failures.failure(offset)
             if row is None and outcome is Outcome.DONE:
-                row = held.dead_letter(offset)
+                row = held.failures.dead_letter(offset)
             if row is None:
                 refused.append((offset, offset + 1))
                 continue

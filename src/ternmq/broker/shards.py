@@ -25,14 +25,38 @@ from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.failures import SHARD_BITS, SHARD_ROWS, FailureRows
 from ternmq.broker.lease import Lease
+from ternmq.broker.lines import Lines
 
 if TYPE_CHECKING:
     from ternmq.broker.groupqueue import GroupQueue
 
+_MAIN: Final = struct.Struct("<QII")
 _SHARD_HEAD: Final = struct.Struct("<IIII")
 _LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
 _READY_RUN: Final = struct.Struct("<QIHH")
 _PAIR: Final = struct.Struct("<QQ")
+
+
+def encode_main(held: GroupQueue) -> bytes:
+    """Return the object that holds the cursor: ``u64 cursor, u32 round, u32 ordered``."""
+    return _MAIN.pack(held.cursor, held.round, held.lines is not None)
+
+
+def load_main(held: GroupQueue, payload: bytes, stamp: int) -> None:
+    """Take over the cursor as it was at ``stamp``."""
+    held.cursor, held.round, ordered = _MAIN.unpack_from(payload)
+    if ordered and held.lines is None:
+        held.lines = Lines()
+    held.admission.load_main(stamp)
+
+
+def shards_of(held: GroupQueue) -> list[int]:
+    """Return the numbers of the shards that hold anything, sorted."""
+    keys = set(held.waiting) | set(held.dead) | set(held.leases_by_shard())
+    spans = [run[:2] for run in held.ready.runs]
+    for start, stop in [*spans, *held.ahead]:
+        keys.update(range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1))
+    return sorted(keys)
 
 
 def encode_shard(held: GroupQueue, key: int) -> bytes:
@@ -64,19 +88,16 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
         for start, stop in held.ahead
         if start < end and stop > base
     ]
+    known = held.history
     history = (
-        [
-            _PAIR.pack(offset, held.history[offset])
-            for offset in range(base, end)
-            if offset in held.history
-        ]
-        if held.history
+        [_PAIR.pack(offset, known[offset]) for offset in range(base, end) if offset in known]
+        if known
         else []
     )
     hashes: list[bytes] = []
     if held.lines is not None:
-        known = held.lines.hash_of
-        hashes = [_PAIR.pack(o, known[o]) for o in range(base, end) if o in known]
+        hash_of = held.lines.hash_of
+        hashes = [_PAIR.pack(o, hash_of[o]) for o in range(base, end) if o in hash_of]
     empty = FailureRows(base)
     return b"".join(
         [
@@ -95,10 +116,10 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
 
 def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
     """Take over the rows of one shard as they were at ``stamp``."""
-    held.stamps[key] = stamp
-    held.load_until = max(held.load_until, stamp)
+    held.admission.load_shard(key, stamp)
     if not payload:
         return
+    failures = held.failures
     leased, ready, ahead, history = _SHARD_HEAD.unpack_from(payload)
     at = _SHARD_HEAD.size
     hashes, _ = _PAIR.unpack_from(payload, at)
@@ -121,9 +142,10 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
     for _ in range(ahead):
         held.ahead.add(*_PAIR.unpack_from(payload, at))
         at += _PAIR.size
+    history_of = failures.history
     for _ in range(history):
         offset, position = _PAIR.unpack_from(payload, at)
-        held.history[offset] = position
+        history_of[offset] = position
         at += _PAIR.size
     for _ in range(hashes):
         offset, hash_ = _PAIR.unpack_from(payload, at)
@@ -136,10 +158,10 @@ def load_shard(held: GroupQueue, key: int, payload: bytes, stamp: int) -> None:
     waiting = FailureRows(key << SHARD_BITS)
     at = waiting.decode(payload, at)
     if len(waiting):
-        held.waiting[key] = waiting
-        held.waiting_rows += len(waiting)
+        failures.waiting[key] = waiting
+        failures.waiting_rows += len(waiting)
     dead = FailureRows(key << SHARD_BITS)
     dead.decode(payload, at)
     if len(dead):
-        held.dead[key] = dead
-        held.dead_rows += len(dead)
+        failures.dead[key] = dead
+        failures.dead_rows += len(dead)

@@ -140,7 +140,7 @@ class SharedPlanner:
 
     def failures_full(self, held: GroupQueue) -> bool:
         """Return whether so many rows wait or are dead that nothing new is handed out."""
-        return held.waiting_rows + held.dead_rows >= self._context.limits.failures
+        return held.failures.waiting_rows + held.failures.dead_rows >= self._context.limits.failures
 
     def _plan_filtered(
         self,

@@ -110,7 +110,7 @@ def open_broker(
     views = made[0]
     writer = StateWriter(
         journal,
-        views,
+        views.objects,
         interval_bytes=options.state_bytes,
         interval_records=options.state_records,
         chunk_bytes=options.chunk_bytes,

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import enum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ternmq.model.types import SECOND_US
 
 if TYPE_CHECKING:
     from ternmq.broker.groupqueue import GroupQueue
     from ternmq.broker.sessions import Session
 
 _Owner: TypeAlias = "GroupQueue | Session | None"
+
+FULL_RETRY_US: Final = SECOND_US // 10
+"""When to try again what found no segment ready."""
 
 
 class Timer(enum.IntEnum):
@@ -43,6 +48,22 @@ class TimerStore:
         """Let ``pop`` return (kind, owner) once the time has come."""
         self._number += 1
         heappush(self._heap, (when_us, self._number, kind, owner))
+
+    def arm_leases(self, held: GroupQueue, when_us: int) -> None:
+        """Leases of it are to be looked at, at that time."""
+        held.lease_armed_us = when_us
+        self.set(when_us, Timer.LEASES, held)
+
+    def arm_due(self, held: GroupQueue, when_us: int) -> None:
+        """A waiting row of it comes due at that time."""
+        held.due_armed_us = when_us
+        self.set(when_us, Timer.DUE, held)
+
+    def arm_again(self, held: GroupQueue) -> None:
+        """Set the timer of its waiting rows anew after they changed wholesale."""
+        due = held.failures.next_due_us()
+        if due is not None and due < held.due_armed_us:
+            self.arm_due(held, due)
 
     def next_us(self) -> int | None:
         """Return the earliest time set, or None."""

@@ -2,76 +2,31 @@
 
 ``apply`` is the one way in which a record changes the views, live and at a start. At a start the
 objects of the newest STATE set come first (``load_object``), each with the position it is valid at;
-then the facts from the set's BEGIN on: each object takes those behind its stamp.
+then the facts from the set's BEGIN on: each object takes those behind its stamp. Which objects
+there are, and their bytes, is in `stateobjects`.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
 
-import msgspec
-
-from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
+from ternmq.broker.catalog import PAGE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sessions import Sessions
-from ternmq.broker.shards import encode_shard, load_shard
+from ternmq.broker.stateobjects import APPS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
-from ternmq.journal.state import IMMUTABLE, StateKey
-from ternmq.model.errors import CorruptJournal
-from ternmq.model.specs import Limits, SubscriptionSpec, TopicSpec
+from ternmq.journal.state import StateKey
+from ternmq.model.specs import Limits
 from ternmq.model.types import Position
 from ternmq.record import control, facts, messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.header import Kind
 
-GLOBAL: Final = 1
-TOPICS: Final = 2
-SUBSCRIPTIONS: Final = 3
-QUEUES: Final = 4
-SESSIONS: Final = 5
-FORGOTTEN: Final = 6
-DEDUP: Final = 7
-HELD: Final = 8
-SHARD: Final = 9
-APPS: Final = 10
-"""Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
-
-_QUEUE: Final = struct.Struct("<IIQQ")
-_ALWAYS: Final = 1 << 63
-
 HeldKey = tuple[int, int, int]
 """group, topic, queue."""
-
-
-class _Global(msgspec.Struct, frozen=True):
-    next_topic: int
-    next_group: int
-    next_session: int
-    suspect_below: int
-    dedup_horizon: int
-
-
-class _TopicState(msgspec.Struct, frozen=True):
-    number: int
-    spec: TopicSpec
-
-
-class _SubscriptionState(msgspec.Struct, frozen=True):
-    group: int
-    name: str
-    spec: SubscriptionSpec
-
-
-_decode_global: Final = msgspec.msgpack.Decoder(_Global)
-_decode_topics: Final = msgspec.msgpack.Decoder(list[_TopicState])
-_decode_subscriptions: Final = msgspec.msgpack.Decoder(list[_SubscriptionState])
-_decode_sessions: Final = msgspec.msgpack.Decoder(list[control.Joined])
-_decode_apps: Final = msgspec.msgpack.Decoder(list[control.App])
 
 
 class Views:
@@ -84,6 +39,8 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
+        self.objects = StateObjects(self)
+        """The views as objects of STATE."""
         self.suspect_below = 0
         """First hand-outs of rows stored below may not be the first: see ``PullReply``."""
         self.last_time_us = 0
@@ -102,21 +59,7 @@ class Views:
             Kind.MOVED: self._moved,
             Kind.EPOCH: self._epoch,
         }
-        self._by_type: dict[int, Callable[[StateKey, bytes, Position], None]] = {
-            GLOBAL: self._load_global,
-            TOPICS: self._load_topics,
-            SUBSCRIPTIONS: self._load_subscriptions,
-            QUEUES: self._load_queues,
-            SESSIONS: self._load_sessions,
-            FORGOTTEN: self._load_forgotten,
-            DEDUP: self._load_dedup,
-            HELD: self._load_held,
-            SHARD: self._load_shard,
-            APPS: self._load_apps,
-        }
         self._begin = 0
-        self._stamps: dict[StateKey, int] = {}
-        self._queues: dict[tuple[int, int], tuple[int, int, int]] = {}
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -162,12 +105,12 @@ class Views:
     def _joined(self, record: RawRecord) -> None:
         joined = control.unpack_joined(record.body)
         self.sessions.next_number = max(self.sessions.next_number, joined.session + 1)
-        if record.position >= self._stamp(SESSIONS, joined.session >> PAGE_BITS):
+        if record.position >= self.objects.stamp(SESSIONS, joined.session >> PAGE_BITS):
             self.sessions.apply_joined(record.position, joined)
 
     def _left(self, record: RawRecord) -> None:
         left = control.unpack_left(record.body)
-        if record.position >= self._stamp(SESSIONS, left.session >> PAGE_BITS):
+        if record.position >= self.objects.stamp(SESSIONS, left.session >> PAGE_BITS):
             self.sessions.apply_left(record.position, left.session)
 
     def _moved(self, record: RawRecord) -> None:
@@ -233,10 +176,10 @@ class Views:
         if isinstance(change, control.TopicCreated | control.TopicChanged):
             page = change.number >> PAGE_BITS
             catalog.next_topic = max(catalog.next_topic, change.number + 1)
-            if position >= self._stamp(TOPICS, page):
+            if position >= self.objects.stamp(TOPICS, page):
                 topic = catalog.put_topic(change.number, change.spec)
                 catalog.topic_pages[page] = position
-                self._place_queues(topic)
+                self.objects.place_queues(topic)
                 self._hold_new_queues(topic)
         elif isinstance(change, control.TopicDeleted):
             page = change.number >> PAGE_BITS
@@ -250,7 +193,7 @@ class Views:
             self._subscribe(position, change)
         elif isinstance(change, control.SubscriptionChanged):
             known = catalog.topics.get(change.topic)
-            if known is not None and position >= self._subscription_stamp(
+            if known is not None and position >= self._stamp_of_subscription(
                 change.topic, change.group
             ):
                 subscription = known.subscriptions.get(change.group)
@@ -266,7 +209,7 @@ class Views:
 
     def _change_app(self, position: int, change: control.App | control.AppDeleted) -> None:
         page = app_page(change.name)
-        if position < self._stamp(APPS, page):
+        if position < self.objects.stamp(APPS, page):
             return
         self.catalog.app_pages[page] = position
         if isinstance(change, control.App):
@@ -280,7 +223,7 @@ class Views:
         topic = catalog.topics.get(change.topic)
         if topic is None:
             return
-        if position >= self._subscription_stamp(change.topic, change.group):
+        if position >= self._stamp_of_subscription(change.topic, change.group):
             catalog.put_subscription(topic, change.group, change.group_name, change.spec)
             self._touch_subscription(position, change.topic, change.group)
         ordered = change.spec.mode.value == "ordered"
@@ -288,7 +231,7 @@ class Views:
             key = (change.group, change.topic, number)
             held = self.held.get(key)
             # One that no chunk told of was made by a settings change of the topic: it starts here.
-            if held is None or not (held.stamp or held.stamps):
+            if held is None or not held.admission.loaded:
                 self.held[key] = held = GroupQueue(*key, cursor, ordered=ordered)
                 held.changed = position
         self._hold_new_queues(topic)
@@ -303,6 +246,9 @@ class Views:
                 if held is None:
                     held = self.held[key] = GroupQueue(*key, 0, ordered=subscription.ordered)
                 subscription.queues.append(held)
+
+    def _stamp_of_subscription(self, topic: int, group: int) -> int:
+        return self.objects.stamp(SUBSCRIPTIONS, topic, group >> PAGE_BITS)
 
     def _touch_subscription(self, position: int, topic: int, group: int) -> None:
         self.catalog.subscription_pages.setdefault(topic, {})[group >> PAGE_BITS] = position
@@ -327,100 +273,21 @@ class Views:
 
     # -- replay -----------------------------------------------------------------------------------
 
-    def _stamp(self, type_: int, a: int, b: int = 0) -> int:
-        return self._stamps.get(StateKey(type_, a, b), 0) if self._stamps else 0
-
-    def _subscription_stamp(self, topic: int, group: int) -> int:
-        return self._stamp(SUBSCRIPTIONS, topic, group >> PAGE_BITS)
-
     def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         """Take over an object of a STATE set."""
-        load = self._by_type.get(key.type)
-        if load is None:
-            raise CorruptJournal(f"unknown type of STATE object: {key.type}", byte=stamp)
-        self._stamps[key] = stamp
-        load(key, payload, stamp)
-
-    def _load_global(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del key, stamp
-        known = _decode_global.decode(payload)
-        self.catalog.next_topic = known.next_topic
-        self.catalog.next_group = known.next_group
-        self.sessions.next_number = known.next_session
-        self.suspect_below = known.suspect_below
-        self.dedup.cut_horizon = known.dedup_horizon
-
-    def _load_topics(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self.catalog.topic_pages[key.a] = stamp
-        for one in _decode_topics.decode(payload):
-            self.catalog.put_topic(one.number, one.spec)
-
-    def _load_subscriptions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        topic = self.catalog.topics.get(key.a)
-        if topic is None:
-            # Made after the chunk of its page of topics: all that became of it stands behind BEGIN.
-            del self._stamps[key]
-            return
-        self.catalog.subscription_pages.setdefault(key.a, {})[key.b] = stamp
-        for one in _decode_subscriptions.decode(payload):
-            self.catalog.put_subscription(topic, one.group, one.name, one.spec)
-
-    def _load_queues(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del key
-        for number, queue, next_, end in _QUEUE.iter_unpack(payload):
-            self._queues[number, queue] = (next_, end, stamp)
-
-    def _load_sessions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self.sessions.pages[key.a] = stamp
-        for joined in _decode_sessions.decode(payload):
-            self.sessions.apply_joined(stamp, joined)
-
-    def _load_apps(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self.catalog.app_pages[key.a] = stamp
-        for app in _decode_apps.decode(payload):
-            self.catalog.put_app(app)
-
-    def _load_forgotten(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del key, stamp
-        self.dedup.load_forgotten(payload)
-
-    def _load_dedup(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del stamp
-        self.dedup.load_run(key.d, key.c, payload)
-
-    def _load_held(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        if payload:
-            self._held_of(key).load_main(payload, stamp)
-
-    def _load_shard(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        load_shard(self._held_of(key), key.d, payload, stamp)
-
-    def _held_of(self, key: StateKey) -> GroupQueue:
-        place = (key.a, key.b, key.c)
-        held = self.held.get(place)
-        if held is None:
-            held = self.held[place] = GroupQueue(*place, 0)
-        return held
+        self.objects.load(key, payload, stamp)
 
     def loaded(self, begin: Position) -> None:
         """All objects are there; facts from ``begin`` on follow."""
         self._begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
-            self._place_queues(topic)
-
-    def _place_queues(self, topic: Topic) -> None:
-        for queue in topic.queues:
-            found = self._queues.pop((topic.number, queue.number), None)
-            if found is not None:
-                queue.next, queue.end, queue.stamp = found
-                queue.page[0] = max(queue.page[0], queue.stamp)
+            self.objects.place_queues(topic)
 
     def finish(self, end: Position) -> None:
         """Make what is derived, once everything is replayed."""
         del end
-        self._stamps.clear()
-        self._queues.clear()
+        self.objects.finish()
         self._begin = 0
         self.index_from = 0
         self.dedup.finish_load()
@@ -445,123 +312,3 @@ class Views:
         queue = self.catalog.topics[topic_number].queues[number]
         first = self.index.first_offset(topic_number, number)
         queue.first = queue.next if first is None else first
-
-    # -- STATE ------------------------------------------------------------------------------------
-
-    def state_keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the objects there are, lazily; deduplication is cut at once, which is at BEGIN."""
-        self.dedup.cut(begin)
-        return self._state_keys()
-
-    def _state_keys(self) -> Iterator[StateKey]:
-        yield StateKey(GLOBAL)
-        for page in sorted(self.catalog.topic_pages):
-            yield StateKey(TOPICS, page)
-        for topic in sorted(self.catalog.subscription_pages):
-            for page in sorted(self.catalog.subscription_pages.get(topic, {})):
-                yield StateKey(SUBSCRIPTIONS, topic, page)
-        for topics, queues in sorted(self.catalog.queue_pages):
-            yield StateKey(QUEUES, topics, queues)
-        for page in sorted(self.sessions.pages):
-            yield StateKey(SESSIONS, page)
-        for page in sorted(self.catalog.app_pages):
-            yield StateKey(APPS, page)
-        for page in self.dedup.pages():
-            yield StateKey(FORGOTTEN, page)
-        for at, part in sorted(self.dedup.runs):
-            yield StateKey(DEDUP, 0, 0, part, at)
-        for key in sorted(self.held):
-            held = self.held.get(key)
-            if held is not None:
-                yield StateKey(HELD, *key)
-                for shard in held.shards():
-                    yield StateKey(SHARD, *key, shard)
-
-    def state_changed(self, key: StateKey) -> int:
-        """Return the position of the newest record that changed the object."""
-        if key.type == TOPICS:
-            return self.catalog.topic_pages.get(key.a, _ALWAYS)
-        if key.type == SUBSCRIPTIONS:
-            return self.catalog.subscription_pages.get(key.a, {}).get(key.b, _ALWAYS)
-        if key.type == QUEUES:
-            page = self.catalog.queue_pages.get((key.a, key.b))
-            return _ALWAYS if page is None else page[0]
-        if key.type == SESSIONS:
-            return self.sessions.pages.get(key.a, _ALWAYS)
-        if key.type == APPS:
-            return self.catalog.app_pages.get(key.a, _ALWAYS)
-        if key.type == DEDUP:
-            return IMMUTABLE
-        if key.type not in (HELD, SHARD):
-            return _ALWAYS
-        held = self.held.get((key.a, key.b, key.c))
-        if held is None:
-            return _ALWAYS
-        return held.changed if key.type == HELD else held.shard_changed.get(key.d, 0)
-
-    def state_encode(self, key: StateKey) -> bytes:
-        """Return the object as it is now; empty if it is gone."""
-        catalog = self.catalog
-        encode = msgspec.msgpack.encode
-        if key.type == GLOBAL:
-            return encode(
-                _Global(
-                    catalog.next_topic,
-                    catalog.next_group,
-                    self.sessions.next_number,
-                    self.suspect_below,
-                    self.dedup.cut_horizon,
-                )
-            )
-        if key.type == TOPICS:
-            first = key.a << PAGE_BITS
-            found = [
-                catalog.topics.get(number) for number in range(first, first + (1 << PAGE_BITS))
-            ]
-            return encode([_TopicState(one.number, one.spec) for one in found if one is not None])
-        if key.type == SUBSCRIPTIONS:
-            return encode(self._subscriptions(key.a, key.b))
-        if key.type == QUEUES:
-            return self._encode_queues(key.a, key.b)
-        if key.type == SESSIONS:
-            first = key.a << PAGE_BITS
-            known = self.sessions.by_number
-            numbers = range(first, first + (1 << PAGE_BITS))
-            return encode([known[number].info for number in numbers if number in known])
-        if key.type == APPS:
-            return encode(catalog.apps_of_page(key.a))
-        if key.type == FORGOTTEN:
-            return self.dedup.forgotten(key.a)
-        if key.type == DEDUP:
-            return self.dedup.encode_run(key.d, key.c)
-        held = self.held.get((key.a, key.b, key.c))
-        if held is None:
-            return b""
-        return held.encode_main() if key.type == HELD else encode_shard(held, key.d)
-
-    def state_written(self, key: StateKey) -> None:
-        """Take note that the object stands in a chunk now."""
-        if key.type == DEDUP:
-            self.dedup.run_written(key.d, key.c)
-
-    def _subscriptions(self, topic_number: int, page: int) -> list[_SubscriptionState]:
-        topic = self.catalog.topics.get(topic_number)
-        if topic is None:
-            return []
-        return [
-            _SubscriptionState(
-                group, topic.subscriptions[group].name, topic.subscriptions[group].spec
-            )
-            for group in sorted(topic.subscriptions)
-            if group >> PAGE_BITS == page
-        ]
-
-    def _encode_queues(self, topics: int, queues: int) -> bytes:
-        parts: list[bytes] = []
-        first, lowest = topics << PAGE_BITS, queues << QUEUE_BITS
-        for number in range(first, first + (1 << PAGE_BITS)):
-            topic = self.catalog.topics.get(number)
-            if topic is not None:
-                for queue in topic.queues[lowest : lowest + (1 << QUEUE_BITS)]:
-                    parts.append(_QUEUE.pack(number, queue.number, queue.next, queue.end))
-        return b"".join(parts)

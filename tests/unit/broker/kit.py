@@ -21,7 +21,8 @@ from ternmq.broker.failures import HELD_US, SHARD_BITS
 from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
 from ternmq.broker.runs import merge
 from ternmq.broker.start import Options, open_broker
-from ternmq.broker.views import DEDUP, FORGOTTEN, GLOBAL, Views
+from ternmq.broker.stateobjects import DEDUP, FORGOTTEN, GLOBAL
+from ternmq.broker.views import Views
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.recovery import RecoveryReport
@@ -406,11 +407,11 @@ def portrait(views: Views) -> dict[object, object]:
     """Return all that is not volatile, by object: what STATE would say, and what it derives."""
     found: dict[object, object] = {}
     with patch.object(Dedup, "cut", lambda self, begin: None):
-        keys = list(views.state_keys(0))
+        keys = list(views.objects.state_keys(0))
     for key in keys:
         if key.type in (DEDUP, FORGOTTEN, GLOBAL):
             continue
-        payload = views.state_encode(key)
+        payload = views.objects.state_encode(key)
         if payload not in (b"", b"\x90"):  # gone, or an empty page
             found[key] = payload
     catalog = views.catalog
@@ -545,10 +546,11 @@ def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
         assert (held.lease_armed_us, "LEASES") in armed, "leases that never end"
     for rows in held.waiting.values():
         for row in rows:
-            if row.when_us >= HELD_US or row.offset in held._due_known:
+            if row.when_us >= HELD_US or row.offset in held.failures._due_known:
                 continue
             looked_at = any(
-                when <= row.when_us and key == row.offset >> SHARD_BITS for when, key in held._due
+                when <= row.when_us and key == row.offset >> SHARD_BITS
+                for when, key in held.failures._due
             )
             if held.lines is not None and not looked_at:
                 assert now_us is None or row.when_us <= now_us

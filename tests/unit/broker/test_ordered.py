@@ -154,7 +154,7 @@ def test_a_dead_row_lets_its_key_flow() -> None:
         reply = world.settle(session, "k", "g", pulled, Outcome.RETRY, [(0, 1)], reason="no")
         assert reply.settled == [(0, 1, 1, 1)]
         held = world.held("k", "g")
-        assert held.dead_letter(0) is not None
+        assert held.failures.dead_letter(0) is not None
         # The others go on where they are: nothing stands in their way.
         world.settle(session, "k", "g", pulled, Outcome.DEAD, [(1, 2)], reason="never")
         world.settle(session, "k", "g", pulled, spans=[(2, 4)])
@@ -453,7 +453,7 @@ def test_behind_a_dead_row_what_is_given_back_holds_up_its_key() -> None:
     assert pulled is not None
     world.settle(session, "k", "o", pulled, Outcome.RETRY, [(0, 1), (1, 2)])
     held = world.held("k", "o")
-    assert held.dead_letter(0) is not None
+    assert held.failures.dead_letter(0) is not None
     assert held.leased_rows == 0
     world.commit()
     again = world.pull(session, "k", "o", 3)

@@ -57,8 +57,8 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 5))
         held = world.held("t", "g")
         assert (held.cursor, held.round, held.leased_rows, held.waiting_rows) == (5, 1, 0, 0)
-        assert held.dead_letter(0) is not None
-        assert held.dead_letter(7) is None
+        assert held.failures.dead_letter(0) is not None
+        assert held.failures.dead_letter(7) is None
         with pytest.raises(LeaseExpired):
             world.settle(session, "t", "g", pulled)
         again = pull(world, session)

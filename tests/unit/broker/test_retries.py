@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ternmq.broker.history import failure_entries
+from ternmq.broker.owed import owed_row
 from ternmq.broker.replies import PullReply
 from ternmq.model.errors import LeaseExpired
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
@@ -28,7 +29,7 @@ def pull(world: World, session: int, rows: int = 32) -> PullReply:
 
 def history(world: World, offset: int) -> list[FailureEntry]:
     held = world.held("t", "g")
-    row = held.owed_row(offset)
+    row = owed_row(held, offset)
     assert row is not None
     broker = world.broker
     return waiting(
@@ -52,7 +53,7 @@ def test_delays_grow_by_the_policy_until_the_row_is_dead() -> None:
         pulled = pull(world, session)
         world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no 5")
         held = world.held("t", "g")
-        dead = held.dead_letter(1)
+        dead = held.failures.dead_letter(1)
         assert dead is not None
         assert (dead.when_us, dead.attempt, dead.deliveries) == (world.now, 5, 5)
         told = history(world, 1)
@@ -78,13 +79,13 @@ def test_the_policy_can_be_changed_while_rows_wait() -> None:
         again = pull(world, session)
         assert offsets(again) == [0, 1]
         world.settle(session, "t", "g", again, Outcome.RETRY, [(0, 1)], reason="two")
-        assert world.held("t", "g").dead_letter(0) is not None
+        assert world.held("t", "g").failures.dead_letter(0) is not None
         world.change("t", "g", retry=RetryPolicy(enabled=False))
         world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="first is last")
-        assert world.held("t", "g").dead_letter(2) is not None
+        assert world.held("t", "g").failures.dead_letter(2) is not None
         world.change("t", "g", retry=STEADY)
         world.settle(session, "t", "g", again, Outcome.RETRY, reason="three")
-        assert world.held("t", "g").failure(1).when_us == world.now + 2 * SECOND
+        assert world.held("t", "g").failures.failure(1).when_us == world.now + 2 * SECOND
 
     explore(scenario)
 

@@ -189,7 +189,7 @@ def test_rows_that_are_owed_survive_their_segment_with_all_that_is_known_of_them
         times = [e.time_us for e in waiting[0].failures]
         assert times == sorted(times)
         assert times[0] < times[-1]
-        row = held.dead_letter(0)
+        row = held.failures.dead_letter(0)
         assert failure_entries(
             world.broker.store, held, 0, row.position, world.broker.journal.first
         ) == list(dead[0].failures)

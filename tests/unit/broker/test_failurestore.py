@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from ternmq.broker.groupqueue import DUE_ROWS, GroupQueue
+from ternmq.broker.failurestore import DUE_ROWS
+from ternmq.broker.groupqueue import GroupQueue
 from ternmq.record.facts import Cause, LeasedRun, Outcome, Pulled, Settled
 
 
@@ -26,20 +27,20 @@ def test_many_that_come_due_together_are_found_in_pieces_and_all():
     rows = 12 * DUE_ROWS
     held = waiting(rows)
     assert held.look_for_due(999) == 0
-    assert held.next_timer_us() == 1000
+    assert held.failures.next_timer_us() == 1000
     found = held.look_for_due(1000)
     assert DUE_ROWS <= found < DUE_ROWS + 1024
     assert held.look_for_due(1000) == 0  # enough are known
-    assert held.next_timer_us() == 1000
+    assert held.failures.next_timer_us() == 1000
     got: list[int] = []
     while due := held.due(1000, 700):
         assert len(due) <= 700
-        assert len(held.due_rows) <= DUE_ROWS + 1024
+        assert len(held.failures.due_rows) <= DUE_ROWS + 1024
         got += [row.offset for row in due]
         runs = [(row.offset, row.offset + 1, 2, 2) for row in due]
         held.apply_pulled(24, 1, Pulled(1, 1, 0, 1, 2, 10**9, rows, runs))
     assert got == list(range(rows))
-    assert held.next_timer_us() is None
+    assert held.failures.next_timer_us() is None
     assert held.waiting_rows == 0
 
 
@@ -54,7 +55,7 @@ def test_what_is_remembered_to_be_looked_at_does_not_grow_with_the_rows():
     for position in range(24, 24 + 8 * 5000, 8):
         offset = rng.randrange(1024)
         failed(held, position, [(offset, offset + 1, 2, 2)], rng.randrange(10**5, 10**6))
-    assert len(held._due) < 50
+    assert len(held.failures._due) < 50
 
 
 def test_every_row_is_found_at_its_time_whatever_came_before():
@@ -74,7 +75,7 @@ def test_every_row_is_found_at_its_time_whatever_came_before():
             assert len(found) == len(set(found))
             assert set(found) == expected, (seed, step)
             later = [when_us for when_us in due_at.values() if when_us > now]
-            timer = held.next_timer_us()
+            timer = held.failures.next_timer_us()
             if later:
                 assert timer is not None
                 assert timer <= min(later)

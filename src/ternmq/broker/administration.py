@@ -1,0 +1,185 @@
+"""What operators set: topics, the groups that consume them, and apps. Decided here, one by one.
+
+Each command is checked against the catalog and becomes a CONFIG record, which the views apply.
+"""
+
+from __future__ import annotations
+
+from ternmq.broker.apps import check_app
+from ternmq.broker.catalog import Subscription, Topic
+from ternmq.broker.parking import Parking
+from ternmq.broker.replies import DoneReply
+from ternmq.broker.views import Views
+from ternmq.journal.journal import Journal
+from ternmq.model.errors import (
+    Busy,
+    GroupExists,
+    InvalidRequest,
+    ModeNotAllowed,
+    TopicExists,
+    UnknownApp,
+)
+from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.record import control
+from ternmq.record.header import Kind
+
+
+class Administration:
+    """Decides settings. Loop only."""
+
+    __slots__ = ("_journal", "_limits", "_parking", "_views", "rewinds")
+
+    def __init__(self, journal: Journal, views: Views, parking: Parking) -> None:
+        self._journal = journal
+        self._views = views
+        self._limits = views.limits
+        self._parking = parking
+        self.rewinds = 0
+        """How often a group was reset, or began: retention judges anew."""
+
+    def _record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
+        position = self._journal.append(Kind.CONFIG, control.pack(change), now_us)
+        self._views.apply_config(position, change)
+        return DoneReply(self._journal.end, value)
+
+    # -- topics -----------------------------------------------------------------------------------
+
+    def create_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
+        """Create a topic; the reply's value is its number.
+
+        Raises:
+            InvalidRequest, TopicExists, Busy.
+        """
+        spec.check()
+        catalog = self._views.catalog
+        if spec.name in catalog.by_name:
+            raise TopicExists(f"topic {spec.name!r} is there already")
+        if len(catalog.topics) >= self._limits.topics:
+            raise Busy(f"there are {self._limits.topics} topics")
+        number = catalog.next_topic
+        return self._record(now_us, control.TopicCreated(number, spec), number)
+
+    def change_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
+        """Change a topic's settings. It cannot lose queues or its order.
+
+        Raises:
+            InvalidRequest, UnknownTopic.
+        """
+        spec.check()
+        topic = self._views.catalog.topic(spec.name)
+        if spec.queues < len(topic.queues):
+            raise InvalidRequest("a topic cannot have fewer queues than it has")
+        if spec.ordered != topic.spec.ordered:
+            raise InvalidRequest("whether a topic is ordered cannot be changed")
+        if spec.ordered and spec.queues != len(topic.queues):
+            raise InvalidRequest("an ordered topic keeps its queues, since keys keep theirs")
+        self.rewinds += 1
+        reply = self._record(now_us, control.TopicChanged(topic.number, spec))
+        if any(one.waiters for one in topic.subscriptions.values()):
+            for queue in topic.queues:
+                queue.watched = True
+        return reply
+
+    def delete_topic(self, now_us: int, name: str) -> DoneReply:
+        """Delete a topic with its messages and subscriptions.
+
+        Raises:
+            UnknownTopic.
+        """
+        topic = self._views.catalog.topic(name)
+        for subscription in list(topic.subscriptions.values()):
+            self._parking.dismiss(subscription)
+        self._parking.gone(topic)
+        return self._record(now_us, control.TopicDeleted(topic.number))
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def subscribe(
+        self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec | None = None
+    ) -> DoneReply:
+        """Let a group consume a topic; the default mode is the topic's: ordered, or shared.
+
+        Raises:
+            InvalidRequest, ModeNotAllowed, UnknownTopic, GroupExists, Busy.
+        """
+        check_name(group)
+        topic = self._views.catalog.topic(topic_name)
+        if spec is None:
+            spec = SubscriptionSpec(mode=Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
+        _check_subscription(topic, spec)
+        if group in topic.by_group:
+            raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
+        if len(topic.subscriptions) >= self._limits.groups:
+            raise Busy(f"there are {self._limits.groups} groups")
+        cursors = [
+            queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
+        ]
+        self.rewinds += 1
+        number = self._views.catalog.next_group
+        return self._record(
+            now_us, control.Subscribed(number, group, topic.number, spec, cursors), number
+        )
+
+    def change_subscription(
+        self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec
+    ) -> DoneReply:
+        """Change a group's settings on a topic (pause and resume are settings); not its mode.
+
+        Raises:
+            InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
+        """
+        subscription = self._views.catalog.subscription(topic_name, group)
+        _check_subscription(subscription.topic, spec)
+        if spec.mode is not subscription.spec.mode:
+            raise ModeNotAllowed("a group's mode cannot be changed; make another group")
+        reply = self._record(
+            now_us,
+            control.SubscriptionChanged(subscription.group, subscription.topic.number, spec),
+        )
+        self._parking.wake(subscription)
+        return reply
+
+    def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:
+        """End a group's subscription of a topic; what it was owed is forgotten.
+
+        Raises:
+            UnknownTopic, UnknownGroup.
+        """
+        subscription = self._views.catalog.subscription(topic_name, group)
+        self._parking.dismiss(subscription)
+        return self._record(
+            now_us, control.Unsubscribed(subscription.group, subscription.topic.number)
+        )
+
+    # -- apps -------------------------------------------------------------------------------------
+
+    def put_app(self, now_us: int, app: control.App) -> DoneReply:
+        """Make an app, or give it another token, other grants or another owner.
+
+        Raises:
+            InvalidName, InvalidRequest, Busy.
+        """
+        check_app(app)
+        apps = self._views.catalog.apps
+        if app.name not in apps and len(apps) >= self._limits.apps:
+            raise Busy(f"there are {self._limits.apps} apps")
+        return self._record(now_us, app)
+
+    def delete_app(self, now_us: int, name: str) -> DoneReply:
+        """Remove an app; its sessions are the shell's to close.
+
+        Raises:
+            UnknownApp.
+        """
+        if name not in self._views.catalog.apps:
+            raise UnknownApp(f"no app {name[:40]!r}")
+        return self._record(now_us, control.AppDeleted(name))
+
+
+def _check_subscription(topic: Topic, spec: SubscriptionSpec) -> None:
+    spec.check()
+    if spec.mode is Mode.ORDERED and not topic.spec.ordered:
+        raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
+    if spec.mode is Mode.ORDERED and spec.tags.strip() not in {"", "*"}:
+        raise InvalidRequest("ordered groups take no tag filter")
+    Subscription(0, "check", topic, spec)

@@ -1,0 +1,199 @@
+"""Decides how clients come and go: sessions begin, outlive their connections, and end.
+
+A session that ends gives back what it holds. That it ended is a LEFT record, whether its client
+closed it or its grace ran out; the leases end by records of their own, before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
+
+from ternmq.broker.apps import check_counts
+from ternmq.broker.lease import LEASE_BITS
+from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
+from ternmq.broker.parking import Parking
+from ternmq.broker.replies import DoneReply
+from ternmq.broker.sending import Sending
+from ternmq.broker.sessions import Session
+from ternmq.broker.timers import Timer, TimerStore
+from ternmq.broker.views import Views
+from ternmq.journal.journal import Journal
+from ternmq.model.errors import Busy, DiskFull, UnknownSession
+from ternmq.record import control
+from ternmq.record.facts import Cause
+from ternmq.record.header import HEADER_BYTES, Kind
+
+_ALL: Final = 1 << 63
+
+
+class Clients:
+    """Loop only."""
+
+    __slots__ = ("_journal", "_leases", "_limits", "_parking", "_sending", "_timers", "_views")
+
+    def __init__(
+        self,
+        journal: Journal,
+        views: Views,
+        timers: TimerStore,
+        leases: Leases,
+        parking: Parking,
+        sending: Sending,
+    ) -> None:
+        self._journal = journal
+        self._views = views
+        self._limits = views.limits
+        self._timers = timers
+        self._leases = leases
+        self._parking = parking
+        self._sending = sending
+
+    # -- coming -----------------------------------------------------------------------------------
+
+    def join(
+        self, now_us: int, app: str, client: str, address: str, pid: int, version: str
+    ) -> DoneReply:
+        """Open a session; the reply's value is its number.
+
+        Raises:
+            Busy: too many sessions.
+        """
+        sessions = self._views.sessions
+        if len(sessions.by_number) >= self._limits.sessions:
+            raise Busy(f"there are {self._limits.sessions} sessions")
+        info = control.Joined(sessions.next_number, app, client, address, pid, version, now_us)
+        position = self._journal.append(Kind.JOINED, control.pack(info), now_us)
+        sessions.apply_joined(position, info)
+        return DoneReply(self._journal.end, info.session)
+
+    def resume(self, number: int, app: str, client: str) -> control.Joined:
+        """One more connection of a session's client: back within its grace, or an auxiliary one.
+
+        Raises:
+            UnknownSession: the grace was over, or it is another client's.
+        """
+        session = self._session(number)
+        if not session.belongs_to(app, client):
+            raise UnknownSession(f"no session {number}")
+        session.connections += 1
+        return session.info
+
+    def keep(self, now_us: int, number: int, leases: Iterable[tuple[int, int]]) -> DoneReply:
+        """End every lease of a session but these, uncounted.
+
+        A client came back, and says what has reached it of all that was handed out to it.
+
+        Args:
+            now_us: Broker time.
+            number: Of the client's session.
+            leases: (epoch, number) of each that it knows of.
+
+        Raises:
+            UnknownSession.
+        """
+        self._session(number)
+        self._drain(now_us, number, {epoch << LEASE_BITS | lease for epoch, lease in leases})
+        return DoneReply(self._journal.end)
+
+    # -- going ------------------------------------------------------------------------------------
+
+    def disconnected(self, now_us: int, number: int) -> None:
+        """One of the session's connections is gone; with the last one its grace begins."""
+        session = self._views.sessions.by_number.get(number)
+        if session is None or session.connections == 0:
+            return
+        session.connections -= 1
+        if session.connections == 0:
+            self._begin_grace(now_us, session)
+            self._parking.cancel_all(number)
+
+    def leave(self, now_us: int, number: int) -> DoneReply:
+        """Close a session: what it holds is handed to others, uncounted.
+
+        Raises:
+            UnknownSession.
+        """
+        session = self._session(number)
+        self._parking.cancel_all(number)
+        self._drain(now_us, number)
+        self._left(now_us, session, "closed")
+        return DoneReply(self._journal.end)
+
+    def grace_over(self, now_us: int, session: Session) -> int:
+        """End a session that did not come back, in pieces; return how many rows it gave back."""
+        if session.connected or session.gone_us > now_us:
+            return 0
+        if self._views.sessions.by_number.get(session.number) is not session:
+            return 0
+        rows = 0
+        for held in self._views.held.values():
+            subscription = self._views.catalog.consumer_of(held) if held.leases else None
+            if subscription is None:
+                continue
+            ended = self._leases.end(
+                now_us, subscription, held, Cause.SESSION, session.number, ENDED_ROWS_A_TURN - rows
+            )
+            rows += ended.rows
+            if ended.more or rows >= ENDED_ROWS_A_TURN:
+                self._timers.set(now_us, Timer.SESSION, session)
+                return rows
+        self._parking.cancel_all(session.number)
+        self._left(now_us, session, "gone")
+        return rows + 1
+
+    def after_start(self, now_us: int) -> None:
+        """Give every session its grace anew: nobody is connected."""
+        sessions = self._views.sessions.by_number
+        for number in sorted(sessions):
+            sessions[number].connections = 0
+            self._begin_grace(now_us, sessions[number])
+
+    def _begin_grace(self, now_us: int, session: Session) -> None:
+        session.gone_us = now_us + self._limits.session_grace_us
+        self._timers.set(session.gone_us, Timer.SESSION, session)
+
+    def _drain(self, now_us: int, number: int, kept: Container[int] = ()) -> None:
+        """End a session's leases, but those in ``kept``; nothing counts."""
+        for held in self._views.held.values():
+            subscription = self._views.catalog.consumer_of(held) if held.leases else None
+            if subscription is not None:
+                self._leases.end(
+                    now_us, subscription, held, Cause.DRAIN, number, budget=_ALL, kept=kept
+                )
+
+    def _left(self, now_us: int, session: Session, reason: str) -> None:
+        left = control.Left(session.number, reason)
+        position = self._journal.append(Kind.LEFT, control.pack(left), now_us)
+        self._views.sessions.apply_left(position, session.number)
+
+    def _session(self, number: int) -> Session:
+        session = self._views.sessions.by_number.get(number)
+        if session is None:
+            raise UnknownSession(f"no session {number}")
+        return session
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def report(
+        self,
+        now_us: int,
+        number: int,
+        topic: str,
+        producer: int,
+        entries: Sequence[control.Count],
+    ) -> DoneReply:
+        """Record what a producer has sent and given up, for the audit; no view rests on it.
+
+        Raises:
+            UnknownSession, UnknownTopic, InvalidRequest.
+            DiskFull: the room that is left is not for reports.
+        """
+        self._session(number)
+        counts = control.Counts(producer, self._views.catalog.topic(topic).number, tuple(entries))
+        check_counts(counts)
+        body = control.pack_counts(counts)
+        if self._sending.blocked or self._journal.room() < len(body) + HEADER_BYTES:
+            raise DiskFull("no room for reports")
+        self._journal.append(Kind.COUNTS, body, now_us)
+        return DoneReply(self._journal.end)

@@ -1,0 +1,67 @@
+"""Rows that are owed: at or below a group's cursor, and not done.
+
+Retention asks for them before it removes a segment: their content, or what is known of their
+failures, has to outlive it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ternmq.broker.failures import SHARD_BITS, SHARD_ROWS
+from ternmq.broker.groupqueue import GroupQueue
+
+
+class Owed(NamedTuple):
+    """A row at or below the cursor that is not done."""
+
+    offset: int
+    position: int
+    """The record that tells of its newest failure, 0 if it never failed."""
+    attempt: int
+    deliveries: int
+    when_us: int
+
+
+def owed_in(held: GroupQueue, key: int, below: int, told_below: int) -> list[Owed]:
+    """Return the owed rows of a shard that the going of a segment would touch.
+
+    Those with an offset below ``below``, and those whose newest failure is told of in a record
+    below ``told_below``.
+    """
+    base = key << SHARD_BITS
+    end = base + SHARD_ROWS
+    found: list[Owed] = []
+    for rows in (held.waiting.get(key), held.dead.get(key)):
+        if rows is not None and (base < below or rows.oldest_told() < told_below):
+            found += [
+                Owed(row.offset, row.position, row.attempt, row.deliveries, row.when_us)
+                for row in rows
+                if row.offset < below or row.position < told_below
+            ]
+    history = held.history
+    if base < below or history:
+        runs = [run for run, _ in held.leases_by_shard().get(key, ())]
+        runs += [run for run in held.ready.runs if run[0] < end and run[1] > base]
+        for start, stop, attempt, deliveries in sorted(runs):
+            for offset in range(max(start, base), min(stop, end)):
+                position = history.get(offset, 0)
+                if offset < below or 0 < position < told_below:
+                    found.append(Owed(offset, position, attempt, deliveries, 0))
+    return found
+
+
+def owed_row(held: GroupQueue, offset: int) -> Owed | None:
+    """Return the row if it is owed."""
+    row = held.failures.failure(offset) or held.failures.dead_letter(offset)
+    if row is not None:
+        return Owed(offset, row.position, row.attempt, row.deliveries, row.when_us)
+    told = held.history.get(offset, 0)
+    for lease in held.leases.values():
+        for start, stop, attempt, deliveries in lease.runs:
+            if start <= offset < stop:
+                return Owed(offset, told, attempt, deliveries, 0)
+    run = held.ready.find(offset)
+    if run is not None:
+        return Owed(offset, told, run[2], run[3], 0)
+    return None

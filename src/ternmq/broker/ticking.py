@@ -1,0 +1,140 @@
+"""Does what the time has come for: leases end, rows come due, sessions end, old things go.
+
+A tick does a bounded piece. What it finds to do it does by the same decisions as the commands
+(`leases`, `clients`, `settling`), so that whatever ends by time ends by a record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.broker.clients import Clients
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
+from ternmq.broker.parking import Parking
+from ternmq.broker.sessions import Session
+from ternmq.broker.settling import Settling
+from ternmq.broker.timers import FULL_RETRY_US, Timer, TimerStore
+from ternmq.broker.views import Views
+from ternmq.model.errors import JournalFull
+from ternmq.model.types import SECOND_US
+from ternmq.record.facts import Cause, Outcome
+
+_NEVER: Final = 1 << 63
+_SWEPT_A_TURN: Final = 1024
+_DUE_AGAIN_US: Final = SECOND_US
+_HOUSEKEEPING_US: Final = SECOND_US
+
+
+class Ticking:
+    """Loop only."""
+
+    __slots__ = ("_clients", "_leases", "_parking", "_settling", "_timers", "_views")
+
+    def __init__(
+        self,
+        views: Views,
+        timers: TimerStore,
+        settling: Settling,
+        leases: Leases,
+        parking: Parking,
+        clients: Clients,
+    ) -> None:
+        self._views = views
+        self._timers = timers
+        self._settling = settling
+        self._leases = leases
+        self._parking = parking
+        self._clients = clients
+
+    def start(self, now_us: int) -> None:
+        """Derive the timers from the views; every session is given its grace anew."""
+        self._clients.after_start(now_us)
+        for key in sorted(self._views.held):
+            held = self._views.held[key]
+            if held.leases:
+                self._timers.arm_leases(held, min(one.until_us for one in held.leases.values()))
+            self._timers.arm_again(held)
+        self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
+
+    def tick(self, now_us: int) -> bool:
+        """Do what the time has come for, a bounded piece of it; return whether more is due now."""
+        rows = 0
+        while rows < ENDED_ROWS_A_TURN:
+            fired = self._timers.pop(now_us)
+            if fired is None:
+                return False
+            when_us, kind, owner = fired
+            try:
+                rows += self._fire(now_us, when_us, kind, owner)
+            except JournalFull:
+                # No segment is ready: nothing was recorded, and what has come due stays due.
+                if isinstance(owner, GroupQueue):
+                    self._timers.arm_leases(owner, now_us + FULL_RETRY_US)
+                else:
+                    self._timers.set(now_us + FULL_RETRY_US, kind, owner)
+                return False
+        return True
+
+    def _fire(
+        self, now_us: int, when_us: int, kind: Timer, owner: GroupQueue | Session | None
+    ) -> int:
+        """Do what one timer is for; return how many rows (and other things) were looked at."""
+        if kind is Timer.LEASES:
+            assert isinstance(owner, GroupQueue)
+            return self._end_leases(now_us, when_us, owner)
+        if kind is Timer.SESSION:
+            assert isinstance(owner, Session)
+            return self._clients.grace_over(now_us, owner)
+        if kind is Timer.DUE:
+            assert isinstance(owner, GroupQueue)
+            return self._look_for_due(now_us, when_us, owner)
+        return self._keep_house(now_us)
+
+    def _end_leases(self, now_us: int, when_us: int, held: GroupQueue) -> int:
+        if when_us != held.lease_armed_us:
+            return 0  # armed again for an earlier time
+        held.lease_armed_us = _NEVER
+        subscription = self._views.catalog.consumer_of(held)
+        if subscription is None:
+            return 0
+        ended = self._leases.end(now_us, subscription, held, Cause.TIME)
+        if held.leases:
+            self._timers.arm_leases(
+                held,
+                now_us if ended.more else min(one.until_us for one in held.leases.values()),
+            )
+        return ended.rows + 1
+
+    def _look_for_due(self, now_us: int, when_us: int, held: GroupQueue) -> int:
+        if when_us != held.due_armed_us:
+            return 0
+        held.due_armed_us = _NEVER
+        self._parking.wake_for(held)
+        looked = held.look_for_due(now_us)
+        later = held.failures.next_timer_us()
+        if later is not None:
+            if later <= now_us and held.lines is None:
+                later = now_us + _DUE_AGAIN_US  # many are known; pulls find the others
+            self._timers.arm_due(held, later)
+        return looked // 16  # to find one is that much quicker than to end its lease
+
+    def _keep_house(self, now_us: int) -> int:
+        self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
+        rows = self._expire_dead(now_us)
+        self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
+        return rows
+
+    def _expire_dead(self, now_us: int) -> int:
+        """Give up dead letters that are older than they are kept."""
+        rows = 0
+        before = now_us - self._views.limits.dead_letter_us
+        for held in self._views.held.values():
+            if held.dead_rows and rows < ENDED_ROWS_A_TURN:
+                old = held.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
+                if old:
+                    self._settling.operate(
+                        now_us, held, [row.offset for row in old], Outcome.DONE, Cause.EXPIRED
+                    )
+                    rows += len(old)
+        return rows
