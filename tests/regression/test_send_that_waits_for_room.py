@@ -17,7 +17,7 @@ async def test_it_counts(real: InProcessBroker) -> None:
     await client.send("orders", b"one")
     real.stop()
     await until(lambda: client._session.link is None, "the connection is lost")
-    while not client._producer.full:
+    while not client._producer.room.full:
         client.send_soon("orders", bytes(1_000_000))
     began = time.monotonic()
     with pytest.raises(BufferFull):

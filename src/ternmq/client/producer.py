@@ -12,10 +12,10 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from ternmq.client.deadlines import Deadlines
 from ternmq.client.lanes import Lane
 from ternmq.client.link import Link
 from ternmq.client.many import Many, Part
@@ -24,10 +24,9 @@ from ternmq.client.outgoing import Load, Outgoing
 from ternmq.client.placing import Placing
 from ternmq.client.receipts import log_sent, log_unsent
 from ternmq.client.reports import Counts
+from ternmq.client.room import Room
 from ternmq.client.session import Member, Session
 from ternmq.model.errors import (
-    BufferFull,
-    CannotConnect,
     ClientClosed,
     EncodeError,
     OrderingKeyRequired,
@@ -57,6 +56,7 @@ class Producer(Member):
         resent_count: Batches that left once more.
         stored_count: Messages that are stored.
         failed_count: Messages that were given up.
+        room: For the bytes of loads that are not over.
         failures: The first of them, until ``flush`` tells of them.
     """
 
@@ -68,20 +68,19 @@ class Producer(Member):
         self.stored_count = self.failed_count = 0
         self.failures: list[Failure] = []
         self.counts = Counts()
+        self.room = Room(self.options.buffer_bytes)
         self._session = session
         self._placing = Placing(self, session)
         self._topics = self._placing.topics
         self._next_sequence = 1
         self._under_way: dict[int, Load] = {}  # by first sequence, in that order
         self._window_bytes = 0  # of loads under way
-        self._buffered_bytes = 0  # of all loads that are not over
         self._open_loads = 0
         self._dirty: list[Lane] = []
         self._held: dict[Lane, None] = {}
         self._scheduled = False
-        self._waiters: deque[asyncio.Future[None]] = deque()  # for room
+        self._deadlines = Deadlines(self, session)
         self._idle: list[asyncio.Future[None]] = []
-        self._sweeper: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = False  # nothing is taken any more
 
@@ -90,11 +89,6 @@ class Producer(Member):
         self.id = secrets.randbits(64)
 
     # -- taking messages
-
-    @property
-    def full(self) -> bool:
-        """No more messages are taken."""
-        return self._buffered_bytes >= self.options.buffer_bytes
 
     def put(
         self,
@@ -129,34 +123,7 @@ class Producer(Member):
         if timeout is None:
             timeout = self.options.timeout
         deadline = self._loop.time() + timeout
-        self._buffered_bytes += lane.put(message, deadline, timeout, one_way=one_way)
-
-    def refuse_when_full(self) -> None:
-        """Take no more when too much waits.
-
-        Raises:
-            BufferFull: See ``Options.buffer_bytes``.
-        """
-        if self._buffered_bytes >= self.options.buffer_bytes:
-            raise BufferFull(f"{self._buffered_bytes} bytes of messages wait to be sent")
-
-    async def room(self) -> None:
-        """Wait until there is room for more."""
-        while self.full:
-            waiter = self._session.loop.create_future()
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                self._let_in()  # one after the other, whether this one makes use of it or not
-
-    def _let_in(self) -> None:
-        """Wake one of those who wait for room, if there is some."""
-        while self._waiters and not self.full:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+        self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
     async def put_many(
         self,
@@ -188,8 +155,8 @@ class Producer(Member):
         many.open_parts = len(parts)
         try:
             for part in parts:
-                while self.full and not many.future.done():
-                    await self.room()
+                while self.room.full and not many.future.done():
+                    await self.room.wait(loop)
                 part.deadline = loop.time() + timeout
                 self.take_part(part)
                 if self._ended:
@@ -206,25 +173,25 @@ class Producer(Member):
         self, lane: Lane, message: Outgoing, deadline: float, timeout: float, *, one_way: bool
     ) -> None:
         """Put a message that was taken before into a lane."""
-        self._buffered_bytes += lane.put(message, deadline, timeout, one_way=one_way)
+        self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
     def take_part(self, part: Part) -> None:
         """Take a load into its lane."""
         part.lane.open = None
         part.lane.loads.append(part)
-        self._buffered_bytes += part.size_bytes
+        self.room.taken_bytes += part.size_bytes
         self.began(part)
 
     def count(self, load: Load) -> None:
         """A load that is in no lane is to be given up."""
         self._open_loads += 1
-        self._buffered_bytes += load.size_bytes
+        self.room.taken_bytes += load.size_bytes
 
     def uncount(self, load: Load) -> None:
         """A load is no more: its messages are in others."""
         load.over = True
         self._open_loads -= 1
-        self._buffered_bytes -= load.size_bytes
+        self.room.taken_bytes -= load.size_bytes
 
     def hold(self, lane: Lane) -> None:
         """A lane waits until something changes."""
@@ -235,8 +202,7 @@ class Producer(Member):
     def began(self, load: Load) -> None:
         """A load waits in its lane."""
         self._open_loads += 1
-        if self._sweeper is None or load.deadline < self._sweeper.when():
-            self._sweep_at(load.deadline)
+        self._deadlines.watch(load.deadline)
         self.touch(load.lane)
 
     def touch(self, lane: Lane) -> None:
@@ -394,10 +360,10 @@ class Producer(Member):
         load.over = True
         load.frame = b""
         self._open_loads -= 1
-        self._buffered_bytes -= load.size_bytes
+        self.room.taken_bytes -= load.size_bytes
         if self._held:
             self._touch_held()
-        self._let_in()
+        self.room.let_in()
         if not self._open_loads:
             for idle in self._idle:
                 if not idle.done():
@@ -417,7 +383,7 @@ class Producer(Member):
 
     def refused(self, error: TernMQError) -> None:
         """No connection will come: whatever waits is given up."""
-        for load in self._all():
+        for load in self.loads():
             self.finish(load, error)
 
     def pushed(self, push: Push) -> None:
@@ -430,43 +396,8 @@ class Producer(Member):
         """Let more go."""
         self._touch_held()
 
-    # -- time
-
-    def _sweep_at(self, deadline: float) -> None:
-        assert self._loop is not None
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        self._sweeper = self._loop.call_at(deadline, self._sweep)
-
-    def _sweep(self) -> None:
-        """Give up what is too late."""
-        assert self._loop is not None
-        self._sweeper = None
-        now = self._loop.time()
-        for load in self._all():
-            if _until(load) <= now:
-                self.finish(load, self._too_late(load))
-        left = [_until(load) for load in self._all()]
-        if left and not self._session.closed:
-            self._sweep_at(min(left))
-
-    def _too_late(self, load: Load) -> TernMQError:
-        if load.last_error is not None and not load.uncertain and not load.asked:
-            return load.last_error
-        seconds = f"{load.timeout:g} s"
-        if load.frame:
-            return SendTimeout(f"no answer within {seconds}: stored or not, that is not known")
-        if self._session.link is not None:
-            return SendTimeout(
-                f"not sent within {seconds}: the broker has not answered what was before it; "
-                f"nothing of this one was sent"
-            )
-        why = self._session.failure
-        return CannotConnect(
-            f"not sent within {seconds}: {why.args[0] if why and why.args else 'no answer yet'}"
-        )
-
-    def _all(self) -> list[Load]:
+    def loads(self) -> list[Load]:
+        """Return those that are not over, in the order in which they left or will."""
         waiting = [load for lane in self._placing.lanes() for load in lane.loads if not load.over]
         return [*self._under_way.values(), *waiting]
 
@@ -488,10 +419,8 @@ class Producer(Member):
     def give_up(self) -> None:
         """The client closes: what is left is not sent any more."""
         self._ended = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-        for load in self._all():
+        self._deadlines.stop()
+        for load in self.loads():
             unknown = SendTimeout("the client was closed before the answer")
             self.finish(load, unknown if load.asked or load.uncertain else ClientClosed(
                 "the client was closed before this was sent"))  # fmt: skip
@@ -500,10 +429,3 @@ class Producer(Member):
         """Return the failures that nobody heard of, once."""
         taken, self.failures = self.failures, []
         return taken
-
-
-def _until(load: Load) -> float:
-    """Return the loop time at which a load is given up."""
-    if load.patient and not load.frame:
-        return max(load.deadline, load.lane.moved + load.timeout)
-    return load.deadline

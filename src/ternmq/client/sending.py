@@ -74,12 +74,12 @@ class Sending(Parts):
         """
         producer = self._producer
         loop = self._session.loop
-        if producer.full:
+        if producer.room.full:
             timeout = self.options.timeout if timeout is None else timeout
             until = loop.time() + timeout
             try:
                 async with asyncio.timeout_at(until):
-                    await producer.room()
+                    await producer.room.wait(loop)
             except TimeoutError:
                 raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
             timeout = until - loop.time()
@@ -116,7 +116,7 @@ class Sending(Parts):
             InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
         """
         producer = self._producer
-        producer.refuse_when_full()
+        producer.room.refuse_when_full()
         future: asyncio.Future[Receipt] = self._session.loop.create_future()
         producer.put(
             topic,
@@ -142,7 +142,7 @@ class Sending(Parts):
             BufferFull: Too many wait already.
             InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
         """
-        self._producer.refuse_when_full()
+        self._producer.room.refuse_when_full()
         self._producer.put(
             topic,
             self._outgoing(body, key, ordering_key, tag, headers, content_type, "", None, queue),

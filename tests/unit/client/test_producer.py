@@ -154,11 +154,11 @@ async def test_buffers_are_bounded_and_senders_wait() -> None:
             fake.silent = True
             tasks = [asyncio.ensure_future(client.send("t", bytes(900))) for _ in range(100)]
             await until(lambda: len(fake.sends) > 1)
-            assert client._producer._buffered_bytes < 12_000
+            assert client._producer.room.taken_bytes < 12_000
             fake.silent = False
             fake.cut()
             await asyncio.gather(*tasks)
-            assert client._producer._buffered_bytes == 0
+            assert client._producer.room.taken_bytes == 0
             await client.send_many("t", [bytes(900)] * 100)
             assert len(fake.stored) == 201
 
