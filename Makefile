@@ -72,6 +72,7 @@ docs: venv ## write the pages that are made of the code anew
 	$(BIN)/python -m tests.unit.settings.test_reference
 	$(BIN)/python -m tests.unit.client.test_defaults
 	$(BIN)/python -m tests.unit.wire.control_tables
+	$(BIN)/python -m tests.pages
 
 docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python -m tests.docs_check

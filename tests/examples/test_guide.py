@@ -1,50 +1,112 @@
-"""Every Python block of README.md and docs/guide is run in order, and prints what the page says.
+"""Every Python block and every command of the documents is run in order, and prints what they say.
 
-The blocks of a page are one program. A block ``output`` after a block ``python`` is what that one
-prints; ``python`` blocks without one print nothing. Each page has a broker of its own.
+The blocks of a page are one program and one shell session, in a folder of the page's own. A page
+has a broker of its own, which is found without an address; a page that starts one itself
+(``ternmq serve``, ``ternmq dev``) has ports of its own instead of 7117 and 7118. ``tests.pages``
+has the rest: what is made of the code, and what names things that must be there.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from ternmq.testing import broker
+from tests.black_box.process import free_port
 from tests.examples.conftest import ROOT
+from tests.pages.blocks import Step, agrees, steps
+from tests.pages.shell import Shell
 
-_BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
-
-
-def blocks(page: Path) -> list[tuple[int, str, str]]:
-    """Return (line, code, output) of each Python block."""
-    text = page.read_text(encoding="utf-8")
-    found: list[tuple[int, str, str]] = []
-    for match in _BLOCK.finditer(text):
-        if match[1] == "python":
-            found.append((text.count("\n", 0, match.start()) + 1, match[2], ""))
-        else:
-            line, code, output = found.pop()
-            assert not output, f"{page.name}: two outputs for the block at line {line}"
-            found.append((line, code, match[2]))
-    return found
+GUIDE = sorted((ROOT / "docs" / "guide").rglob("*.md"))
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if page in GUIDE or steps(page)
+]
+_STARTS_ONE = re.compile(r"\bternmq (serve|dev)\b")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return what a reader's shell has set: this Python and this ``ternmq`` are found first."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, words in {
+        "python": [sys.executable],
+        "ternmq": [sys.executable, "-m", "ternmq"],
+    }.items():
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
+    path = f"{programs}:{kept.get('PATH', os.defpath)}"
+    return kept | {"PATH": path, "PROJECT": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.fixture
+def ports() -> dict[str, str]:
+    """Return which ports stand for those that the pages name."""
+    return {"7117": str(free_port()), "7118": str(free_port())}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(
-    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    tmp_path: Path,
+    environment: dict[str, str],
+    ports: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = blocks(page)
+    found = steps(page)
     assert found, "a page of the guide shows something"
+    folder = tmp_path / "page"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # where annotations are looked up
-    with broker(manual=False) as running:
-        monkeypatch.setenv("TERNMQ_URL", running.url)
-        for line, code, output in found:
-            # Empty lines before it: errors name the line of the page.
-            exec(compile("\n" * line + code, str(page), "exec"), vars(module))
-            assert capsys.readouterr().out == output, f"line {line}"
+    commands = [one.code for one in found if one.kind == "console"]
+    with ExitStack() as stack:
+        if any(map(_STARTS_ONE.search, commands)):
+            url = f"ternmq://127.0.0.1:{ports['7117']}"
+            environment |= {
+                "TERNMQ_LISTEN": f"127.0.0.1:{ports['7117']}",
+                "TERNMQ_HTTP": f"127.0.0.1:{ports['7118']}",
+                "TERNMQ_SEGMENT": "4MiB",  # the first one is quickly made
+            }
+        else:
+            url = stack.enter_context(broker(manual=False)).url
+        monkeypatch.setenv("TERNMQ_URL", url)
+        environment["TERNMQ_URL"] = url
+        shell = stack.enter_context(Shell(folder, environment)) if commands else None
+        for step in found:
+            if step.kind == "python":
+                run_python(step, page, module)
+                printed = capsys.readouterr().out
+            else:
+                assert shell is not None
+                printed = run_command(step, shell, ports)
+            assert agrees(step.output, printed), f"line {step.line}: {printed}"
+
+
+def run_python(step: Step, page: Path, module: ModuleType) -> None:
+    """Run a block. Empty lines before it: errors name the line of the page."""
+    exec(compile("\n" * step.line + step.code, str(page), "exec"), vars(module))
+
+
+def run_command(step: Step, shell: Shell, ports: dict[str, str]) -> str:
+    """Run a command; return what it printed, with the ports that the page names."""
+    code = step.code
+    for shown, real in ports.items():
+        code = code.replace(shown, real)
+    printed, _ = shell.run(code)
+    for shown, real in ports.items():
+        printed = printed.replace(real, shown)
+    return printed

@@ -40,7 +40,7 @@ Place = int | datetime | Start | Literal["earliest", "latest"]
 
 
 class Admin:
-    """``client.admin``. Each needs a right; see ``wire.commands``."""
+    """Topics, groups, apps, and how the broker is. Each call needs a right on what it names."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

@@ -50,7 +50,7 @@ class FailedMessage:
 
 
 class DeadLetters:
-    """``client.deadletters``."""
+    """The messages that a group failed on: the dead ones, and those that wait for a retry."""
 
     def __init__(self, session: Session, codecs: Codecs) -> None:
         self._session = session

@@ -1,0 +1,249 @@
+"""The pages of the API, made of signatures and docstrings."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any, Final
+
+import msgspec
+
+import ternmq
+import ternmq.sync
+import ternmq.testing
+from ternmq.client.admin import Admin
+from ternmq.client.deadletters import DeadLetters
+from ternmq.model.errors import TernMQError
+from tests.unit.wire.control_tables import texts_of
+
+_MADE: Final = "Made by `make docs` from the docstrings of `{}`: change it there.\n"
+_TERNMQ: Final = """\
+What a program imports. The guide shows it at work: [produce](../../guide/produce.md),
+[consume](../../guide/consume.md), [failures](../../guide/failures.md).
+Errors have [a page of their own](../errors.md).
+"""
+_SYNC: Final = """\
+The names, arguments and errors are those of [`ternmq`](ternmq.md); a call returns when it is done
+instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
+"""
+_SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
+_WIDTH: Final = 92
+_INTERNAL: Final = frozenset({
+    "Client.after_fork", "Client.reach", "RetryPolicy.check",
+    "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
+    "Consumer.opened", "Consumer.lost", "Consumer.refused", "Consumer.pushed", "Consumer.writable",
+    "Consumer.asking", "Consumer.closing", "Consumer.take", "Consumer.came", "Consumer.leased",
+    "Consumer.failed", "Consumer.pull_lost", "Consumer.settled", "Consumer.start", "Consumer.close",
+    "ManualClock.monotonic_us", "ManualClock.wall_us", "ManualClock.call_at", "ManualClock.step",
+    "ManualClock.settle_with", "InProcessBroker.clock",
+})  # fmt: skip
+"""Public for other parts of the package, not for programs."""
+
+
+def ternmq_page() -> str:
+    """Return the page of ``ternmq``."""
+    parts = [
+        "# `ternmq`\n",
+        _MADE.format("src/ternmq/client"),
+        _TERNMQ,
+    ]
+    named = [(f"ternmq.{name}", getattr(ternmq, name)) for name in ternmq.__all__]
+    named.insert(2, ("client.admin", Admin))
+    named.insert(3, ("client.deadletters", DeadLetters))
+    return _page(parts, named)
+
+
+def sync_page() -> str:
+    """Return the page of ``ternmq.sync``: what is not the same as in ``ternmq``."""
+    parts = [
+        "# `ternmq.sync`\n",
+        _MADE.format("src/ternmq/sync"),
+        f"{_doc(ternmq.sync)}\n",
+        _SYNC,
+    ]
+    return _page(
+        parts,
+        [
+            (f"ternmq.sync.{name}", found)
+            for name in ternmq.sync.__all__
+            if (found := getattr(ternmq.sync, name)) is not getattr(ternmq, name, None)
+        ],
+    )
+
+
+def testing_page() -> str:
+    """Return the page of ``ternmq.testing``."""
+    parts = [
+        "# `ternmq.testing`\n",
+        _MADE.format("src/ternmq/testing"),
+        _doc(ternmq.testing).partition("Reading order")[0],
+        "[The guide](../../guide/testing.md) shows it at work.\n",
+    ]
+    named = [(f"ternmq.testing.{name}", getattr(ternmq.testing, name))
+             for name in sorted(ternmq.testing.__all__, reverse=True)]  # fmt: skip
+    plugin = importlib.import_module("ternmq.testing.plugin")
+    return _page(parts, named) + "\n" + _fixtures(plugin)
+
+
+def _page(parts: list[str], named: list[tuple[str, Any]]) -> str:
+    parts = list(parts)
+    for name, found in named:
+        if inspect.isclass(found) and issubclass(found, TernMQError):
+            continue
+        if inspect.isclass(found):
+            parts += _class(name, found)
+        elif callable(found):
+            parts += _function(f"## `{name}`", name, found)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# ----------------------------------------------------------------------------------------- classes
+
+
+def _class(name: str, kind: type) -> Iterator[str]:
+    yield f"## `{name}`\n"
+    if dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct):
+        yield _code(name.rpartition(".")[2], inspect.signature(kind), "")
+    yield _doc(kind) + "\n"
+    below = texts_of(kind) if issubclass(kind, msgspec.Struct) else {}
+    if below:
+        yield "\n".join(f"* `{field}`: {text}" for field, text in below.items()) + "\n"
+    if issubclass(kind, enum.Enum):
+        yield "\n".join(_choices(kind)) + "\n"
+    members = [(member, value) for member, value in _members(kind)
+               if f"{kind.__name__}.{member}" not in _INTERNAL]  # fmt: skip
+    for member, value in members:
+        if isinstance(value, property):
+            yield f"**`.{member}`**: {_doc(value)}\n"
+    for member, value in members:
+        if callable(value):
+            yield from _function(f"### `{name.rpartition('.')[2]}.{member}`", member, value)
+
+
+def _choices(kind: type[enum.Enum]) -> Iterator[str]:
+    texts = dict(re.findall(r"^    (\w+) = [^\n]*\n    \"\"\"(.*?)\"\"\"", inspect.getsource(kind),
+                            flags=re.MULTILINE | re.DOTALL))  # fmt: skip
+    for one in kind:
+        text = " ".join(texts.get(one.name, "").split())
+        yield f"* `{kind.__name__}.{one.name}`, or `{one.value!r}`" + (f": {text}" if text else "")
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public methods and properties, the base classes' first, as they are written."""
+    seen: set[str] = set()
+    for base in reversed(kind.__mro__):
+        if not base.__module__.startswith("ternmq"):
+            continue
+        for name, value in vars(base).items():
+            plain = value.__func__ if isinstance(value, classmethod | staticmethod) else value
+            public = not name.startswith("_") and name not in seen
+            if public and (inspect.isfunction(plain) or isinstance(plain, property)):
+                seen.add(name)
+                yield name, inspect.getattr_static(kind, name)
+
+
+# --------------------------------------------------------------------------------------- functions
+
+
+def _function(heading: str, name: str, function: Callable[..., Any]) -> Iterator[str]:
+    yield f"{heading}\n"
+    kind = "async " if inspect.iscoroutinefunction(function) else ""
+    yield _code(name.rpartition(".")[2], inspect.signature(function), kind)
+    yield _doc(function) + "\n"
+
+
+def _code(name: str, signature: inspect.Signature, kind: str) -> str:
+    """Return a signature as a block, one argument a line if it is long."""
+    written: list[str] = []
+    for one in signature.parameters.values():
+        if one.name == "self":
+            continue
+        if one.kind is one.KEYWORD_ONLY and "*" not in "".join(written):
+            written.append("*")
+        written.append(_parameter(one))
+    answer = _annotation(signature.return_annotation)
+    arrow = "" if answer in {"", "None"} else f" -> {answer}"
+    line = f"{kind}{name}({', '.join(written)}){arrow}"
+    if len(line) > _WIDTH:
+        inner = "".join(f"    {one},\n" for one in written)
+        line = f"{kind}{name}(\n{inner}){arrow}"
+    return f"```py\n{line}\n```\n"
+
+
+_STARS: Final[dict[Any, str]] = {
+    inspect.Parameter.VAR_POSITIONAL: "*",
+    inspect.Parameter.VAR_KEYWORD: "**",
+}
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    stars = _STARS.get(one.kind, "")
+    annotation = _annotation(one.annotation)
+    text = stars + one.name + (f": {annotation}" if annotation else "")
+    if one.default is one.empty:
+        return text
+    default: str = str(one.default) if isinstance(one.default, enum.Enum) else repr(one.default)
+    return f"{text} = {'...' if default.startswith('<') else default}"
+
+
+def _annotation(given: Any) -> str:
+    if given is inspect.Signature.empty:
+        return ""
+    return given if isinstance(given, str) else str(getattr(given, "__name__", given))
+
+
+def _fixtures(module: ModuleType) -> str:
+    """Return the pytest fixtures of a module."""
+    parts = ["## Fixtures\n", "With pytest they are there without any configuration.\n"]
+    for name, value in vars(module).items():
+        function = getattr(value, "__wrapped__", getattr(value, "__pytest_wrapped__", None))
+        if name.startswith("ternmq_") and function is not None:
+            parts.append(f"**`{name}`**: {_doc(getattr(function, 'obj', function))}\n")
+    assert len(parts) > 2, "there are fixtures"
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# --------------------------------------------------------------------------------------- docstrings
+
+
+def _doc(thing: Any) -> str:
+    """Return a docstring as Markdown: Google's sections become lists."""
+    lines = (inspect.getdoc(thing) or "").replace("``", "`").splitlines()
+    parts: list[str] = []
+    section = ""
+    for line in lines:
+        found = _SECTION.match(line)
+        if found:
+            section = found[1]
+            parts += ([""] if parts and parts[-1] else []) + [f"{section}:", ""]
+        elif section and line and not line.startswith(" "):
+            section = ""
+            parts.append(line)
+        elif section in {"Args", "Raises", "Attributes"} and line.startswith("    "):
+            parts.append(_entry(line[4:]))
+        else:
+            parts.append(line.removeprefix("    ") if section else line)
+    return _indented_as_code("\n".join(parts).strip())
+
+
+def _entry(line: str) -> str:
+    """Return a line of a section: ``name: text`` begins an item, deeper lines go on with it."""
+    if line.startswith(" "):
+        return "  " + line.strip()
+    name, colon, text = line.partition(": ")
+    return f"* `{name}`: {text}" if colon else f"* {line}"
+
+
+def _indented_as_code(text: str) -> str:
+    """Fence what is indented as an example, so that it is shown as one."""
+    return re.sub(
+        r"(?:(?<=\n\n)|\A)((?:    [^\n]*\n|\n(?=    ))*    [^\n]*)",
+        lambda found: "```py\n" + textwrap.dedent(found[1]) + "\n```",
+        text,
+    )

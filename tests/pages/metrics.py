@@ -1,0 +1,90 @@
+"""The tables of metrics, asked of a broker that runs."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from typing import Final, NamedTuple
+
+from prometheus_client.core import Metric
+
+from ternmq.testing import broker
+
+
+class Shown(NamedTuple):
+    """A metric as Prometheus shows it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+
+
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Messages": (
+        "messages_sent", "sent_bytes", "sends_total", "delivered", "settled", "pulls", "refusals",
+    ),
+    "Groups": ("group_lag", "group_leased", "group_retrying", "group_dead"),
+    "Disk and journal": (
+        "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",
+        "removed_", "expired_", "upkeep_", "sends_blocked", "sends_refused",
+    ),
+    "Connections": (
+        "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",
+        "stalled", "pending_bytes", "received_bytes", "written_bytes",
+    ),
+    "The process": ("uptime", "resident", "cpu_", "turns", "longest_turn", "loop_lag"),
+}  # fmt: skip
+"""Headings, and how the names below them begin. What fits nowhere stands under the last one."""
+_REST: Final = "What the broker remembers"
+
+
+@cache
+def families() -> tuple[Shown, ...]:
+    """Return every metric of a broker, sorted by name."""
+
+    async def ask() -> list[Metric]:
+        return list(running._server._collector.collect())
+
+    with broker(manual=False) as running:
+        found = asyncio.run_coroutine_threadsafe(ask(), running._loop).result()
+    return tuple(
+        sorted(
+            Shown(
+                one.name + ("_total" if one.type == "counter" else ""),
+                one.type,
+                tuple(getattr(one, "_labelnames", ())),
+                one.documentation,
+            )
+            for one in found
+        )
+    )
+
+
+def names() -> set[str]:
+    """Return the names that a query may use."""
+    return {one.name for one in families()}
+
+
+def tables() -> str:
+    """Return the tables, one a heading."""
+    left = list(families())
+    parts: list[str] = []
+    for title, beginnings in GROUPS.items():
+        here = [one for one in left if _short(one.name).startswith(beginnings)]
+        left = [one for one in left if one not in here]
+        parts += _table(title, here)
+    return "\n".join(parts + _table(_REST, left))
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("ternmq_")
+
+
+def _table(title: str, rows: list[Shown]) -> list[str]:
+    assert rows, f"no metric stands under {title!r}"
+    lines = [f"## {title}\n", "| metric | kind | labels | what it is |", "|---|---|---|---|"]
+    for one in rows:
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        lines.append(f"| `{one.name}` | {one.kind} | {labels} | {one.text} |")
+    return [*lines, ""]
