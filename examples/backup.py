@@ -1,0 +1,83 @@
+"""Make a copy of a broker's journal while the broker works.
+
+    python backup.py /var/lib/ternmq /backup/2026-01-31
+
+The journal only grows at its end, and files before the last one never change. So a copy of the
+bytes up to a position that the broker names as durable is a whole journal: everything that was
+answered before is in it. To restore, start a broker on the copy:
+
+    ternmq serve --data /backup/2026-01-31
+
+TERNMQ_URL, TERNMQ_APP and TERNMQ_TOKEN say which broker; the app needs no right.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import ternmq.sync
+
+
+def durable_position() -> int:
+    """Ask the broker up to where its journal is on the disk."""
+    with ternmq.sync.connect() as client:
+        return int(client.admin.status().metrics["ternmq_journal_durable"])
+
+
+def segments(journal: Path) -> list[Path]:
+    """Return the journal's files, oldest first."""
+    return sorted(journal.glob("*.seg"))
+
+
+def copy(segment: Path, target: Path, stop: int) -> int:
+    """Copy a file of the journal up to a position; return how many bytes that are."""
+    left = stop - int(segment.stem)  # it is named by the position of its first byte
+    copied = 0
+    with segment.open("rb") as source, target.open("xb") as copy:
+        while copied < left and (piece := source.read(min(1 << 20, left - copied))):
+            copied += copy.write(piece)
+        copy.flush()
+        os.fsync(copy.fileno())
+    return copied
+
+
+def backup(data: Path, target: Path) -> int:
+    """Copy the whole journal.
+
+    Raises:
+        FileNotFoundError: The broker removed an old file meanwhile, and what had to be kept of it
+            is further on: begin again.
+    """
+    journal = data / "journal"
+    oldest = segments(journal)[0]
+    stop = durable_position()
+    (target / "journal").mkdir(parents=True)
+    copied = sum(
+        copy(segment, target / "journal" / segment.name, stop)
+        for segment in segments(journal)
+        if int(segment.stem) < stop  # behind it are spares: nothing is in them
+    )
+    if not (target / "journal" / oldest.name).exists():
+        raise FileNotFoundError(oldest)
+    return copied
+
+
+def main(data: Path, target: Path) -> None:
+    unfinished = target.with_name(target.name + ".unfinished")
+    for _ in range(10):
+        shutil.rmtree(unfinished, ignore_errors=True)
+        try:
+            copied = backup(data, unfinished)
+        except FileNotFoundError:
+            continue
+        unfinished.rename(target)
+        print(f"{copied} bytes are in {target}")
+        return
+    sys.exit("files are removed more quickly than they can be copied")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: backup.py DATA TARGET")
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

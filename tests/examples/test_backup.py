@@ -1,0 +1,117 @@
+"""docs/operate/backup.md: a copy made while the broker works, and what a broker makes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+import ternmq.sync
+from ternmq.journal.real_disk import RealDisk
+from ternmq.journal.repair import inspect
+from ternmq.model.errors import CorruptJournal
+from ternmq.testing import InProcessBroker, broker
+from tests.black_box.process import wait_until
+from tests.examples.conftest import ROOT
+
+SEGMENT = 4 << 20
+
+
+class Load:
+    """Sends, pulls and acks in a thread, and remembers what was answered."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.sent: list[bytes] = []
+        self.acked: set[bytes] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._work)
+
+    def _work(self) -> None:
+        with ternmq.sync.connect(self.url) as client:
+            while not self._end.is_set():
+                bodies = [b"%08d" % (len(self.sent) + number) * 512 for number in range(50)]
+                client.send_many("orders", bodies)
+                self.sent += bodies
+                if len(self.sent) > 100:  # so many are always left
+                    batch = client.pull("orders", group="billing", max_messages=50, wait=0)
+                    batch.ack()
+                    self.acked |= set(batch.bodies)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def backup(url: str, data: Path, target: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "backup.py"), str(data), str(target)],
+        env=os.environ | {"TERNMQ_URL": url},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"bytes are in {target}\n")
+
+
+def passed(one: InProcessBroker, segment: Path) -> bool:
+    """Let time pass; return whether a segment is gone."""
+    one.clock.advance(seconds=2)
+    return not segment.exists()
+
+
+def test_what_was_answered_before_a_copy_is_in_it(tmp_path: Path) -> None:
+    """Retention removes segments meanwhile: the copy is whole all the same."""
+    data = tmp_path / "data"
+    settings = {"segment": f"{SEGMENT}B", "state": "1MiB", "retention_max": f"{SEGMENT}B"}
+    first = data / "journal" / f"{0:020d}.seg"
+    with broker(disk=RealDisk(data), settings=settings) as one, Load(one.url) as load:
+        for number in range(3):
+            wait_until(lambda number=number: len(load.acked) > 1500 * number + 200, "acked")  # type: ignore[misc]
+            if number == 1:
+                # Deduplication keeps its records for ten minutes; then the oldest segment goes.
+                one.clock.advance(minutes=11)
+                wait_until(lambda: passed(one, first), "removed")
+            sent, acked = len(load.sent), set(load.acked)
+            target = tmp_path / f"copy-{number}"
+            backup(one.url, data, target)
+            assert not inspect(RealDisk(target, read_only=True)).damage
+            assert (target / "journal" / first.name).exists() is (number == 0)
+            with (
+                broker(disk=RealDisk(target), manual=False) as restored,
+                ternmq.sync.connect(restored.url) as client,
+            ):
+                stored = {delivery.body for delivery in client.read("orders")}
+                assert set(load.sent[sent - 200 : sent]) <= stored, "nothing is lost"
+                came: list[bytes] = []
+                while batch := client.pull("orders", group="billing", max_messages=1000, wait=0.2):
+                    came += batch.bodies
+                    batch.ack()
+                assert came, "what was not acked comes"
+                assert not acked & set(came), "what was acked before the copy does not come again"
+
+
+def test_a_copy_that_is_older_in_front_than_behind_is_refused(tmp_path: Path) -> None:
+    """Why it is not done with ``cp``: bytes from before a write, and behind them from after it."""
+    data = tmp_path / "data"
+    with broker(disk=RealDisk(data), manual=False) as one, ternmq.sync.connect(one.url) as client:
+        (segment,) = [path for path in (data / "journal").iterdir() if int(path.stem) == 0]
+        client.send("orders", b"a" * 1000)
+        before = segment.read_bytes()
+        for _ in range(10):
+            client.send("orders", b"b" * 1000)
+        after = segment.read_bytes()
+    half = len(before.rstrip(b"\0")) + 2000
+    target = tmp_path / "copy"
+    (target / "journal").mkdir(parents=True)
+    (target / "journal" / segment.name).write_bytes(before[:half] + after[half:])
+    with pytest.raises(CorruptJournal), broker(disk=RealDisk(target)):
+        pass
