@@ -27,11 +27,11 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Groups": ("group_lag", "group_leased", "group_retrying", "group_dead"),
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",
-        "removed_", "expired_", "upkeep_", "sends_blocked", "sends_refused",
+        "removed_", "expired_", "upkeep_", "sends_blocked", "sends_refused", "unreadable_",
     ),
     "Connections": (
         "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",
-        "stalled", "pending_bytes", "received_bytes", "written_bytes",
+        "stalled", "pending_bytes", "unwritten_bytes", "received_bytes", "written_bytes",
     ),
     "The process": ("uptime", "resident", "cpu_", "turns", "longest_turn", "loop_lag"),
 }  # fmt: skip
