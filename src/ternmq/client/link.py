@@ -82,6 +82,7 @@ class Link(asyncio.Protocol):
         writable: False while the socket takes no more; frames are still taken.
         usable: HELLO was answered and the connection is not over.
         traffic: What goes over it is counted here.
+        over: Done when the connection has ended.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Link(asyncio.Protocol):
         traffic: Traffic,
     ) -> None:
         self.traffic = traffic
+        self.over: asyncio.Future[None] = loop.create_future()
         self.writable = True
         self.usable = False
         self._loop = loop
@@ -159,6 +161,8 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell everybody who waits."""
         self.usable = False
+        if not self.over.done():
+            self.over.set_result(None)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._frames.clear()

@@ -399,3 +399,8 @@ class Session:
         except (TimeoutError, TernMQError):
             log.debug("the broker did not answer BYE")
         link.close()
+        # Over TLS the broker has a word in it; a loop that ends before would leave the socket open.
+        await asyncio.wait([link.over], timeout=1.0)
+        if not link.over.done():
+            link.abort()
+            await asyncio.wait([link.over], timeout=1.0)
