@@ -73,6 +73,7 @@ docs: venv ## write the pages that are made of the code anew
 	$(BIN)/python -m tests.unit.client.test_defaults
 	$(BIN)/python -m tests.unit.wire.control_tables
 	$(BIN)/python -m tests.pages
+	$(BIN)/python -m tests.cli.test_reference
 
 docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python -m tests.docs_check

@@ -19,6 +19,7 @@ BIN = Path(sys.executable).parent
 
 LAYERS = "A package imports only packages below it"
 CORE = "The core has no clock, no randomness, no threads, no network, no files"
+DOORS = "The command line asks a broker as every client does, and meets its inside by three doors"
 CODE = "Nothing that turns bytes into code, anywhere"
 
 
@@ -74,6 +75,9 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("helpers/planted.py", "", LAYERS),  # a package that has no place
         ("wire/planted.py", "import ternmq.journal", LAYERS),
         ("broker/planted.py", "import ternmq.client", LAYERS),
+        ("cli/planted.py", "from ternmq.broker import broker", DOORS),
+        ("cli/planted.py", "def late():\n    import ternmq.journal.journal", DOORS),
+        ("cli/planted.py", "from ternmq.server import core", DOORS),
         ("broker/planted.py", "import time", CORE),
         ("broker/planted.py", "import asyncio", CORE),
         ("broker/planted.py", "from random import Random", CORE),

@@ -2,40 +2,90 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TextIO
 
 import click
 
 from ternmq import __version__
-from ternmq.cli.server import dev, serve
-from ternmq.cli.worker import worker
+from ternmq.cli.commands import Root
+from ternmq.cli.connection import connection_options
+from ternmq.cli.exits import ExitCode, Failed, Terminated
+from ternmq.cli.problems import code_of, one_line, text_of, text_of_usage
 from ternmq.model.errors import TernMQError
 
-EXIT_FAILED: Final = 1
-"""What was asked for could not be done."""
-EXIT_USAGE: Final = 2
-"""It was asked for in a way that is not understood."""
+PROGRAM: Final = "ternmq"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="ternmq")
-def ternmq() -> None:
-    """A message broker that you pip install."""
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name=PROGRAM)
+@connection_options
+def ternmq(**connection: object) -> None:
+    """A message broker that you pip install.
 
-
-ternmq.add_command(serve)
-ternmq.add_command(dev)
-ternmq.add_command(worker)
+    `ternmq dev` runs one to try things with. What says where a broker is may stand before or behind
+    the name of a command.
+    """
 
 
 def main() -> None:
     """Run the command line; the entry point of the script ``ternmq``."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status. Errors are told in one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        ternmq()
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _forget(sys.stdout)
+        return ExitCode.PIPE_CLOSED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        found = ternmq.main(arguments, PROGRAM, standalone_mode=False)
+        return found if isinstance(found, int) else ExitCode.DONE
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message(), err=True)
+        return ExitCode.USAGE
+    except click.ClickException as error:
+        return _told(text_of_usage(error), ExitCode.USAGE)
+    except Failed as error:
+        return _told(one_line(str(error)), error.code)
     except TernMQError as error:
-        click.echo(f"ternmq: {error}", err=True)
-        sys.exit(EXIT_FAILED)
+        return _told(text_of(error), code_of(error))
+    except (KeyboardInterrupt, click.Abort):
+        return ExitCode.INTERRUPTED
+    except Terminated:
+        return ExitCode.TERMINATED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        return _told(one_line(f"{name}{error.strerror or error}"), ExitCode.FAILED)
+
+
+def _told(text: str, code: ExitCode) -> ExitCode:
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(f"{PROGRAM}: {text}", err=True)
+    return code
+
+
+def _forget(stream: TextIO) -> None:
+    """Let what is left go nowhere, so that the end of the process does not fail on it."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

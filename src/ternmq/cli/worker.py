@@ -9,6 +9,7 @@ import sys
 
 import click
 
+from ternmq.cli.commands import Command
 from ternmq.client.client import Client
 
 
@@ -38,7 +39,7 @@ def find(target: str) -> Client:
     return found
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("target", metavar="MODULE:CLIENT")
 @click.option("-v", "--verbose", count=True, help="Log more.")
 def worker(target: str, verbose: int) -> None:

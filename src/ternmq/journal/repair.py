@@ -19,6 +19,7 @@ from typing import Final
 
 from ternmq.journal.disk import Disk
 from ternmq.journal.ending import proven, search
+from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.recovery import open_journal
 from ternmq.journal.scan import CHUNK_BYTES, RawRecord, Scanner, segment_size_of
 from ternmq.journal.segment import FOLDER, file_size, segment_bases, segment_name
@@ -115,6 +116,27 @@ class RepairReport:
     after: Inspection | None = None
 
 
+def open_folder(path: str, *, read_only: bool = False) -> RealDisk:
+    """Open a data folder for ``inspect`` and ``repair``; nobody else has it meanwhile.
+
+    Args:
+        path: The folder.
+        read_only: For a donor: it is not locked, and nothing in it is changed.
+
+    Raises:
+        AlreadyRunning: A broker uses it.
+        FileMissing: ``read_only``, and there is no such folder.
+    """
+    disk = RealDisk(path, read_only=read_only)
+    if not read_only:
+        try:
+            disk.lock()
+        except BaseException:
+            disk.close()
+            raise
+    return disk
+
+
 def inspect(disk: Disk) -> Inspection:
     """Read the whole journal and say what is wrong with it; changes nothing.
 
@@ -151,6 +173,13 @@ def inspect(disk: Disk) -> Inspection:
         record_count=sum(chain.count for chain in chains),
         epoch=Epoch(max((chain.epoch for chain in chains), default=0)),
     )
+
+
+def losses(disk: Disk, found: Inspection) -> list[LostRecord]:
+    """Return the records that a cut at the first damage would take away; changes nothing."""
+    if not found.damage:
+        return []
+    return list(_lost(disk, segment_bases(disk), found.damage[0].start, found.segment_size))
 
 
 def repair(disk: Disk, *, consent: bool = False, donor: Disk | None = None) -> RepairReport:

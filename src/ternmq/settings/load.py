@@ -19,7 +19,7 @@ from ternmq.settings.settings import DEFAULTS, Mode, Settings
 FILE: Final = "ternmq.toml"
 PREFIX: Final = "TERNMQ_"
 CONFIG: Final = "TERNMQ_CONFIG"
-NOT_OURS: Final = frozenset({CONFIG, "TERNMQ_URL", "TERNMQ_APP", "TERNMQ_TOKEN"})
+NOT_OURS: Final = frozenset({CONFIG, "TERNMQ_URL", "TERNMQ_APP", "TERNMQ_TOKEN", "TERNMQ_CONTEXT"})
 """Where the file is; and what clients read."""
 _SHOWN: Final = 40
 

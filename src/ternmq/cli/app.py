@@ -1,0 +1,217 @@
+"""``ternmq app``: who may connect to a broker, and do what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+
+from ternmq.cli import output
+from ternmq.cli.commands import Group
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.exits import Failed
+from ternmq.cli.parameters import NAME
+from ternmq.cli.problems import near, not_found
+from ternmq.client.client import Client
+from ternmq.wire.commands import Right
+from ternmq.wire.control import AppInfo, GrantInfo
+
+_RIGHTS: Final = [one.value for one in Right]
+_FORM: Final = f"is not RIGHT:TOPIC or RIGHT:TOPIC:GROUP, RIGHT one of {', '.join(_RIGHTS)}"
+
+
+class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """``produce:orders.*``, ``consume:stock:orders-service``."""
+
+    name = "grant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the grant."""
+        if not isinstance(value, str):
+            return value
+        right, *rest = value.split(":")
+        if right not in _RIGHTS or not 1 <= len(rest) <= 2 or not all(rest):
+            like = near(right, _RIGHTS)
+            self.fail(f"{value!r} {_FORM}{like}", param, ctx)
+        return GrantInfo(right=right, topic=rest[0], group=rest[1] if len(rest) == 2 else "*")
+
+
+_GRANT: Final = _Grant()
+_grant = click.option(
+    "--grant", "grants", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
+    help="Allow produce, consume or manage; names may end in *. May be repeated.",
+)  # fmt: skip
+_deny = click.option(
+    "--deny", "denials", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
+    help="Forbid it, whatever is granted. May be repeated.",
+)  # fmt: skip
+_owner = click.option("--owner", metavar="TEXT", help="Whom to ask about it.")
+
+
+@click.group(cls=Group)
+def app() -> None:
+    """Apps: who may connect, and do what."""
+
+
+@app.command()
+@click.argument("name", type=NAME)
+@_grant
+@_deny
+@_owner
+@output.json_option
+@asks_broker
+async def create(
+    client: Client,
+    name: str,
+    grants: Sequence[GrantInfo],
+    denials: Sequence[GrantInfo],
+    owner: str | None,
+    as_json: bool,
+) -> None:
+    """Make an app. Its token is printed, this one time: the broker keeps only a hash of it."""
+    if any(one.app == name for one in await client.admin.apps()):
+        raise Failed(f"there is an app {name!r} already; `ternmq app set` changes it")
+    token = await client.admin.put_app(
+        name, [*grants, *_denied(denials)], owner=owner or "", new_token=True
+    )
+    _tell(name, token, as_json=as_json)
+    if not grants:
+        output.note(f"it may do nothing yet: ternmq app set {name} --grant produce:TOPIC")
+
+
+@app.command("list")
+@output.json_option
+@asks_broker
+async def list_(client: Client, as_json: bool) -> None:
+    """List the apps."""
+    found = await client.admin.apps()
+    if as_json:
+        output.document([_plain(one) for one in found])
+        return
+    output.table(
+        ("app", "owner", "grants"),
+        [(one.app, one.owner, " ".join(map(_written, one.grants))) for one in found],
+        "no apps; `ternmq app create` makes one",
+    )
+
+
+@app.command()
+@click.argument("name", type=NAME)
+@output.json_option
+@asks_broker
+async def show(client: Client, name: str, as_json: bool) -> None:
+    """Show what an app may do."""
+    info = await _app(client, name)
+    if as_json:
+        output.document(_plain(info))
+        return
+    output.details([("app", info.app), ("owner", info.owner)])
+    click.echo()
+    output.table(
+        ("right", "topic", "group", "deny"),
+        [(one.right, one.topic, one.group, "deny" if one.deny else "") for one in info.grants],
+        "it may do nothing",
+    )
+
+
+@app.command("set")
+@click.argument("name", type=NAME)
+@_grant
+@_deny
+@click.option(
+    "--revoke",
+    "revoked",
+    type=_GRANT,
+    multiple=True,
+    metavar="RIGHT:TOPIC[:GROUP]",
+    help="Take a grant or a denial away, named as `app show` has it. May be repeated.",
+)
+@_owner
+@click.option("--new-token", is_flag=True, help="Print a new token; the old one ends at once.")
+@output.json_option
+@asks_broker
+async def set_(
+    client: Client,
+    name: str,
+    grants: Sequence[GrantInfo],
+    denials: Sequence[GrantInfo],
+    revoked: Sequence[GrantInfo],
+    owner: str | None,
+    new_token: bool,
+    as_json: bool,
+) -> None:
+    """Change what an app may do, or give it another token; what is not named stays."""
+    if not (grants or denials or revoked or new_token or owner is not None):
+        raise click.UsageError("say what to change", click.get_current_context())
+    info = await _app(client, name)
+    gone = {_place(one) for one in revoked}
+    missing = gone - {_place(one) for one in info.grants}
+    if missing:
+        text = ":".join(next(iter(missing)))
+        raise not_found(f"{name} has no grant {text}; `ternmq app show {name}` shows them")
+    kept = [one for one in info.grants if _place(one) not in gone]
+    kept += [one for one in (*grants, *_denied(denials)) if one not in kept]
+    token = await client.admin.put_app(
+        name, kept, owner=info.owner if owner is None else owner, new_token=new_token
+    )
+    if new_token:
+        _tell(name, token, as_json=as_json)
+    elif as_json:
+        output.document(_plain(await _app(client, name)))
+    else:
+        output.note(f"changed app {name}")
+
+
+@app.command()
+@click.argument("name", type=NAME)
+@yes_option
+@asks_broker
+async def delete(client: Client, name: str, yes: bool) -> None:
+    """Delete an app; its connections are closed."""
+    await _app(client, name)
+    confirm(f"delete app {name}, and close its connections?", yes=yes)
+    await client.admin.delete_app(name)
+    output.note(f"deleted app {name}")
+
+
+async def _app(client: Client, name: str) -> AppInfo:
+    found = await client.admin.apps()
+    for one in found:
+        if one.app == name:
+            return one
+    raise not_found(f"there is no app {name!r}{near(name, [one.app for one in found])}")
+
+
+def _tell(name: str, token: str, *, as_json: bool) -> None:
+    """Print a token, alone on standard output, so that a script can take it."""
+    if as_json:
+        output.document({"app": name, "token": token})
+        return
+    output.note(f"the token of {name}; it is not shown again:")
+    click.echo(token)
+
+
+def _denied(grants: Sequence[GrantInfo]) -> list[GrantInfo]:
+    return [msgspec.structs.replace(one, deny=True) for one in grants]
+
+
+def _place(one: GrantInfo) -> tuple[str, str, str]:
+    return (one.right, one.topic, one.group)
+
+
+def _written(one: GrantInfo) -> str:
+    text = f"{one.right}:{one.topic}" + (f":{one.group}" if one.group != "*" else "")
+    return f"not:{text}" if one.deny else text
+
+
+def _plain(info: AppInfo) -> dict[str, object]:
+    return {
+        "app": info.app,
+        "owner": info.owner,
+        "grants": [
+            {"right": one.right, "topic": one.topic, "group": one.group, "deny": one.deny}
+            for one in info.grants
+        ],
+    }

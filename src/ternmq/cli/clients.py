@@ -1,0 +1,59 @@
+"""``ternmq client``: who is connected."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Group
+from ternmq.cli.connection import asks_broker
+from ternmq.client.client import Client
+
+
+@click.group(cls=Group)
+def client() -> None:
+    """Who is connected."""
+
+
+@client.command("list")
+@output.json_option
+@asks_broker
+async def list_(client: Client, as_json: bool) -> None:
+    """List the sessions, oldest first; one outlives its connection for a while."""
+    found = await client.admin.clients()
+    if as_json:
+        output.document(
+            [
+                {
+                    "session": one.session,
+                    "app": one.app,
+                    "client": one.client,
+                    "address": one.address,
+                    "library": one.library,
+                    "pid": one.pid,
+                    "connected": one.connected,
+                    "since": output.of_us(one.since_us) if one.since_us else None,
+                }
+                for one in found
+            ]
+        )
+        return
+    now = time.time()
+    output.table(
+        ("session", "app", "client", "address", "pid", "state", "for", "library"),
+        [
+            (
+                one.session,
+                one.app,
+                one.client,
+                one.address,
+                one.pid,
+                "connected" if one.connected else "away",
+                output.span(max(0.0, now - one.since_us / 1e6)) if one.since_us else None,
+                one.library,
+            )
+            for one in found
+        ],
+    )

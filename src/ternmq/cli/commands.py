@@ -1,0 +1,131 @@
+"""Which commands there are: only the one that is called is imported.
+
+``ternmq --help`` and completion know names and one line about each without importing any; the
+tests see to it that the lines are those of the commands.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import click
+
+from ternmq.cli.problems import near
+
+CONNECTION: Final = frozenset({"url", "app", "token", "context", "timeout"})
+
+
+class Entry(NamedTuple):
+    """A command: its section, where it is, and what it does."""
+
+    section: str
+    target: str
+    about: str
+
+
+RUN: Final = "Run a broker, run an application"
+MESSAGES: Final = "Messages"
+MANAGE: Final = "Topics, groups, apps"
+WATCH: Final = "Look after a broker"
+SHELL: Final = "This command line"
+
+TABLE: Final[Mapping[str, Entry]] = {
+    "dev": Entry(RUN, "server:dev", "Run a broker to try things with."),
+    "serve": Entry(RUN, "server:serve", "Run a broker until SIGTERM."),
+    "worker": Entry(RUN, "worker:worker", "Run the handlers that are declared on a client."),
+    "send": Entry(MESSAGES, "send:send", "Send messages."),
+    "tail": Entry(MESSAGES, "tail:tail", "Show the newest messages of a topic."),
+    "consume": Entry(MESSAGES, "consume:consume", "Consume messages for a group."),
+    "message": Entry(MESSAGES, "message:message", "Look messages up."),
+    "retry": Entry(MESSAGES, "retry:retry", "Messages that failed and wait for another attempt."),
+    "deadletter": Entry(MESSAGES, "deadletter:deadletter", "Messages that failed for good."),
+    "topic": Entry(MANAGE, "topic:topic", "Make, change and list topics."),
+    "group": Entry(MANAGE, "group:group", "Consumer groups: settings, lag, positions."),
+    "app": Entry(MANAGE, "app:app", "Apps: who may connect, and do what."),
+    "top": Entry(WATCH, "top:top", "Watch rates, topics, groups and connections."),
+    "broker": Entry(WATCH, "broker:broker", "How the broker is."),
+    "client": Entry(WATCH, "clients:client", "Who is connected."),
+    "doctor": Entry(
+        WATCH, "doctor:doctor", "Check disk, clock, limits and Python of this machine."
+    ),
+    "bench": Entry(WATCH, "bench:bench", "Small measurements with one client."),
+    "journal": Entry(WATCH, "journal:journal", "Read, check and mend a journal on disk."),
+    "context": Entry(SHELL, "context:context", "Named brokers, so that nobody types addresses."),
+    "completion": Entry(
+        SHELL, "completion:completion", "Print the script that completes commands."
+    ),
+}
+
+
+class Group(click.Group):
+    """A group of commands that says which one was probably meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the file, which is that of use."""
+        del ctx
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is named first.
+
+        Raises:
+            click.UsageError: There is none.
+        """
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            like = near(name, self.list_commands(ctx))
+            raise click.UsageError(f"there is no command {name!r}{like}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Root(Group):
+    """``ternmq`` itself: imports what is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, as they are to be shown."""
+        del ctx
+        return list(TABLE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        del ctx
+        entry = TABLE.get(cmd_name)
+        if entry is None:
+            return None
+        found: Any = pkgutil.resolve_name(f"ternmq.cli.{entry.target}")
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, from the table alone."""
+        del ctx
+        for section in dict.fromkeys(entry.section for entry in TABLE.values()):
+            with formatter.section(section):
+                formatter.write_dl(
+                    [(name, one.about) for name, one in TABLE.items() if one.section == section]
+                )
+
+
+class Command(click.Command):
+    """A command whose help sets apart what says where the broker is."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write own options first."""
+        own: list[tuple[str, str]] = []
+        connection: list[tuple[str, str]] = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                (connection if parameter.name in CONNECTION else own).append(record)
+        for title, records in (("Options", own), ("Connection", connection)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+Group.command_class = Command
+Group.group_class = Group

@@ -1,0 +1,271 @@
+"""How commands come to a broker: which one, as whom, and how they leave it again.
+
+Flags win over a context that is named, that over the environment, that over the context in use.
+The app and token are taken from where the address came from, so that a token is never told to a
+broker that it is not for; flags and the environment state them for any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from ternmq.cli import contexts
+from ternmq.cli.exits import ExitCode, Failed, Terminated
+from ternmq.cli.parameters import POSITIVE_DURATION
+from ternmq.cli.problems import near, not_found
+from ternmq.client.client import Client
+from ternmq.client.connecting import APP, TOKEN, URL, options_of
+from ternmq.model.errors import TernMQError, UnknownGroup, UnknownTopic
+
+CONTEXT: Final = "TERNMQ_CONTEXT"
+_NAMES: Final = ("url", "app", "token", "context", "timeout")
+_PROCESSING_S: Final = 600.0
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Where:
+    """A broker, and as whom; None: as the environment says, else by default."""
+
+    url: str | None = None
+    app: str | None = None
+    token: str | None = None
+    source: str = "default"
+
+    def __repr__(self) -> str:
+        return f"Where({self.source})"
+
+
+def connection_options(function: Any) -> Any:
+    """Add what says where the broker is."""
+    for option in reversed(
+        (
+            click.option("--url", metavar="URL", help=f"Which: ternmq://HOST:PORT, or ${URL}."),
+            click.option("--app", metavar="NAME", help=f"The app to connect as, or ${APP}."),
+            click.option(
+                "--token", metavar="TOKEN",
+                help=f"Its token; ${TOKEN} and contexts keep it out of the list of processes.",
+            ),
+            click.option("--context", metavar="NAME", help=f"A named context, or ${CONTEXT}."),
+            click.option(
+                "--timeout", type=POSITIVE_DURATION, metavar="DURATION",
+                help="Longest that one request may take; by default 10s.",
+            ),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def resolve(url: str | None, app: str | None, token: str | None, context: str | None) -> Where:
+    """Return which broker is meant.
+
+    Raises:
+        Failed: There is no such context.
+    """
+    environ = os.environ
+    if url is not None:
+        return Where(url=url, app=app, token=token, source="--url")
+    named = context
+    if named is None and not environ.get(URL):
+        named = environ.get(CONTEXT) or None
+    if named is None and environ.get(URL):
+        return Where(app=app, token=token, source=URL)
+    kept = contexts.read()
+    name = named if named is not None else kept.current
+    if not name:
+        return Where(app=app, token=token)
+    found = kept.contexts.get(name)
+    if found is None:
+        text = f"there is no context {name!r}{near(name, kept.contexts)}"
+        raise not_found(f"{text} (`ternmq context list` shows them)")
+    if app is None and token is None:
+        # As stated, be it that nobody is: the environment's token is for another broker.
+        app, token = found.app, found.token
+    return Where(url=found.url, app=app, token=token, source=f"context {name}")
+
+
+def where(context: click.Context) -> Where:
+    """Return which broker a command is to ask, by its flags and those before its name."""
+    values: dict[str, Any] = {}
+    at: click.Context | None = context
+    while at is not None:
+        for name in _NAMES:
+            if values.get(name) is None:
+                values[name] = at.params.get(name)
+        at = at.parent
+    return resolve(values["url"], values["app"], values["token"], values["context"])
+
+
+def asks_broker(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a command of a coroutine function that is given a connected client first."""
+
+    @functools.wraps(function)
+    def command(**arguments: Any) -> None:
+        context = click.get_current_context()
+        timeout = _timeout(context)
+        for name in _NAMES:
+            arguments.pop(name, None)
+        run(lambda client: function(client, **arguments), where(context), timeout)
+
+    made: Callable[..., None] = connection_options(command)
+    return made
+
+
+def _timeout(context: click.Context) -> float:
+    at: click.Context | None = context
+    while at is not None:
+        given = at.params.get("timeout")
+        if isinstance(given, timedelta):
+            return given.total_seconds()
+        at = at.parent
+    return 10.0
+
+
+def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float = 10.0) -> None:
+    """Connect, work, leave; and end as SIGTERM or a reader that went away say.
+
+    Raises:
+        TernMQError: What went wrong.
+        Terminated, BrokenPipeError, KeyboardInterrupt: It was ended from outside.
+    """
+    _be_quiet()
+    options = options_of(place.url, place.app, place.token, timeout, _PROCESSING_S)
+
+    async def session() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            client = Client(options)
+            stack.push_async_callback(client.close)
+            await client.connect()
+            try:
+                await work(client)
+            except (UnknownTopic, UnknownGroup) as error:
+                raise await _suggested(client, error) from error
+
+    asyncio.run(until_told(session()))
+
+
+async def until_told(work: Coroutine[Any, Any, None]) -> None:
+    """Run something until it is done, SIGTERM comes, or nobody reads the output any more.
+
+    Raises:
+        Terminated, BrokenPipeError: It was ended so.
+    """
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    told: list[BaseException] = []
+
+    def end(why: BaseException) -> None:
+        if not told:
+            told.append(why)
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, lambda: end(Terminated()))
+    watched = _watch_reader(loop, lambda: end(BrokenPipeError()))
+    try:
+        await work
+    except asyncio.CancelledError:
+        if told:
+            raise told[0] from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        if watched is not None:
+            loop.remove_reader(watched)
+
+
+def _watch_reader(loop: asyncio.AbstractEventLoop, gone: Callable[[], None]) -> int | None:
+    """Call ``gone`` once nobody can read standard output, if it is a pipe.
+
+    The end of a pipe that is written to is never readable: what wakes a reader there is that the
+    other end was closed.
+    """
+
+    def closed() -> None:
+        loop.remove_reader(descriptor)
+        gone()
+
+    try:
+        descriptor = sys.stdout.fileno()
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return None
+        loop.add_reader(descriptor, closed)
+    except (OSError, ValueError, NotImplementedError):
+        return None
+    return descriptor
+
+
+def _be_quiet() -> None:
+    """Let errors be told by the command, once, and not by the library's log as well."""
+    log = logging.getLogger("ternmq")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+        log.propagate = False
+
+
+async def _suggested(client: Client, error: TernMQError) -> TernMQError | Failed:
+    """Return the same with a name that is like the one that is not there."""
+    params = click.get_current_context().params
+    topic, group = params.get("topic"), params.get("group")
+    if not isinstance(topic, str):
+        return error
+    try:
+        names = [one.spec.name for one in await client.admin.topics()]
+        if topic not in names:
+            like = near(topic, names)
+            text = f"there is no topic {topic!r}, or this app has no right on it"
+            return UnknownTopic(text) if not like else not_found(text + like)
+        if isinstance(group, str):
+            text = f"group {group!r} does not consume topic {topic!r}"
+            like = near(group, [one.group for one in await client.admin.groups(topic)])
+            return UnknownGroup(text) if not like else not_found(text + like)
+    except TernMQError:
+        pass
+    return error
+
+
+def names_of(context: click.Context, what: str, timeout: float) -> list[str]:
+    """Return names of topics or groups, for a shell that completes them."""
+    found: list[str] = []
+
+    async def ask(client: Client) -> None:
+        if what == "topics":
+            found.extend([one.spec.name for one in await client.admin.topics()])
+        else:
+            topic = context.params.get("topic")
+            found.extend(sorted({one.group for one in await client.admin.groups(topic)}))
+
+    run(ask, where(context), timeout)
+    return found
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on only if somebody agrees: by ``--yes``, or at the terminal.
+
+    Raises:
+        Failed: Nobody did; nothing was changed.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failed("nothing was changed: say --yes to do it", ExitCode.FAILED)
+    if not click.confirm(question, err=True):
+        raise Failed("nothing was changed", ExitCode.FAILED)
+
+
+def yes_option(function: Any) -> Any:
+    """Add ``--yes``."""
+    return click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(function)

@@ -1,0 +1,130 @@
+"""``ternmq consume``: messages for a group, acked once they were printed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.finding import group_of
+from ternmq.cli.parameters import COUNT, DURATION, NAME, topic_argument
+from ternmq.cli.tail import Printer, raw_option
+from ternmq.client.client import Client
+from ternmq.client.deliveries import Deliveries
+from ternmq.model.specs import Mode, Start
+from ternmq.record.facts import Outcome
+
+_PULL: Final = 500
+_LOOK: Final = 100
+_LONG_S: Final = 60.0
+
+
+@click.command(cls=Command)
+@topic_argument()
+@click.option("-g", "--group", type=NAME, required=True, help="The group; it is made if missing.")
+@click.option("-n", "--max", "most", type=COUNT, help="End after so many messages.")
+@click.option(
+    "--wait",
+    type=DURATION,
+    metavar="DURATION",
+    help="End when none came for so long; 0 takes what is there.",
+)
+@click.option(
+    "--no-ack",
+    is_flag=True,
+    help="Only look: give them back, uncounted; takes 100 unless --max says otherwise.",
+)
+@click.option("--tags", metavar="FILTER", help="Of a new group: only these ('paid || refunded').")
+@click.option(
+    "--mode",
+    type=click.Choice([one.value for one in Mode]),
+    help="Of a new group; by default as the topic is.",
+)
+@click.option(
+    "--start",
+    type=click.Choice([one.value for one in Start]),
+    help="Where a new group begins; by default earliest.",
+)
+@raw_option
+@output.ndjson_option
+@asks_broker
+async def consume(
+    client: Client,
+    topic: str,
+    group: str,
+    most: int | None,
+    wait: timedelta | None,
+    no_ack: bool,
+    tags: str | None,
+    mode: str | None,
+    start: str | None,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    """Consume messages for a group until Ctrl-C, and ack each batch once it was printed.
+
+    What was printed and not acked, because the broker or this command was killed, comes again.
+    """
+    if raw and as_json:
+        raise click.UsageError("say either --raw or --json", click.get_current_context())
+    printer = Printer(as_json=as_json, raw=raw)
+    if no_ack:
+        most = _LOOK if most is None else most
+        wait = timedelta(0) if wait is None else wait
+    await say_if_new(client, topic, group, start)
+    held: list[Deliveries] = []
+    try:
+        left = most
+        while left is None or left > 0:
+            batch = await client.pull(
+                topic,
+                group=group,
+                max_messages=_PULL if left is None else min(left, _PULL),
+                wait=_LONG_S if wait is None else wait.total_seconds(),
+                tags=tags,
+                mode=mode,
+                start=start,
+            )
+            if batch:
+                held.append(batch)
+                left = None if left is None else left - len(batch)
+                _print(printer, batch)
+                if not no_ack:
+                    await batch.ack()
+                    held.clear()
+            elif wait is not None:
+                break
+        if no_ack and held:
+            output.note(f"giving {sum(map(len, held)):,} messages back to {group}")
+    finally:
+        # Nobody can tell what became of what was printed to a pipe that broke.
+        for one in held:
+            if one.unsettled:
+                one.settle_soon(None, Outcome.RELEASED)
+
+
+def _print(printer: Printer, batch: Deliveries) -> None:
+    for delivery in batch:
+        printer.print(
+            delivery,
+            group=delivery.group,
+            attempt=delivery.attempt,
+            deliveries=delivery.deliveries,
+        )
+
+
+async def say_if_new(client: Client, topic: str, group: str, start: str | None) -> None:
+    """Say where a group begins that is made by this, or that one is paused."""
+    found = await group_of(client, topic, group)
+    if found is not None and found.spec.paused:
+        output.note(f"group {group} is paused on {topic}: `ternmq group resume` lets it go on")
+    if found is None:
+        where = start or Start.EARLIEST.value
+        meaning = (
+            "the oldest message kept" if where == Start.EARLIEST.value else "new messages only"
+        )
+        output.note(f"group {group} is new on {topic}: it starts at {where}, {meaning}")

@@ -1,0 +1,112 @@
+"""``ternmq context``: named brokers, so that nobody types addresses and tokens."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ternmq.cli import contexts, output
+from ternmq.cli.commands import Group
+from ternmq.cli.contexts import Context
+from ternmq.cli.exits import Failed
+from ternmq.cli.parameters import NAME
+from ternmq.cli.problems import near, not_found
+from ternmq.client.address import parse
+
+
+@click.group(cls=Group)
+def context() -> None:
+    """Named brokers, so that nobody types addresses.
+
+    They are kept, with tokens, in a file that only you can read. Flags win over a context that is
+    named, that over TERNMQ_URL, that over the context in use.
+    """
+
+
+@context.command()
+@click.argument("name", type=NAME)
+@click.option("--url", metavar="URL", required=True, help="The broker: ternmq://HOST:PORT.")
+@click.option("--app", metavar="NAME", type=NAME, help="The app to connect as.")
+@click.option(
+    "--token",
+    metavar="TOKEN|-",
+    help="Its token; - reads it from standard input. Without it, you are asked.",
+)
+@click.option("--use", is_flag=True, help="Use it from now on.")
+@click.option("--replace", is_flag=True, help="There may be one of that name.")
+def add(name: str, url: str, app: str | None, token: str | None, use: bool, replace: bool) -> None:
+    """Keep a broker under a name; the first one is used from then on."""
+    address = parse(url)
+    kept = contexts.read()
+    if name in kept.contexts and not replace:
+        raise Failed(f"there is a context {name!r} already; --replace changes it")
+    app = app or address.app
+    token = token or address.token
+    if token == "-":  # noqa: S105 - stands for standard input
+        token = sys.stdin.readline().strip()
+    elif app and not token and sys.stdin.isatty():
+        token = click.prompt(f"token of {app}", hide_input=True, err=True)
+    bare = str(address) + (f"?ca={address.ca}" if address.ca else "")
+    kept.contexts[name] = Context(bare, app, token or "")
+    if use or not kept.current:
+        kept.current = name
+    contexts.write(kept)
+    used = ", and uses it" if kept.current == name else f"; `ternmq context use {name}` uses it"
+    output.note(f"keeps {bare} as {name} in {contexts.path()}{used}")
+
+
+@context.command("list")
+@output.json_option
+def list_(as_json: bool) -> None:
+    """List the contexts, without tokens."""
+    kept = contexts.read()
+    rows = sorted(kept.contexts.items())
+    if as_json:
+        output.document(
+            [
+                {"name": name, "url": one.url, "app": one.app, "token": bool(one.token),
+                 "current": name == kept.current}
+                for name, one in rows
+            ]
+        )  # fmt: skip
+        return
+    output.table(
+        ("used", "name", "app", "token", "url"),
+        [
+            ("*" if name == kept.current else "", name, one.app, "kept" if one.token else "",
+             one.url)
+            for name, one in rows
+        ],
+        "no contexts; `ternmq context add NAME --url ternmq://HOST:PORT` keeps one",
+    )  # fmt: skip
+
+
+@context.command()
+@click.argument("name", type=NAME)
+def use(name: str) -> None:
+    """Ask this broker from now on."""
+    kept = contexts.read()
+    _check(kept, name)
+    kept.current = name
+    contexts.write(kept)
+    output.note(f"uses {name}: {kept.contexts[name].url}")
+
+
+@context.command()
+@click.argument("name", type=NAME)
+def remove(name: str) -> None:
+    """Forget a context, and its token."""
+    kept = contexts.read()
+    _check(kept, name)
+    del kept.contexts[name]
+    if kept.current == name:
+        kept.current = ""
+        output.note("no context is used any more")
+    contexts.write(kept)
+    output.note(f"forgot {name}")
+
+
+def _check(kept: contexts.Contexts, name: str) -> None:
+    if name not in kept.contexts:
+        raise not_found(f"there is no context {name!r}{near(name, kept.contexts)}")

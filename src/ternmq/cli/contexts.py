@@ -1,0 +1,84 @@
+"""Named contexts: where a broker is and who one is there, kept in the user's configuration folder.
+
+The file holds tokens: it is made so that only its owner can read it, and is written anew as a
+whole, so that it is never half there.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from ternmq.cli.exits import ExitCode, Failed
+
+_FILE: Final = "contexts.json"
+
+
+class Context(msgspec.Struct, omit_defaults=True):
+    """Where, and as whom."""
+
+    url: str
+    app: str = ""
+    token: str = ""
+
+    def __repr__(self) -> str:
+        return f"Context({self.url!r}, app={self.app!r}, token={'***' if self.token else ''!r})"
+
+
+class Contexts(msgspec.Struct, omit_defaults=True):
+    """The file."""
+
+    current: str = ""
+    contexts: dict[str, Context] = {}
+
+
+def path() -> Path:
+    """Return where the file is: ``$XDG_CONFIG_HOME/ternmq`` or ``~/.config/ternmq``."""
+    return Path(click.get_app_dir("ternmq")) / _FILE
+
+
+def read() -> Contexts:
+    """Return the contexts; none, if there is no file.
+
+    Raises:
+        Failed: It cannot be read, or others can read the tokens in it.
+    """
+    file = path()
+    try:
+        data = file.read_bytes()
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise Failed(f"{file} cannot be read: {error.strerror}") from error
+    try:
+        found = msgspec.json.decode(data, type=Contexts)
+    except msgspec.DecodeError as error:
+        raise Failed(f"{file} is damaged ({error}): mend it or remove it", ExitCode.USAGE) from None
+    if mode & 0o077 and any(one.token for one in found.contexts.values()):
+        raise Failed(f"{file} holds tokens and others can read it: chmod 600 {file}")
+    return found
+
+
+def write(contexts: Contexts) -> None:
+    """Keep the contexts.
+
+    Raises:
+        Failed: The file cannot be written.
+    """
+    file = path()
+    data = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
+    new = file.with_name(f"{_FILE}.{secrets.token_hex(4)}")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(data)
+        new.replace(file)
+    except OSError as error:
+        raise Failed(f"{file} cannot be written: {error.strerror}") from error

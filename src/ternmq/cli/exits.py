@@ -1,0 +1,57 @@
+"""How the command ends: the exit status of every command, and what each means."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class ExitCode(enum.IntEnum):
+    """The exit status. Numbers are never reused; ``docs/reference/cli.md`` has the table."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NO_BROKER = 3
+    NOT_FOUND = 4
+    NOT_ALLOWED = 5
+    UNKNOWN = 6
+    LATER = 7
+    UNSOUND = 8
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    TERMINATED = 143
+
+
+MEANING: Final[dict[ExitCode, str]] = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "it could not be done; standard error says why",
+    ExitCode.USAGE: "it was asked for in a way that is not understood: a wrong command, flag, "
+    "name, number or file",
+    ExitCode.NO_BROKER: "no broker answers at the address",
+    ExitCode.NOT_FOUND: "there is no such topic, group, message, app, context or journal",
+    ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
+    ExitCode.UNKNOWN: "the connection was lost before the answer: it may have been done or not",
+    ExitCode.LATER: "refused for now (busy, disk full, stopping, paused): the same may pass later",
+    ExitCode.UNSOUND: "what was checked is not sound (`doctor`, `journal verify`)",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C",
+    ExitCode.PIPE_CLOSED: "whoever read the output went away (`head`)",
+    ExitCode.TERMINATED: "ended by SIGTERM (`serve`, `dev` and `worker` end with 0 then)",
+}
+
+
+class Failed(Exception):
+    """A command cannot go on; the text is one line that says what to do.
+
+    Args:
+        text: For people.
+        code: How the process ends.
+    """
+
+    def __init__(self, text: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""

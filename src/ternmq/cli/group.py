@@ -1,0 +1,278 @@
+"""``ternmq group``: consumer groups on topics; here what makes, shows and changes them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+import msgspec
+
+from ternmq.cli import output
+from ternmq.cli.commands import Group
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.exits import Failed
+from ternmq.cli.finding import group_of
+from ternmq.cli.group_lag import lag
+from ternmq.cli.group_places import reset, skip
+from ternmq.cli.parameters import (
+    COUNT,
+    DURATION,
+    POSITIVE_DURATION,
+    given,
+    group_argument,
+    topic_argument,
+)
+from ternmq.client.client import Client
+from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start
+from ternmq.settings.units import write_duration
+from ternmq.wire.control import GroupInfo
+
+_MODE: Final = click.Choice([one.value for one in Mode])
+_START: Final = click.Choice([one.value for one in Start])
+_EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
+_US: Final = timedelta(microseconds=1)
+
+
+@click.group(cls=Group)
+def group() -> None:
+    """Consumer groups: settings, lag, positions."""
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@click.option("--tags", metavar="FILTER", help="Only these, such as 'paid || refunded'.")
+@click.option("--mode", type=_MODE, help="By default as the topic is: shared, or ordered.")
+@click.option("--start", type=_START, help="Where it begins; by default earliest.")
+@asks_broker
+async def create(
+    client: Client, topic: str, group: str, tags: str | None, mode: str | None, start: str | None
+) -> None:
+    """Make a group on a topic; consuming does it by itself."""
+    await client.admin.topic(topic)
+    if await group_of(client, topic, group) is not None:
+        raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
+    spec = await client.admin.create_group(topic, group, tags=tags, mode=mode, start=start)
+    output.note(f"made group {group} on {topic}, starting at {spec.start.value}")
+
+
+@group.command("list")
+@topic_argument(required=False)
+@output.json_option
+@asks_broker
+async def list_(client: Client, topic: str | None, as_json: bool) -> None:
+    """List the groups of a topic, or of all topics."""
+    if topic is not None:
+        await client.admin.topic(topic)
+    found = await client.admin.groups(topic)
+    if as_json:
+        output.document([plain(one) for one in found])
+        return
+    output.table(
+        ("topic", "group", "mode", "lag", "dead", "members", "state", "tags"),
+        [
+            (
+                one.topic,
+                one.group,
+                one.spec.mode.value,
+                sum([queue.lag for queue in one.queues]),
+                sum([queue.dead for queue in one.queues]),
+                len(one.members),
+                "paused" if one.spec.paused else "running",
+                one.spec.tags,
+            )
+            for one in found
+        ],
+        "no groups; consuming makes one, or `ternmq group create`",
+    )
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@output.json_option
+@asks_broker
+async def show(client: Client, topic: str, group: str, as_json: bool) -> None:
+    """Show the settings of a group on a topic, and how it stands on each queue."""
+    info = await client.admin.group(topic, group)
+    if as_json:
+        output.document(plain(info))
+        return
+    spec, policy = info.spec, info.spec.retry
+    first, cap = write_duration(policy.first_us), write_duration(policy.cap_us)
+    retry = (
+        f"{first} x {policy.factor:g}, cap {cap}, "
+        f"jitter {policy.jitter:.0%}, {policy.attempts} attempts, then {policy.exhausted.value}"
+        if policy.enabled
+        else f"off: the first failure is the last, then {policy.exhausted.value}"
+    )
+    output.details(
+        [
+            ("topic", info.topic),
+            ("group", info.group),
+            ("state", "paused" if spec.paused else "running"),
+            ("mode", spec.mode.value),
+            ("tags", spec.tags),
+            ("start", spec.start.value),
+            ("retry", retry),
+            ("lease", write_duration(spec.lease_us)),
+            ("window", spec.window),
+            ("members", ", ".join(info.members)),
+        ]
+    )
+    click.echo()
+    output.table(
+        ("queue", "floor", "cursor", "end", "lag", "leased", "ready", "waiting", "dead"),
+        [
+            (at, one.floor, one.cursor, one.end, one.lag, one.leased, one.ready, one.waiting,
+             one.dead)
+            for at, one in enumerate(info.queues)
+        ],
+    )  # fmt: skip
+
+
+@group.command("set")
+@topic_argument()
+@group_argument()
+@click.option("--tags", metavar="FILTER", help="Only these; '' for every message.")
+@click.option(
+    "--lease",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long a consumer that says nothing keeps a message.",
+)
+@click.option("--window", type=COUNT, help="Most messages of a queue that are leased at one time.")
+@click.option("--retry/--no-retry", default=None, help="Whether failed messages come again.")
+@click.option("--retry-first", type=DURATION, metavar="DURATION", help="Delay of the first retry.")
+@click.option("--retry-factor", type=float, help="Each delay is so many times the one before.")
+@click.option("--retry-cap", type=DURATION, metavar="DURATION", help="Longest delay.")
+@click.option("--retry-jitter", type=float, help="Random share of each delay: 0.2 is 20 % around.")
+@click.option("--retry-attempts", type=COUNT, help="Attempts in all.")
+@click.option("--exhausted", type=_EXHAUSTED, help="What becomes of it after the last attempt.")
+@asks_broker
+async def set_(
+    client: Client,
+    topic: str,
+    group: str,
+    tags: str | None,
+    lease: timedelta | None,
+    window: int | None,
+    **policy: Any,
+) -> None:
+    """Change settings of a group on a topic; those that are not named stay."""
+    own = given(tags=tags, lease=lease, window=window)
+    changes = _policy(**policy)
+    if not own and not changes:
+        raise click.UsageError("say what to change", click.get_current_context())
+    if changes:
+        now = (await client.admin.group(topic, group)).spec.retry
+        own["retry"] = msgspec.structs.replace(now, **changes)
+    await client.admin.change_group(topic, group, **own)
+    output.note(f"changed group {group} on {topic}")
+
+
+def _policy(
+    retry: bool | None,
+    retry_first: timedelta | None,
+    retry_factor: float | None,
+    retry_cap: timedelta | None,
+    retry_jitter: float | None,
+    retry_attempts: int | None,
+    exhausted: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a retry policy that are to be changed."""
+    return given(
+        enabled=retry,
+        first_us=None if retry_first is None else retry_first // _US,
+        factor=retry_factor,
+        cap_us=None if retry_cap is None else retry_cap // _US,
+        jitter=retry_jitter,
+        attempts=retry_attempts,
+        exhausted=None if exhausted is None else Exhausted(exhausted),
+    )
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@asks_broker
+async def pause(client: Client, topic: str, group: str) -> None:
+    """Hand out no more messages to a group until it is resumed."""
+    await client.admin.pause_group(topic, group)
+    output.note(f"paused group {group} on {topic}; `ternmq group resume {topic} {group}` ends it")
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@asks_broker
+async def resume(client: Client, topic: str, group: str) -> None:
+    """Hand out messages to a group again."""
+    await client.admin.resume_group(topic, group)
+    output.note(f"resumed group {group} on {topic}")
+
+
+@group.command()
+@topic_argument()
+@group_argument()
+@yes_option
+@asks_broker
+async def delete(client: Client, topic: str, group: str, yes: bool) -> None:
+    """Let a group no longer consume a topic; what it was owed is forgotten."""
+    info = await client.admin.group(topic, group)
+    if not yes:
+        lag = sum([one.lag for one in info.queues])
+        open_ = sum([one.leased + one.ready + one.waiting + one.dead for one in info.queues])
+        output.note(f"group {group} on {topic} has {lag:,} unread messages and {open_:,} open ones")
+    confirm("delete it?", yes=yes)
+    await client.admin.delete_group(topic, group)
+    output.note(f"deleted group {group} on {topic}")
+
+
+group.add_command(lag)
+group.add_command(reset)
+group.add_command(skip)
+
+
+def plain(info: GroupInfo) -> dict[str, object]:
+    """Return a group as JSON has it."""
+    spec = info.spec
+    return {
+        "topic": info.topic,
+        "group": info.group,
+        "mode": spec.mode.value,
+        "tags": spec.tags,
+        "start": spec.start.value,
+        "paused": spec.paused,
+        "lease_s": spec.lease_us / 1e6,
+        "window": spec.window,
+        "retry": _plain_policy(spec.retry),
+        "members": info.members,
+        "queues": [
+            {
+                "queue": at,
+                "floor": one.floor,
+                "cursor": one.cursor,
+                "end": one.end,
+                "lag": one.lag,
+                "leased": one.leased,
+                "ready": one.ready,
+                "waiting": one.waiting,
+                "dead": one.dead,
+            }
+            for at, one in enumerate(info.queues)
+        ],
+    }
+
+
+def _plain_policy(policy: RetryPolicy) -> dict[str, object]:
+    return {
+        "enabled": policy.enabled,
+        "first_s": policy.first_us / 1e6,
+        "factor": policy.factor,
+        "cap_s": policy.cap_us / 1e6,
+        "jitter": policy.jitter,
+        "attempts": policy.attempts,
+        "exhausted": policy.exhausted.value,
+    }

@@ -1,0 +1,136 @@
+"""``ternmq group reset`` and ``skip``: where a group goes on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.exits import Failed
+from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_argument
+from ternmq.client.admin import Place
+from ternmq.client.client import Client
+from ternmq.wire.control import GroupInfo, ResetQueue
+
+_WORDS: Final = ("earliest", "latest")
+
+
+class _To(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """``earliest``, ``latest`` or a time."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the word, or the time."""
+        return value if value in _WORDS else WHEN.convert(value, param, ctx)
+
+
+@click.command()
+@topic_argument()
+@group_argument()
+@click.option(
+    "--to",
+    type=_To(),
+    metavar="earliest|latest|TIME",
+    help="A time is 10m (ago), 14:30, 2026-01-31T14:30Z: the first message from then on.",
+)
+@click.option("--offset", type=OFFSET, help="The next offset of one queue (--queue).")
+@click.option("--queue", type=QUEUE, help="Only this queue.")
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
+@output.json_option
+@asks_broker
+async def reset(
+    client: Client,
+    topic: str,
+    group: str,
+    to: str | datetime | None,
+    offset: int | None,
+    queue: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Set where a group goes on; shows what that does, and asks, before anything is changed."""
+    if (to is None) is (offset is None):
+        raise click.UsageError("say either --to or --offset", click.get_current_context())
+    place: Place = offset if offset is not None else to  # type: ignore[assignment]
+    info = await client.admin.group(topic, group)
+    if offset is not None and queue is None:
+        if len(info.queues) > 1:
+            raise click.UsageError(
+                f"{topic} has {len(info.queues)} queues: say which with --queue",
+                click.get_current_context(),
+            )
+        queue = 0
+    _check_queue(info, queue)
+    preview = await client.admin.reset_group(topic, group, place, queue=queue, dry_run=True)
+    if not as_json:
+        _show(info, preview)
+    if dry_run:
+        if as_json:
+            output.document({"done": False, "queues": [_plain(info, one) for one in preview]})
+        return
+    if as_json and not yes:
+        raise Failed("nothing was changed: --json asks nothing; say --yes, or --dry-run")
+    confirm(f"reset group {group} on {topic}?", yes=yes)
+    done = await client.admin.reset_group(topic, group, place, queue=queue)
+    if as_json:
+        output.document({"done": True, "queues": [_plain(info, one) for one in done]})
+    else:
+        output.note(f"reset group {group} on {topic}")
+
+
+def _check_queue(info: GroupInfo, queue: int | None) -> None:
+    if queue is not None and queue >= len(info.queues):
+        raise Failed(f"topic {info.topic!r} has no queue {queue}: it has {len(info.queues)}")
+
+
+def _show(info: GroupInfo, preview: list[ResetQueue]) -> None:
+    output.table(
+        ("queue", "now at", "goes on at", "unread then", "forgotten"),
+        [
+            (one.queue, info.queues[one.queue].cursor, one.offset, one.unread, one.forgotten)
+            for one in preview
+        ],
+    )
+    forgotten = sum([one.forgotten for one in preview])
+    if forgotten:
+        output.note(f"{forgotten:,} messages that were in hand or waited for a retry are forgotten")
+
+
+def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
+    return {
+        "queue": one.queue,
+        "before": info.queues[one.queue].cursor,
+        "offset": one.offset,
+        "unread": one.unread,
+        "forgotten": one.forgotten,
+    }
+
+
+@click.command()
+@topic_argument()
+@group_argument()
+@click.option("--offset", type=OFFSET, required=True, help="The next one that is to be read.")
+@click.option("--queue", type=QUEUE, default=0, help="The queue; default 0.")
+@yes_option
+@asks_broker
+async def skip(client: Client, topic: str, group: str, offset: int, queue: int, yes: bool) -> None:
+    """Let a group pass over what it has not read below an offset; it never goes back."""
+    info = await client.admin.group(topic, group)
+    _check_queue(info, queue)
+    now = info.queues[queue]
+    count = min(offset, now.end) - now.cursor
+    if count <= 0:
+        output.note(f"nothing to skip: the group is at {now.cursor} of queue {queue} already")
+        return
+    if not yes:
+        span = f"{now.cursor} to {now.cursor + count - 1} of queue {queue}"
+        output.note(f"{count:,} messages ({span}) will not be delivered to {group}")
+    confirm("skip them?", yes=yes)
+    await client.admin.skip(topic, group, queue=queue, offset=offset)
+    output.note(f"group {group} skipped {count:,} messages of queue {queue} of {topic}")

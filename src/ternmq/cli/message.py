@@ -1,0 +1,119 @@
+"""``ternmq message``: look messages up."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Group
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, topic_argument
+from ternmq.cli.shapes import Shown, details, line, plain, shown
+from ternmq.cli.tail import merged
+from ternmq.client.client import Client
+
+
+@click.group(cls=Group)
+def message() -> None:
+    """Look messages up."""
+
+
+@message.command()
+@click.argument("place", metavar="TOPIC[/QUEUE/OFFSET]")
+@click.argument("id_", metavar="[ID]", required=False, default="")
+@click.option("--offset", type=OFFSET, help="Its offset, instead of an id.")
+@click.option("--queue", type=QUEUE, help="The queue of --offset; default 0.")
+@click.option("--raw", is_flag=True, help="Print the body only, as it is.")
+@output.json_option
+@asks_broker
+async def get(
+    client: Client,
+    place: str,
+    id_: str,
+    offset: int | None,
+    queue: int | None,
+    raw: bool,
+    as_json: bool,
+) -> None:
+    """Show one message: by the id of its receipt, your own id, or its place.
+
+    All of these work: `get orders 00f3a1c2d4e5b697:1f`, `get orders order-7-paid`,
+    `get orders --offset 17`, `get orders/0/17`.
+    """
+    topic, number, at = _place(place)
+    if at is not None and (offset is not None or queue is not None):
+        raise click.UsageError("the place is said twice", click.get_current_context())
+    if at is None:
+        number, at = queue or 0, offset
+    if bool(id_) is (at is not None):
+        raise click.UsageError("say an id, or a place", click.get_current_context())
+    click.get_current_context().params["topic"] = topic  # for what is said if there is none
+    found = shown(await client.get(topic, id_, queue=number, offset=at))
+    if raw:
+        sys.stdout.buffer.write(found.body)
+    elif as_json:
+        output.document(plain(found))
+    else:
+        details(found)
+
+
+@message.command()
+@topic_argument()
+@click.option("-k", "--key", help="The key that they were sent with; without it all of that time.")
+@click.option(
+    "--since", type=WHEN, metavar="TIME", help="Stored at or after it, such as 10m (ago)."
+)
+@click.option("--until", type=WHEN, metavar="TIME", help="Stored before it.")
+@click.option("-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100.")
+@output.ndjson_option
+@asks_broker
+async def find(
+    client: Client,
+    topic: str,
+    key: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Find messages by key (newest first), or by the time they were stored (oldest first)."""
+    if key is None and since is None and until is None:
+        raise click.UsageError("say --key, --since or --until", click.get_current_context())
+    found: list[Shown] = []
+    if key is not None:
+        found += map(
+            shown, await client.find(topic, key=key, since=since, until=until, limit=limit)
+        )
+    else:
+        queues = (await client.admin.topic(topic)).queues
+        streams = [
+            client.read(topic, start=since or "earliest", stop=until or one.next, queue=at)
+            for at, one in enumerate(queues)
+        ]
+        async for delivery in merged(streams):
+            found.append(delivery)
+            if len(found) >= limit:
+                break
+    for one in found:
+        if as_json:
+            output.json_line(plain(one))
+        else:
+            click.echo(line(one))
+    if not found:
+        output.note(f"no such message is kept in {topic}")
+    elif len(found) >= limit:
+        output.note(f"these are {limit:,}; there may be more (--limit)")
+
+
+def _place(text: str) -> tuple[str, int, int | None]:
+    """Return topic, queue and offset of ``orders/0/17``; the offset is None for ``orders``."""
+    topic, *rest = text.split("/")
+    NAME.convert(topic, None, click.get_current_context())
+    if not rest:
+        return topic, 0, None
+    if len(rest) != 2 or not all(part.isdecimal() for part in rest):
+        raise click.UsageError(f"{text!r} is not TOPIC/QUEUE/OFFSET", click.get_current_context())
+    return topic, int(rest[0]), int(rest[1])

@@ -1,0 +1,224 @@
+"""What commands print: for people in a terminal, for awk in a pipe, as JSON.
+
+A terminal gets tables with weight and colour (unless NO_COLOR is set); a pipe gets the same columns
+as plain words, a header first, ``-`` where there is nothing: only the last column may hold blanks.
+Rich is imported only for a terminal. What came from messages never reaches a terminal as control
+characters.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_encode: Final = msgspec.json.Encoder().encode
+NOTHING: Final = "-"
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+Cell = str | int | float | None
+
+
+def json_option(function: Any) -> Any:
+    """Add ``--json``, for one document."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
+        function
+    )
+
+
+def ndjson_option(function: Any) -> Any:
+    """Add ``--json``, for a stream."""
+    text = "Print JSON, one object a line."
+    return click.option("--json", "as_json", is_flag=True, help=text)(function)
+
+
+def is_terminal() -> bool:
+    """Return whether people look at standard output."""
+    return sys.stdout.isatty()
+
+
+def console(*, error: bool = False) -> Console:
+    """Return a terminal to draw on; nothing that is printed is taken for markup."""
+    from rich.console import Console
+
+    return Console(stderr=error, markup=False, highlight=False, emoji=False)
+
+
+# ------------------------------------------------------------------------------------------- JSON
+
+
+def encoded(value: object) -> bytes:
+    """Return a value as compact JSON."""
+    return _encode(value)
+
+
+def encoded_plain(value: object) -> bytes:
+    """Return the same, times and durations included."""
+    return _encode(_plain(value))
+
+
+def document(value: object) -> None:
+    """Print one JSON document."""
+    text = msgspec.json.format(_encode(_plain(value)), indent=2)
+    click.echo(text.decode())
+
+
+def json_line(value: object) -> None:
+    """Print a JSON object on a line of its own; it is seen at once."""
+    click.echo(_encode(_plain(value)).decode())
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: times in UTC, durations in seconds."""
+    if isinstance(value, datetime):
+        return iso(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value
+
+
+# ----------------------------------------------------------------------------------------- people
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], nothing: str = "") -> None:
+    """Print rows under names; ``nothing`` is said on standard error when there are none."""
+    kept = list(rows)
+    if not kept and nothing:
+        note(nothing)
+    if is_terminal():
+        if kept:
+            console().print(drawn(columns, kept))
+        return
+    texts = [[name.replace(" ", "_") for name in columns]]
+    texts += [[_word(cell, last=at == len(columns) - 1) for at, cell in enumerate(row)]
+              for row in kept]  # fmt: skip
+    widths = [max(len(row[at]) for row in texts) for at in range(len(columns))]
+    numeric = [all(isinstance(row[at], int | float | None) for row in kept)
+               for at in range(len(columns))]  # fmt: skip
+    for row in texts:
+        cells = [
+            text.rjust(width) if number and kept else text.ljust(width)
+            for text, width, number in zip(row, widths, numeric, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+    """Return a table for a terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
+    for at, name in enumerate(columns):
+        number = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
+        last = at == len(columns) - 1
+        made.add_column(
+            name.replace("_", " "),
+            justify="right" if number else "left",
+            overflow="fold" if not last else "ellipsis",
+            no_wrap=number or last,
+        )
+    for row in rows:
+        made.add_row(*[Text(shown(cell)) for cell in row])
+    return made
+
+
+def details(pairs: Iterable[tuple[str, Cell]]) -> None:
+    """Print names and values, one a line."""
+    kept = [(name, shown(value)) for name, value in pairs]
+    width = max((len(name) for name, _ in kept), default=0)
+    bold = is_terminal() and "NO_COLOR" not in os.environ
+    for name, value in kept:
+        head = click.style(name.ljust(width), bold=True) if bold else name.ljust(width)
+        click.echo(f"{head}  {value}", color=bold)
+
+
+def note(text: str) -> None:
+    """Tell people something beside the output, on standard error."""
+    click.echo(text, err=True)
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell as text."""
+    if cell is None or cell == "":
+        return NOTHING
+    if isinstance(cell, float):
+        return f"{cell:.1f}" if cell < 100 else f"{cell:.0f}"
+    return printable(str(cell))
+
+
+def _word(cell: Cell, *, last: bool) -> str:
+    text = shown(cell)
+    return text if last else "_".join(text.split()) or NOTHING
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters escaped: it is one line, and moves no cursor."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode()
+        for sign in text
+    )
+
+
+# ------------------------------------------------------------------------------------------ values
+
+
+def iso(moment: datetime | None) -> str | None:
+    """Return a time in UTC, with milliseconds."""
+    if moment is None:
+        return None
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def of_us(time_us: int) -> datetime:
+    """Return a time of the broker."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC)
+
+
+def span(seconds: float) -> str:
+    """Return a duration in its two largest units: 3d4h, 10m, 2.5s, 12ms."""
+    if seconds < 0:
+        return "-" + span(-seconds)
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.3g}ms" if seconds >= 0.001 else f"{seconds * 1e6:.3g}us"
+    if seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f}s"
+    left, parts = round(seconds), []
+    for worth, unit in _UNITS:
+        count, left = divmod(left, worth)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2]) or "0s"
+
+
+def size(count: float) -> str:
+    """Return bytes in the unit that reads best: 512B, 1.5MiB."""
+    unit = 0
+    while count >= 1024 and unit < len(_SIZES) - 1:
+        count /= 1024
+        unit += 1
+    text = f"{count:.0f}" if unit == 0 or count >= 100 else f"{count:.1f}".removesuffix(".0")
+    return text + _SIZES[unit]
+
+
+def number(count: float) -> str:
+    """Return a count for people: 12,345; small fractions with one digit."""
+    return f"{count:,.0f}" if count >= 100 or count == int(count) else f"{count:.1f}"

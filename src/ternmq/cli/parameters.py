@@ -1,0 +1,158 @@
+"""What values on the command line look like: durations, sizes, times, names, properties."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from ternmq.model.errors import InvalidName
+from ternmq.model.specs import check_name
+from ternmq.settings.units import read_address, read_duration, read_size
+
+_TIMEOUT_S: Final = 1.0
+_CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
+_FORM: Final = "a time such as 10m (ago), 14:30, 2026-01-31, 2026-01-31T14:30 or ...T14:30Z"
+
+
+class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """A type of values that is read by a function, which raises ValueError with what is wrong."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value that a text means."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+def _duration(text: str) -> timedelta:
+    return timedelta(microseconds=read_duration(text))
+
+
+def _positive_duration(text: str) -> timedelta:
+    found = _duration(text)
+    if not found:
+        raise ValueError("must be more than nothing")
+    return found
+
+
+def read_when(text: str, now: float | None = None) -> datetime:
+    """Return the time that a text means; a duration is so long ago, without a zone it is local.
+
+    Raises:
+        ValueError: It means none.
+    """
+    stamp = time.time() if now is None else now
+    text = text.strip()
+    if text == "now":
+        return datetime.fromtimestamp(stamp, UTC)
+    clock = _CLOCK.match(text)
+    try:
+        if clock is not None:
+            today = datetime.fromtimestamp(stamp, UTC).astimezone()
+            hour, minute, second = (int(part or 0) for part in clock.groups())
+            return today.replace(hour=hour, minute=minute, second=second, microsecond=0)
+        if text[:4].isdigit() and "-" in text:
+            return datetime.fromisoformat(text).astimezone()
+        ago = timedelta(microseconds=read_duration(text.removeprefix("-")))
+        return datetime.fromtimestamp(stamp, UTC) - ago
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"is not {_FORM}") from error
+
+
+def read_property(text: str) -> tuple[str, str]:
+    """Return name and value of ``name=value``; or raise ValueError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError("is not NAME=VALUE")
+    return name, value
+
+
+def _name(text: str) -> str:
+    try:
+        return check_name(text)
+    except InvalidName as error:
+        raise ValueError(f"cannot be a name: {error.hint}") from error
+
+
+def _listen(text: str) -> str:
+    read_address(text)
+    return text
+
+
+DURATION: Final = _Type("duration", _duration)
+POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
+SIZE: Final = _Type("size", read_size)
+WHEN: Final = _Type("time", read_when)
+PROPERTY: Final = _Type("name=value", read_property)
+NAME: Final = _Type("name", _name)
+LISTEN: Final = _Type("host:port", _listen)
+COUNT: Final = click.IntRange(min=1)
+OFFSET: Final = click.IntRange(min=0, max=2**63 - 1)
+QUEUE: Final = click.IntRange(min=0, max=2**32 - 1)
+
+
+def _ask(context: click.Context, what: str) -> list[str]:
+    """Return names for completion: what the broker knows, quickly or not at all."""
+    from ternmq.cli.connection import names_of
+
+    try:
+        return names_of(context, what, _TIMEOUT_S)
+    except Exception:  # noqa: BLE001 - the shell waits for words, not for reasons
+        return []
+
+
+def _completing(what: str) -> Callable[..., list[CompletionItem]]:
+    def complete(context: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in _ask(context, what) if name.startswith(begun)]
+
+    return complete
+
+
+def topic_argument(name: str = "topic", **more: Any) -> Callable[[Any], Any]:
+    """Return the argument TOPIC, which the shell completes."""
+    return click.argument(
+        name, metavar="TOPIC", type=NAME, shell_complete=_completing("topics"), **more
+    )
+
+
+def group_argument(**more: Any) -> Callable[[Any], Any]:
+    """Return the argument GROUP, likewise."""
+    return click.argument(
+        "group", metavar="GROUP", type=NAME, shell_complete=_completing("groups"), **more
+    )
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Return those options that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def ranges_of(texts: Sequence[str]) -> list[int]:
+    """Return the offsets that arguments such as ``7`` and ``10-12`` name, sorted.
+
+    Raises:
+        click.UsageError: One is neither.
+    """
+    found: set[int] = set()
+    for text in texts:
+        low, dash, high = text.partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise click.UsageError(f"{text!r} is neither an offset (7) nor a range (10-12)")
+        first, last = int(low), int(high or low)
+        if not first <= last <= first + 1_000_000 or last >= 2**63:
+            raise click.UsageError(f"{text!r} names no offsets, or more than a million")
+        found.update(range(first, last + 1))
+    return sorted(found)

@@ -1,0 +1,34 @@
+"""Percentiles of measured times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ternmq.cli import output
+from ternmq.cli.output import Cell
+
+SHARES = (50, 90, 99)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value below or at which so many of a hundred lie, of sorted values; 0 of none."""
+    if not ordered:
+        return 0.0
+    at = max(0, min(len(ordered) - 1, round(share / 100 * len(ordered) + 0.5) - 1))
+    return ordered[at]
+
+
+def described(times: Sequence[float]) -> list[tuple[str, Cell]]:
+    """Return percentiles and the longest, for people."""
+    ordered = sorted(times)
+    pairs: list[tuple[str, Cell]] = [
+        (f"p{share}", output.span(percentile(ordered, share))) for share in SHARES
+    ]
+    return [*pairs, ("longest", output.span(ordered[-1] if ordered else 0.0))]
+
+
+def plain(times: Sequence[float]) -> dict[str, float]:
+    """Return the same in milliseconds, for JSON."""
+    ordered = sorted(times)
+    told = {f"p{share}_ms": percentile(ordered, share) * 1000 for share in SHARES}
+    return told | {"longest_ms": (ordered[-1] if ordered else 0.0) * 1000}

@@ -1,0 +1,117 @@
+"""What went wrong, as one line and an exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+import click
+
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.model.errors import (
+    CannotConnect,
+    ConnectionLost,
+    CorruptJournal,
+    FileMissing,
+    Forbidden,
+    GroupPaused,
+    InvalidRequest,
+    InvalidUrl,
+    MessageNotFound,
+    OffsetExpired,
+    OrderingKeyRequired,
+    SendTimeout,
+    SettingsError,
+    TernMQError,
+    Unauthenticated,
+    UnknownApp,
+    UnknownGroup,
+    UnknownQueue,
+    UnknownTopic,
+    UnsentMessages,
+)
+
+_CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
+    ((CannotConnect,), ExitCode.NO_BROKER),
+    ((ConnectionLost, SendTimeout, UnsentMessages), ExitCode.UNKNOWN),
+    (
+        (UnknownTopic, UnknownQueue, UnknownGroup, UnknownApp, MessageNotFound, OffsetExpired,
+         FileMissing),
+        ExitCode.NOT_FOUND,
+    ),
+    ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
+    ((InvalidRequest, InvalidUrl, SettingsError), ExitCode.USAGE),
+    ((CorruptJournal,), ExitCode.UNSOUND),
+)  # fmt: skip
+
+_HINTS: Final[dict[type[TernMQError], str]] = {
+    CannotConnect: "`ternmq dev` starts one; --url, TERNMQ_URL or `ternmq context use` says where",
+    UnknownTopic: "`ternmq topic list` shows them, `ternmq topic create` makes one",
+    UnknownGroup: "`ternmq group list` shows them, `ternmq group create` makes one",
+    UnknownQueue: "`ternmq topic show` says how many queues there are",
+    UnknownApp: "`ternmq app list` shows them",
+    GroupPaused: "`ternmq group resume` lets it go on",
+    OrderingKeyRequired: "say --ordering-key for every message",
+    Unauthenticated: "say --app and --token, set TERNMQ_APP and TERNMQ_TOKEN, or use a context",
+    MessageNotFound: "",
+    SendTimeout: "look it up, or send it with the same --id again",
+    ConnectionLost: "look whether it was done before you try again",
+}
+"""What to do, in the words of the command line; others say what the error itself says."""
+
+
+def code_of(error: TernMQError) -> ExitCode:
+    """Return how a command ends that an error stopped."""
+    for kinds, code in _CODES:
+        if isinstance(error, kinds):
+            return code
+    return ExitCode.LATER if error.retriable else ExitCode.FAILED
+
+
+def text_of(error: TernMQError) -> str:
+    """Return an error as one line: what happened, and what to do."""
+    text = str(error.args[0]) if error.args else type(error).__name__
+    hint = _HINTS.get(type(error), error.hint)
+    if isinstance(error, CannotConnect):
+        text = _without_errno(text)
+    return one_line(f"{text}: {hint}" if hint else text)
+
+
+def text_of_usage(error: click.ClickException) -> str:
+    """Return what click has to say as one line."""
+    text = one_line(error.format_message()).rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return text
+    return f"{text} (see `{context.command_path} --help`)"
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` if one of the known names is like this one."""
+    found = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def not_found(text: str) -> Failed:
+    """Return a failure that says that something is not there."""
+    return Failed(text, ExitCode.NOT_FOUND)
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def _without_errno(text: str) -> str:
+    """Say it without the number and the address that Python repeats."""
+    for words, plain in (
+        ("Connect call failed", "connection refused"),
+        ("Name or service not known", "there is no host of that name"),
+        ("Temporary failure in name resolution", "the host's name cannot be resolved"),
+        ("No address associated", "the host's name has no address"),
+    ):
+        if words in text:
+            head, _, _ = text.partition(": [")
+            return f"{head} ({plain})"
+    return text

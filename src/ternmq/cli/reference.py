@@ -1,0 +1,104 @@
+"""The Markdown of ``docs/reference/cli.md``, made of the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from ternmq.cli.commands import CONNECTION, TABLE
+from ternmq.cli.exits import MEANING
+from ternmq.cli.main import PROGRAM, ternmq
+
+_HEAD = """\
+# Command line
+
+Made by `make docs` from `src/ternmq/cli/`: change it there. `ternmq COMMAND --help` says the same.
+
+## Which broker, and as whom
+
+Every command that asks a broker takes these, before or behind its name:
+
+{connection}
+
+Flags win over a context that is named (`--context`, `TERNMQ_CONTEXT`), that over `TERNMQ_URL`, that
+over the context in use (`ternmq context use`), and without any of them the broker of this machine
+is asked, port 7117. App and token are taken from where the address is from; with `--url`, from
+`--app` and `--token`, the address itself, or `TERNMQ_APP` and `TERNMQ_TOKEN`. A context's token is
+never told to another broker. Contexts are kept in `$XDG_CONFIG_HOME/ternmq/contexts.json`
+(`~/.config/ternmq/contexts.json`), which only its owner can read.
+
+## Values
+
+* Durations: `250ms`, `90s`, `10m`, `1h30m`, `7d`. Sizes: `512B`, `4KiB`, `1MiB`, `1GiB`.
+* Times: a duration is so long ago (`10m`); `14:30` is today; `2026-01-31`, `2026-01-31T14:30` and
+  `2026-01-31T14:30:00Z` are themselves. Without a zone it is the machine's own.
+* Names: 1 to 127 of `A-Z a-z 0-9 . _ -`.
+* Offsets, where many may be named: `7`, `10-12`.
+
+## Output
+
+What was asked for is on standard output, everything else on standard error. In a terminal tables
+have colour and weight (`NO_COLOR` takes the colour away); in a pipe they are plain columns with a
+header, `-` where there is nothing, and blanks in the last column only, for `awk` and `sort`.
+`--json` prints one JSON document, or for streams (`tail`, `consume`, `send`, lists of messages,
+`group lag`, `top`) one object a line. Times in JSON are ISO 8601 in UTC, durations are seconds in
+fields whose names end in `_s`, sizes bytes in fields that end in `_bytes`. A body that is JSON is
+shown as such, text as a string, anything else as `body_base64`.
+
+## Exit status
+
+{exits}
+
+Errors are one line on standard error that says what to do. `ternmq completion` makes the shell
+complete commands, options, topics and groups.
+"""
+
+
+def reference() -> str:
+    """Return the page."""
+    root = click.Context(ternmq, info_name=PROGRAM)
+    exits = "| status | meaning |\n|---|---|\n" + "\n".join(
+        f"| {int(code)} | {text} |" for code, text in MEANING.items()
+    )
+    parts = [_HEAD.format(connection=_table(ternmq, root, connection=True), exits=exits)]
+    section = ""
+    for name, entry in TABLE.items():
+        if entry.section != section:
+            section = entry.section
+            parts.append(f"## {section}\n")
+        command = ternmq.get_command(root, name)
+        assert command is not None
+        parts += _described(command, root, name)
+    return "\n".join(parts)
+
+
+def _described(command: click.Command, above: click.Context, name: str) -> Iterator[str]:
+    """Yield the pieces of the page that are about a command, and those below it."""
+    context = click.Context(command, info_name=name, parent=above)
+    below = command.commands if isinstance(command, click.Group) else {}
+    yield f"### {context.command_path}\n"
+    if not below:
+        yield f"```\n{command.get_usage(context).removeprefix('Usage: ')}\n```\n"
+    yield inspect.cleandoc(command.help or "") + "\n"
+    options = _table(command, context, connection=False)
+    if options:
+        yield options + "\n"
+    for one, sub in below.items():
+        yield from _described(sub, context, one)
+
+
+def _table(command: click.Command, context: click.Context, *, connection: bool) -> str:
+    """Return the options of a command as a table; empty if it has none."""
+    rows = []
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is None or not isinstance(parameter, click.Option):
+            continue
+        if {"--help", "--version"} & set(parameter.opts):
+            continue
+        if (parameter.name in CONNECTION) is connection:
+            names, text = (part.replace("|", "\\|") for part in record)
+            rows.append(f"| `{names}` | {text} |")
+    return "\n".join(["| option | what it does |", "|---|---|", *rows]) if rows else ""

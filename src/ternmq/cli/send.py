@@ -1,0 +1,353 @@
+"""``ternmq send``: messages from arguments, lines, files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.parameters import PROPERTY, QUEUE, topic_argument
+from ternmq.cli.problems import text_of as text_of_error
+from ternmq.cli.shapes import message_of
+from ternmq.client.client import Client
+from ternmq.client.codecs import JSON, TEXT
+from ternmq.client.message import Message, Receipt
+from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
+
+_MOST: Final = 1000
+"""Messages that leave at one time."""
+_MOST_BYTES: Final = 8 << 20
+_LINE_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 1 << 18
+_FAILURES_SHOWN: Final = 10
+
+
+@click.command(cls=Command)
+@topic_argument()
+@click.argument("bodies", metavar="[BODY]...", nargs=-1)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Send a whole file as one message. May be repeated.",
+)
+@click.option(
+    "-l",
+    "--lines",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Send each line of a file; - is standard input.",
+)
+@click.option(
+    "--json-in",
+    is_flag=True,
+    help="Lines are messages as `tail --json` prints them: body, key, tag, headers ...",
+)
+@click.option("-k", "--key", default="", help="What they can be looked up by.")
+@click.option("-o", "--ordering-key", default="", help="What order is kept by, on ordered topics.")
+@click.option("-t", "--tag", default="", help="Second-level kind, for filters.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    type=PROPERTY,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property. May be repeated.",
+)
+@click.option(
+    "--id",
+    "application_id",
+    default="",
+    help="An id of your own, for one message: it is stored once, however often sent.",
+)
+@click.option("--content-type", help="By default JSON for an object or array, text for other text.")
+@click.option("--queue", type=QUEUE, help="Where it goes; by default by key, else in turn.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing of what was stored.")
+@output.ndjson_option
+@asks_broker
+async def send(
+    client: Client,
+    topic: str,
+    bodies: Sequence[str],
+    files: Sequence[str],
+    lines: str | None,
+    json_in: bool,
+    key: str,
+    ordering_key: str,
+    tag: str,
+    headers: Sequence[tuple[str, str]],
+    application_id: str,
+    content_type: str | None,
+    queue: int | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Send messages: arguments, whole files, or the lines of a file or of standard input.
+
+    Without BODY and --file, lines are read from standard input. It returns when all are stored;
+    each that was not is named on standard error.
+    """
+    properties = Message(
+        b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue
+    )
+    if lines is None and not bodies and not files:
+        lines = "-"
+    if application_id and (lines is not None or len(bodies) + len(files) != 1):
+        raise click.UsageError("--id is for one message", click.get_current_context())
+    if json_in and files:
+        raise click.UsageError("--json-in is for lines and BODY", click.get_current_context())
+    made = Maker(properties, content_type, json_in=json_in)
+    told = Told(topic, each=lines is None, quiet=quiet, as_json=as_json)
+    given = [made.of(one.encode(errors="surrogateescape"), f"message {at}")
+             for at, one in enumerate(bodies, 1)]  # fmt: skip
+    given += [made.of(_read(one), one) for one in files]
+    if given:
+        await _send(client, topic, given, told)
+    if lines is not None:
+        if lines == "-" and sys.stdin.isatty():
+            output.note("a message a line; Ctrl-D ends")
+        async for batch in line_batches(lines):
+            await _send(client, topic, [made.of(line, f"line {at}") for at, line in batch], told)
+    told.end()
+
+
+class Maker:
+    """Makes messages of bodies."""
+
+    def __init__(self, properties: Message, content_type: str | None, *, json_in: bool) -> None:
+        self._properties = properties
+        self._content_type = content_type
+        self._json_in = json_in
+
+    def of(self, body: bytes, place: str) -> Message:
+        """Return a message.
+
+        Raises:
+            Failed: The body describes none.
+        """
+        if self._json_in:
+            try:
+                return message_of(body, self._properties)
+            except ValueError as error:
+                raise Failed(f"{place} {error}; nothing of it and behind it was sent",
+                             ExitCode.USAGE) from error  # fmt: skip
+        kind = self._content_type
+        return replace(
+            self._properties, body=body, content_type=kind_of(body) if kind is None else kind
+        )
+
+
+def kind_of(body: bytes) -> str:
+    """Return the content type of bytes: JSON for an object or array, text, or none."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return ""
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return TEXT
+        return JSON
+    return TEXT
+
+
+class Told:
+    """What is said of messages that were sent: each, or how many."""
+
+    def __init__(self, topic: str, *, each: bool, quiet: bool, as_json: bool) -> None:
+        self._topic = topic
+        self._each = each
+        self._quiet = quiet
+        self._as_json = as_json
+        self._began = self._shown = time.monotonic()
+        self._live = sys.stderr.isatty() and not each
+        self.stored = 0
+        self.duplicates = 0
+        self.failed = 0
+        self.uncertain = 0
+        self.first: TernMQError | None = None
+
+    def stored_one(self, receipt: Receipt) -> None:
+        """A message is stored."""
+        self.stored += 1
+        self.duplicates += receipt.duplicate
+        if self._quiet:
+            return
+        if self._as_json:
+            output.json_line(
+                {
+                    "id": receipt.id,
+                    "topic": receipt.topic,
+                    "queue": receipt.queue,
+                    "offset": receipt.offset,
+                    "durable": receipt.durable,
+                    "duplicate": receipt.duplicate,
+                    "application_id": receipt.application_id,
+                }
+            )
+        elif self._each:
+            offset = "?" if receipt.offset is None else receipt.offset
+            extra = "  duplicate" if receipt.duplicate else ""
+            click.echo(f"{receipt.topic}/{receipt.queue}/{offset}  {receipt.id}{extra}")
+
+    def failed_one(self, number: int, error: Exception) -> None:
+        """A message is not stored, or that is not known."""
+        self.failed += 1
+        self.uncertain += isinstance(error, SendTimeout | ConnectionLost)
+        if isinstance(error, TernMQError):
+            self.first = self.first or error
+            text = text_of_error(error)
+        else:
+            text = str(error)
+        if self.failed <= _FAILURES_SHOWN:
+            self._clear()
+            output.note(f"ternmq: message {number} was not stored: {text}")
+
+    def progress(self) -> None:
+        """Say how far it is, in a terminal, at times."""
+        now = time.monotonic()
+        if self._live and now - self._shown > 0.2:
+            self._shown = now
+            rate = self.stored / max(now - self._began, 1e-3)
+            click.echo(f"\r\x1b[K{self.stored:,} stored, {rate:,.0f}/s", err=True, nl=False)
+
+    def _clear(self) -> None:
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def end(self) -> None:
+        """Say how it went.
+
+        Raises:
+            Failed: Not all are stored.
+        """
+        self._clear()
+        more = f" ({self.duplicates:,} had been stored before)" if self.duplicates else ""
+        if self.failed:
+            text = f"{self.failed:,} of {self.stored + self.failed:,} messages were not stored"
+            code = ExitCode.UNKNOWN if self.uncertain else ExitCode.FAILED
+            raise Failed(text, code)
+        if not (self._each or self._quiet or self._as_json):
+            output.note(f"stored {self.stored:,} messages in {self._topic}{more}")
+
+
+async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:
+    """Send messages and wait for all of them.
+
+    Raises:
+        TernMQError: None of the first was taken, for a reason that holds for all.
+    """
+    before = told.stored + told.failed
+    if len(messages) == 1 and not before:
+        told.stored_one(await _send_one(client, topic, messages[0]))
+        return
+    results = await client.send_many(topic, messages, return_errors=True)
+    for at, result in enumerate(results, before + 1):
+        if isinstance(result, Receipt):
+            told.stored_one(result)
+        else:
+            told.failed_one(at, result)
+    told.progress()
+    if told.first is not None and not told.stored and told.failed >= len(messages):
+        raise told.first
+
+
+async def _send_one(client: Client, topic: str, message: Message) -> Receipt:
+    return await client.send(
+        topic,
+        message.body,
+        key=message.key,
+        ordering_key=message.ordering_key,
+        tag=message.tag,
+        headers=message.headers,
+        content_type=message.content_type,
+        id=message.id,
+        queue=message.queue,
+    )
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Failed(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
+
+
+async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
+    """Yield lines with their numbers, as many at a time as there are by then.
+
+    They are read by a thread, since the one who types them, or the program that writes them, may
+    take its time; no more are read ahead than would leave at once.
+    """
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Queue[tuple[int, bytes] | BaseException | None] = asyncio.Queue()
+    room = threading.Semaphore(2 * _MOST)
+
+    def tell(item: tuple[int, bytes] | BaseException | None) -> None:
+        loop.call_soon_threadsafe(waiting.put_nowait, item)
+
+    def read() -> None:
+        try:
+            descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY)
+            for number, line in enumerate(_lines(descriptor), 1):
+                room.acquire()
+                tell((number, line))
+            tell(None)
+        except BaseException as error:  # noqa: BLE001 - told to whom it is for
+            tell(error)
+
+    threading.Thread(target=read, daemon=True, name="lines").start()
+    ended = False
+    while not ended:
+        batch: list[tuple[int, bytes]] = []
+        size = 0
+        item = await waiting.get()
+        while True:
+            if item is None:
+                ended = True
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                room.release()
+                batch.append(item)
+                size += len(item[1])
+            if ended or len(batch) >= _MOST or size >= _MOST_BYTES or waiting.empty():
+                break
+            item = waiting.get_nowait()
+        if batch:
+            yield batch
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    """Yield lines without their ends; a line beyond what any broker takes is an error.
+
+    From the descriptor itself: a thread that waits in Python's buffer would end the process badly.
+    """
+    number, rest = 0, b""
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+        for line in whole:
+            number += 1
+            yield line.removesuffix(b"\r")
+        if len(rest) > _LINE_BYTES:
+            raise Failed(f"line {number + 1} has more than 16 MiB", ExitCode.USAGE)
+    if rest:
+        yield rest.removesuffix(b"\r")

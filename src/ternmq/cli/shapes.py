@@ -1,0 +1,242 @@
+"""How messages look: on a line for people, and as JSON that ``send --json-in`` takes again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.client.codecs import JSON, TEXT
+from ternmq.client.delivery import Delivery
+from ternmq.client.lookup import FoundMessage
+from ternmq.client.message import Message
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """A message that was found, with what commands show of a delivery."""
+
+    id: str
+    topic: str
+    queue: int
+    offset: int
+    stored_at: datetime
+    born_at: datetime
+    key: str
+    ordering_key: str
+    tag: str
+    headers: Mapping[str, str]
+    application_id: str
+    content_type: str
+    body: bytes
+
+
+def shown(found: FoundMessage) -> Found:
+    """Return a message that was found."""
+    row = found.row
+    return Found(
+        found.id,
+        found.topic,
+        found.queue,
+        found.offset,
+        found.stored_at,
+        found.born_at,
+        row.key,
+        row.ordering_key,
+        row.tag,
+        row.headers,
+        row.application_id,
+        row.content_type,
+        row.body,
+    )
+
+
+Shown = Delivery | Found
+
+
+def plain(message: Shown) -> dict[str, Any]:
+    """Return a message as JSON has it; a body that is no text is in ``body_base64``."""
+    told: dict[str, Any] = {
+        "id": message.id,
+        "topic": message.topic,
+        "queue": message.queue,
+        "offset": message.offset,
+        "stored_at": output.iso(message.stored_at),
+        "born_at": output.iso(message.born_at),
+        "key": message.key,
+        "ordering_key": message.ordering_key,
+        "tag": message.tag,
+        "headers": dict(message.headers),
+        "application_id": message.application_id,
+        "content_type": message.content_type,
+    }
+    body = message.body
+    if message.content_type == JSON:
+        try:
+            value = json.loads(body)
+        except ValueError:
+            value = _NONE
+        # Only what comes out of JSON as it went in: numbers beyond doubles do not.
+        if value is not _NONE and _again(value):
+            told["body"] = value
+            return told
+    elif message.content_type in {"", TEXT}:
+        try:
+            told["body"] = body.decode()
+            return told
+        except UnicodeDecodeError:
+            pass
+    told["body_base64"] = base64.b64encode(body).decode()
+    return told
+
+
+_NONE: Final = object()
+
+
+def _again(value: object) -> bool:
+    """Return whether a value can be written as JSON (it holds no NaN, no huge number)."""
+    try:
+        return len(output.encoded(value)) >= 0
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return False
+
+
+def text_of(body: bytes) -> str:
+    """Return a body as a line for people."""
+    try:
+        return output.printable(body.decode())
+    except UnicodeDecodeError:
+        return repr(body)[2:-1]
+
+
+def line(message: Shown) -> str:
+    """Return a message as one line: when, where, properties, body."""
+    parts = [
+        output.iso(message.stored_at) or "",
+        f"{message.topic}/{message.queue}/{message.offset}",
+    ]
+    for name in ("key", "ordering_key", "tag"):
+        value = getattr(message, name)
+        if value:
+            parts.append(f"{name}={_quoted(value)}")
+    parts += [f"{name}:{_quoted(value)}" for name, value in message.headers.items()]
+    parts.append(text_of(message.body))
+    return "  ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    shown = output.printable(text)
+    return json.dumps(shown, ensure_ascii=False) if " " in shown else shown
+
+
+def details(message: Shown) -> None:
+    """Print all there is of a message."""
+    output.details(
+        [
+            ("id", message.id),
+            ("place", f"{message.topic}/{message.queue}/{message.offset}"),
+            ("stored at", output.iso(message.stored_at)),
+            ("born at", output.iso(message.born_at)),
+            ("key", message.key),
+            ("ordering key", message.ordering_key),
+            ("tag", message.tag),
+            *[(f"header {name}", value) for name, value in message.headers.items()],
+            ("application id", message.application_id),
+            ("content type", message.content_type),
+            ("size", f"{len(message.body)} bytes"),
+        ]
+    )
+    click.echo()
+    click.echo(_whole(message))
+
+
+def _whole(message: Shown) -> str:
+    """Return a body over several lines, if it is text."""
+    try:
+        lines = message.body.decode().splitlines()
+    except UnicodeDecodeError:
+        return text_of(message.body)
+    return "\n".join(output.printable(one) for one in lines)
+
+
+_IGNORED: Final = frozenset(
+    {"topic", "queue", "offset", "stored_at", "born_at", "group", "attempt", "deliveries",
+     "maybe_redelivered", "failures", "attempts", "when", "held", "reason"}
+)  # fmt: skip
+_TEXTS: Final = ("key", "ordering_key", "tag")
+
+
+def message_of(text: bytes, properties: Message) -> Message:
+    """Return the message that a line of JSON describes; what it leaves out is as options say.
+
+    It takes what ``tail --json`` and ``deadletter export`` write. An ``id`` of the broker's own
+    form says nothing of the new message; any other is the application's.
+
+    Raises:
+        ValueError: It describes none.
+    """
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise ValueError("is no JSON object")
+    nested = told.get("message")
+    if isinstance(nested, dict):
+        told = nested  # a line of `deadletter export`
+    known = {*_IGNORED, *_TEXTS, "headers", "content_type", "id", "application_id", "body",
+             "body_base64"}  # fmt: skip
+    unknown = sorted(told.keys() - known)
+    if unknown:
+        raise ValueError(f"has a field {unknown[0]!r}, which is none of a message")
+    if ("body" in told) is ("body_base64" in told):
+        raise ValueError("needs either body or body_base64")
+    for name in (*_TEXTS, "content_type", "id", "application_id"):
+        if not isinstance(told.get(name, ""), str):
+            raise ValueError(f"has a {name} that is no text")
+    headers = told.get("headers", {})
+    if not isinstance(headers, dict):
+        raise ValueError("has headers that are no object")
+    content_type = told.get("content_type", properties.content_type or None)
+    own = told.get("application_id") or _own_id(told.get("id", "")) or properties.id
+    return Message(
+        _body(told, content_type),
+        headers={**properties.headers, **headers},
+        content_type=content_type or "",
+        id=own,
+        queue=properties.queue,
+        **{name: told.get(name) or getattr(properties, name) for name in _TEXTS},
+    )
+
+
+def _own_id(text: str) -> str:
+    """Return an id unless it is one of the broker's, as ``tail --json`` tells it."""
+    producer, colon, sequence = text.partition(":")
+    broker = colon and len(producer) == 16 and _hexadecimal(producer) and _hexadecimal(sequence)
+    return "" if broker else text
+
+
+def _hexadecimal(text: str) -> bool:
+    return bool(text) and all(sign in "0123456789abcdef" for sign in text)
+
+
+def _body(told: dict[str, Any], content_type: str | None) -> object:
+    if "body_base64" in told:
+        try:
+            return base64.b64decode(told["body_base64"], validate=True)
+        except (ValueError, TypeError) as error:
+            raise ValueError("has a body_base64 that is none") from error
+    body = told["body"]
+    if content_type == JSON:
+        return output.encoded(body)
+    if content_type is not None and isinstance(body, str):
+        return body.encode()
+    if body is None:
+        return b"null"
+    return body

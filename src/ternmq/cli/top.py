@@ -1,0 +1,264 @@
+"""``ternmq top``: rates, topics, groups and connections, as they change."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.broker import Numbers
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.group_lag import COLUMNS, Rates, row_of
+from ternmq.cli.live import Screen, every, keys
+from ternmq.cli.output import Cell
+from ternmq.cli.parameters import COUNT, POSITIVE_DURATION
+from ternmq.cli.problems import text_of
+from ternmq.cli.topic import messages_kept
+from ternmq.client.client import Client
+from ternmq.model.errors import CannotConnect, ConnectionLost
+from ternmq.wire.control import GroupInfo, Status, TopicInfo
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_COUNTERS: Final = {
+    "stored": "messages_sent_total",
+    "in": "received_bytes_total",
+    "out": "written_bytes_total",
+    "syncs": "syncs_total",
+    "sync_s": "sync_seconds_total",
+    "cpu": "cpu_seconds",
+}
+_TOPIC_COLUMNS: Final = ("topic", "queues", "messages", "in/s")
+_GROUP_COLUMNS: Final = (*COLUMNS[:6], "out/s", *COLUMNS[6:])
+_REST: Final = 14
+"""Lines that are not rows of tables."""
+
+
+@dataclass(slots=True)
+class View:
+    """One look at a broker, with what changed since the one before."""
+
+    at: datetime
+    status: Status
+    topics: list[TopicInfo]
+    groups: list[GroupInfo]
+    rates: dict[str, float]
+    topic_rates: dict[str, float]
+    group_rates: dict[tuple[str, str], tuple[float, ...]]
+    delivered: float
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks again and again."""
+
+    client: Client
+    _counts: dict[str, float] = field(default_factory=dict)
+    _ends: dict[str, int] = field(default_factory=dict)
+    _groups: Rates = field(default_factory=Rates)
+    _at: float = 0.0
+
+    async def look(self) -> View:
+        """Ask the broker for everything."""
+        admin = self.client.admin
+        status, topics, groups = await asyncio.gather(
+            admin.status(), admin.topics(), admin.groups()
+        )
+        now = time.monotonic()
+        read = Numbers(status.metrics)
+        counts = {name: read(metric) for name, metric in _COUNTERS.items()}
+        counts["delivered"] = sum(
+            [value for name, value in status.metrics.items()
+             if name.startswith("ternmq_delivered_total")]
+        )  # fmt: skip
+        ends = {one.spec.name: sum([queue.next for queue in one.queues]) for one in topics}
+        passed = now - self._at
+        rates: dict[str, float] = {}
+        topic_rates: dict[str, float] = {}
+        if self._counts and passed > 0:
+            rates = {name: max(0.0, counts[name] - self._counts[name]) / passed for name in counts}
+            topic_rates = {
+                name: max(0, end - self._ends[name]) / passed
+                for name, end in ends.items()
+                if name in self._ends
+            }
+        group_rates = self._groups.of(groups, now)
+        self._counts, self._ends, self._at = counts, ends, now
+        return View(
+            datetime.fromtimestamp(time.time(), UTC), status, topics, groups, rates, topic_rates,
+            group_rates, counts["delivered"],
+        )  # fmt: skip
+
+
+@click.command(cls=Command)
+@click.option(
+    "--interval",
+    type=POSITIVE_DURATION,
+    default="1s",
+    metavar="DURATION",
+    help="Time between two looks; default 1s.",
+)
+@click.option("-n", "--count", type=COUNT, help="End after so many looks.")
+@output.ndjson_option
+@asks_broker
+async def top(client: Client, interval: timedelta, count: int | None, as_json: bool) -> None:
+    """Watch rates, topics, groups and connections; q or Ctrl-C ends it.
+
+    Where the output is no terminal, it looks twice and prints tables (--count and --interval say
+    otherwise).
+    """
+    watcher = Watcher(client)
+    with Screen(not as_json, whole=True) as screen:
+        if screen.on:
+            await _live(watcher, screen, interval.total_seconds(), count)
+            return
+        looks = count if count is not None else None if as_json else 2
+        async for turn in every(interval.total_seconds()):
+            view = await watcher.look()
+            if as_json:
+                output.json_line(_plain(view))
+            elif turn + 1 == looks or turn:
+                _print(view)
+            if looks is not None and turn + 1 >= looks:
+                return
+
+
+async def _live(watcher: Watcher, screen: Screen, seconds: float, count: int | None) -> None:
+    """Draw until q is pressed; a broker that is away for a while is said, and waited for."""
+    stop = asyncio.Event()
+
+    def pressed(key: str) -> None:
+        if "q" in key.lower():
+            stop.set()
+
+    async def draw() -> None:
+        view: View | None = None
+        away = ""
+        async for turn in every(seconds):
+            try:
+                view, away = await watcher.look(), ""
+            except (CannotConnect, ConnectionLost) as error:
+                away = text_of(error)
+            if view is not None:
+                screen.draw(_drawn(view, away, screen.height))
+            if count is not None and turn + 1 >= count:
+                return
+
+    with keys(pressed):
+        told = asyncio.ensure_future(stop.wait())
+        drawing = asyncio.ensure_future(draw())
+        try:
+            await asyncio.wait({told, drawing}, return_when=asyncio.FIRST_COMPLETED)
+            if drawing.done():
+                drawing.result()
+        finally:
+            told.cancel()
+            drawing.cancel()
+            await asyncio.gather(told, drawing, return_exceptions=True)
+
+
+def _lines(view: View) -> list[tuple[str, Cell]]:
+    read, rates = Numbers(view.status.metrics), view.rates
+
+    def rate(name: str) -> str:
+        return f"{output.number(rates[name])}/s" if rates else output.NOTHING
+
+    def speed(name: str) -> str:
+        return f"{output.size(rates[name])}/s" if rates else output.NOTHING
+
+    syncs = rates.get("syncs", 0.0)
+    sync = output.span(rates["sync_s"] / syncs) if syncs else output.NOTHING
+    cpu = f"{rates['cpu']:.0%}" if rates else output.NOTHING
+    status = view.status
+    kept = read("journal_durable") - read("journal_first")
+    up = output.span(status.uptime_us / 1e6)
+    late = output.span(read("loop_lag_seconds"))
+    room, held = output.size(read("journal_room")), output.size(read("resident_bytes"))
+    connections = f"{read('connections'):.0f} connections"
+    return [
+        ("broker", f"{status.broker} {status.version}, up {up}, epoch {status.epoch}"),
+        ("messages", f"{rate('stored')} stored, {rate('delivered')} delivered"),
+        ("traffic", f"{speed('in')} in, {speed('out')} out, {connections}"),
+        ("disk", f"{rate('syncs')} syncs of {sync}, journal {output.size(kept)}, room for {room}"),
+        ("process", f"{cpu} cpu, {held} memory, loop late by {late}"),
+    ]
+
+
+def _topic_rows(view: View) -> list[tuple[Cell, ...]]:
+    """Return the topics, the busiest first."""
+    rows: list[tuple[Cell, ...]] = [
+        (one.spec.name, one.spec.queues, messages_kept(one), view.topic_rates.get(one.spec.name))
+        for one in view.topics
+    ]
+    return sorted(rows, key=lambda row: (-(_float(row[3])), str(row[0])))
+
+
+def _group_rows(view: View) -> list[tuple[Cell, ...]]:
+    """Return the groups, those that are behind first."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in view.groups:
+        row = row_of(one)
+        speed = view.group_rates.get((one.topic, one.group))
+        rows.append((*row[:6], speed[1] if speed else None, *row[6:]))
+    return sorted(rows, key=lambda row: (-(_float(row[2])), -(_float(row[6])), str(row[:2])))
+
+
+def _float(cell: Cell) -> float:
+    return float(cell) if isinstance(cell, int | float) else 0.0
+
+
+def _drawn(view: View, away: str, height: int) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = []
+    for name, value in _lines(view):
+        parts.append(Text.assemble((f"{name:<10}", "bold"), output.shown(value)))
+    room = max(4, height - _REST)
+    for columns, rows in (
+        (_TOPIC_COLUMNS, _topic_rows(view)),
+        (_GROUP_COLUMNS, _group_rows(view)),
+    ):
+        most = max(2, room // 2)
+        if rows:
+            parts += [Text(), output.drawn(columns, rows[:most])]
+        if len(rows) > most:
+            parts.append(Text(f"and {len(rows) - most} more", style="dim"))
+    parts.append(Text())
+    parts.append(Text(away, style="bold red") if away else
+                 Text(f"{output.iso(view.at)}  q ends it", style="dim"))  # fmt: skip
+    return Group(*parts)
+
+
+def _print(view: View) -> None:
+    output.details([("time", output.iso(view.at)), *_lines(view)])
+    click.echo()
+    output.table(_TOPIC_COLUMNS, _topic_rows(view))
+    click.echo()
+    output.table(_GROUP_COLUMNS, _group_rows(view))
+
+
+def _plain(view: View) -> dict[str, object]:
+    def named(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[dict[str, Cell]]:
+        keys_ = [name.replace("/s", "_per_s") for name in columns]
+        return [dict(zip(keys_, row, strict=True)) for row in rows]
+
+    read = Numbers(view.status.metrics)
+    return {
+        "time": view.at,
+        "broker": view.status.broker,
+        "epoch": view.status.epoch,
+        "uptime_s": view.status.uptime_us / 1e6,
+        "connections": int(read("connections")),
+        "rates": {f"{name}_per_s": value for name, value in view.rates.items()},
+        "topics": named(_TOPIC_COLUMNS, _topic_rows(view)),
+        "groups": named(_GROUP_COLUMNS, _group_rows(view)),
+    }

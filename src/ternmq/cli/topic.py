@@ -1,0 +1,181 @@
+"""``ternmq topic``: make, list, show, change and delete topics."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Group
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.parameters import COUNT, NAME, POSITIVE_DURATION, given, topic_argument
+from ternmq.client.client import Client
+from ternmq.model.specs import Durability
+from ternmq.settings.units import write_duration
+from ternmq.wire.control import TopicInfo
+
+_DURABILITY: Final = click.Choice([one.value for one in Durability])
+
+
+@click.group(cls=Group)
+def topic() -> None:
+    """Make, change and list topics."""
+
+
+@topic.command()
+@click.argument("name", type=NAME)
+@click.option("--queues", type=COUNT, default=1, help="More than one spreads it; default 1.")
+@click.option("--ordered", is_flag=True, help="Keep the order of each ordering key.")
+@click.option(
+    "--durability",
+    type=_DURABILITY,
+    default="normal",
+    help="When sends are answered; default normal: synced to disk.",
+)
+@click.option(
+    "--retention",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="How long messages are kept; default 7d.",
+)
+@click.option(
+    "--keep-until-consumed/--drop-unread",
+    default=True,
+    help="Keep unread messages longer, while the disk has room (the default), or not.",
+)
+@asks_broker
+async def create(
+    client: Client,
+    name: str,
+    queues: int,
+    ordered: bool,
+    durability: str,
+    retention: timedelta | None,
+    keep_until_consumed: bool,
+) -> None:
+    """Make a topic."""
+    await client.admin.create_topic(
+        name,
+        queues=queues,
+        ordered=ordered,
+        durability=durability,
+        retention=retention,
+        keep_until_consumed=keep_until_consumed,
+    )
+    output.note(f"made topic {name}")
+
+
+@topic.command("list")
+@output.json_option
+@asks_broker
+async def list_(client: Client, as_json: bool) -> None:
+    """List the topics that this app has a right on."""
+    found = await client.admin.topics()
+    if as_json:
+        output.document([_plain(one) for one in found])
+        return
+    output.table(
+        ("topic", "queues", "kind", "durability", "retention", "messages", "groups"),
+        [
+            (
+                one.spec.name,
+                one.spec.queues,
+                "ordered" if one.spec.ordered else "plain",
+                one.spec.durability.value,
+                write_duration(one.spec.retention_us),
+                messages_kept(one),
+                len(one.groups),
+            )
+            for one in found
+        ],
+        "no topics; `ternmq topic create` makes one",
+    )
+
+
+@topic.command()
+@topic_argument()
+@output.json_option
+@asks_broker
+async def show(client: Client, topic: str, as_json: bool) -> None:
+    """Show the settings of a topic, its queues and groups."""
+    info = await client.admin.topic(topic)
+    if as_json:
+        output.document(_plain(info))
+        return
+    spec = info.spec
+    output.details(
+        [
+            ("topic", spec.name),
+            ("kind", "ordered" if spec.ordered else "plain"),
+            ("durability", spec.durability.value),
+            ("retention", write_duration(spec.retention_us)),
+            ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
+            ("groups", ", ".join(info.groups)),
+        ]
+    )
+    click.echo()
+    output.table(
+        ("queue", "first", "next", "messages"),
+        [(at, one.first, one.next, one.next - one.first) for at, one in enumerate(info.queues)],
+    )
+
+
+@topic.command("set")
+@topic_argument()
+@click.option("--queues", type=COUNT, help="How many; never fewer than there are.")
+@click.option("--durability", type=_DURABILITY, help="When sends are answered.")
+@click.option(
+    "--retention", type=POSITIVE_DURATION, metavar="DURATION", help="How long messages are kept."
+)
+@click.option(
+    "--keep-until-consumed/--drop-unread", default=None, help="Keep unread messages longer, or not."
+)
+@asks_broker
+async def set_(client: Client, topic: str, **changes: Any) -> None:
+    """Change settings of a topic; those that are not named stay."""
+    stated = given(**changes)
+    if not stated:
+        raise click.UsageError("say what to change", click.get_current_context())
+    await client.admin.change_topic(topic, **stated)
+    output.note(f"changed topic {topic}")
+
+
+@topic.command()
+@topic_argument()
+@yes_option
+@asks_broker
+async def delete(client: Client, topic: str, yes: bool) -> None:
+    """Delete a topic with all its messages and groups."""
+    info = await client.admin.topic(topic)
+    groups = f" and {len(info.groups)} groups" if info.groups else ""
+    lost = f"topic {topic} with {messages_kept(info):,} messages{groups}"
+    if not yes:
+        output.note(f"this deletes {lost}; it cannot be undone")
+    confirm("delete it?", yes=yes)
+    await client.admin.delete_topic(topic)
+    output.note(f"deleted {lost}")
+
+
+def messages_kept(info: TopicInfo) -> int:
+    """Return how many messages a topic has."""
+    return sum([one.next - one.first for one in info.queues])
+
+
+def _plain(info: TopicInfo) -> dict[str, object]:
+    spec = info.spec
+    return {
+        "topic": spec.name,
+        "number": info.number,
+        "ordered": spec.ordered,
+        "durability": spec.durability.value,
+        "retention_s": spec.retention_us / 1e6,
+        "keep_until_consumed": spec.keep_until_consumed,
+        "messages": messages_kept(info),
+        "queues": [
+            {"queue": at, "first": one.first, "next": one.next}
+            for at, one in enumerate(info.queues)
+        ],
+        "groups": info.groups,
+    }
