@@ -10,87 +10,18 @@ what the raw disk does in the same round (``raw_p50_us``, ``raw_p99_us``).
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from core_kit import Figures, Measurement, Settings, Target, folder
+import broker_scale
+from broker_kit import broker, client, figures_of, ready, started
+from core_kit import Figures, Measurement, Settings, Target
 from core_machine import raw_disk
 from runner import Suite, run
-
-CLIENTS: Final = Path(__file__).with_name("broker_clients.py")
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
-
-
-class BrokerProcess:
-    """A broker that listens."""
-
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process = process
-        self.url = url
-
-    def cpu_s(self) -> float:
-        """Return the CPU time that it has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-    def resident_mib(self) -> float:
-        """Return the memory that it holds."""
-        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-
-@contextmanager
-def broker(settings: Settings) -> Iterator[BrokerProcess]:
-    """Run a broker for the length of a ``with`` block."""
-    with folder(settings) as path:
-        command = [
-            sys.executable, "-m", "ternmq", "dev", "--data", str(path / "data"),
-            "--listen", "127.0.0.1:0", "--http", "off",
-        ]  # fmt: skip
-        environment = {**os.environ, "TERNMQ_SEGMENT": "256MiB", "TERNMQ_LOG_LEVEL": "error"}
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=environment
-        ) as process:
-            assert process.stdout is not None
-            try:
-                line = process.stdout.readline()
-                yield BrokerProcess(
-                    process, "ternmq://" + line.removeprefix("listening on ").strip()
-                )
-            finally:
-                process.terminate()
-                process.wait(60)
-
-
-def client(url: str, verb: str, **settings: float) -> Figures:
-    """Run a client process to its end and return its figures."""
-    with started(url, verb, **settings) as process:
-        return figures_of(process)
-
-
-def started(url: str, verb: str, **settings: float) -> subprocess.Popen[str]:
-    """Start a client process."""
-    command = [sys.executable, str(CLIENTS), verb, url]
-    command += [f"{name}={value}" for name, value in settings.items()]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def figures_of(process: subprocess.Popen[str]) -> Figures:
-    """Return what a client found, when it has ended."""
-    out, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"a client ended with {process.returncode}")
-    found: Figures = json.loads(out.splitlines()[-1])
-    return found
-
 
 # ------------------------------------------------------------------------------------------ sending
 
@@ -147,8 +78,7 @@ def end_to_end(settings: Settings, *, per_s: int) -> Figures:
         broker(settings) as one,
         started(one.url, "consume_paced", seconds=seconds + 3) as consumer,
     ):
-        assert consumer.stdout is not None
-        assert consumer.stdout.readline().strip() == "ready"
+        ready(consumer)
         sent = client(one.url, "produce_paced", per_s=per_s, seconds=seconds)
         found = figures_of(consumer)
     raw_p50_ms = raw["synced_1_kib_p50_us"] / 1e3
@@ -167,8 +97,7 @@ def idle_polls(settings: Settings, *, polls: int) -> Figures:
     """What pulls cost that wait for nothing, and how soon one of them is woken."""
     seconds = 1.0 if settings.quick else 10.0
     with broker(settings) as one, started(one.url, "idle", polls=polls, seconds=seconds) as polling:
-        assert polling.stdout is not None
-        assert polling.stdout.readline().strip() == "ready"
+        ready(polling)
         before, began = one.cpu_s(), time.perf_counter()
         time.sleep(seconds * 0.9)  # a measurement's span, nothing is waited for
         share = (one.cpu_s() - before) / (time.perf_counter() - began)
@@ -234,6 +163,7 @@ SUITE: Final = Suite(
             "idle-polls", "1,000 pulls that wait, and one of them woken", idle_polls,
             (Target("broker_core_share", 0.01), Target("woken_p50_ms", 5.0)), polls=1000,
         ),
+        *broker_scale.MEASUREMENTS,
     ),
 )  # fmt: skip
 

@@ -193,23 +193,16 @@ async def idle(url: str, polls: int, seconds: float) -> Figures:
     return {"woken_p50_ms": percentile(taken, 0.5), "woken_worst_ms": max(taken)}
 
 
-VERBS: dict[str, Callable[..., Awaitable[Figures]]] = {
-    verb.__name__: verb
-    for verb in (
-        sends, send_many, send_soon, pull, process, handler, produce_paced, consume_paced, idle,
-    )
-}  # fmt: skip
-
-
-def main() -> None:
-    """Run a verb."""
-    verb, url, *settings = sys.argv[1:]
+def main_of(*verbs: Callable[..., Awaitable[Figures]]) -> None:
+    """Run the verb that the command line names."""
+    name, url, *settings = sys.argv[1:]
     given: dict[str, float] = {}
     for setting in settings:
-        name, _, number = setting.partition("=")
-        given[name] = float(number) if "." in number else int(number)
-    print(json.dumps(asyncio.run(VERBS[verb](url, **given))))  # type: ignore[arg-type]
+        key, _, number = setting.partition("=")
+        given[key] = float(number) if "." in number else int(number)
+    verb = {verb.__name__: verb for verb in verbs}[name]
+    print(json.dumps(asyncio.run(verb(url, **given))))  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
-    main()
+    main_of(sends, send_many, send_soon, pull, process, handler, produce_paced, consume_paced, idle)

@@ -12,18 +12,15 @@ the same broker before: with the same 20 MB/s, without the rest.
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from broker import BrokerProcess, figures_of
+from broker_kit import BrokerProcess, broker_at, client, figures_of, ready, started
+from control_group import ControlGroup, control_group
 from core_kit import Figures, Measurement, Settings, Target, folder
 from core_machine import raw_disk
 from runner import Suite, run
@@ -38,82 +35,24 @@ OPTIONS: Final[dict[str, object]] = {
 }  # fmt: skip
 
 
-class ControlGroup:
-    """A memory control group, version 1 or 2."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def oom_kills(self) -> int:
-        """Return how often the kernel killed for want of memory in it."""
-        for name in ("memory.oom_control", "memory.events"):
-            if (self.path / name).exists():
-                found = re.search(r"^oom_kill (\d+)$", (self.path / name).read_text(), re.MULTILINE)
-                return int(found[1]) if found else 0
-        return 0
-
-
-@contextmanager
-def control_group() -> Iterator[ControlGroup | None]:
-    """Make a control group with the limit; None where that is not allowed."""
-    parent, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-    if not parent.is_dir():
-        parent, name = Path("/sys/fs/cgroup"), "memory.max"
-    try:
-        path = Path(tempfile.mkdtemp(prefix="ternmq-bench-", dir=parent))
-        (path / name).write_text(str(LIMIT))
-    except OSError:
-        yield None
-        return
-    try:
-        yield ControlGroup(path)
-    finally:
-        path.rmdir()
-
-
 @contextmanager
 def broker(path: Path, group: ControlGroup | None) -> Iterator[BrokerProcess]:
     """Run a broker on a folder, in the group from its first instruction on."""
-    command = [
-        sys.executable, "-m", "ternmq", "dev", "--data", str(path),
-        "--listen", "127.0.0.1:0", "--http", "off",
-    ]  # fmt: skip
-    if group is not None:
-        into = 'echo $$ > "$0"; exec "$@"'
-        command = ["sh", "-c", into, str(group.path / "cgroup.procs"), *command]
-    settings = {"STALL_TIMEOUT": f"{STALL_S}s", "SEGMENT": "16MiB", "LOG_LEVEL": "error"}
-    environment = {**os.environ, **{f"TERNMQ_{key}": value for key, value in settings.items()}}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            yield BrokerProcess(process, "ternmq://" + line.removeprefix("listening on ").strip())
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
-def started(one: BrokerProcess, verb: str, **settings: float) -> subprocess.Popen[str]:
-    """Start a client process."""
-    command = [sys.executable, str(CLIENTS), verb, one.url]
-    command += [f"{name}={value}" for name, value in settings.items()]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def done(one: BrokerProcess, verb: str, **settings: float) -> Figures:
-    """Run a client process to its end and return its figures."""
-    with started(one, verb, **settings) as process:
-        return figures_of(process)
+    given = {"STALL_TIMEOUT": f"{STALL_S}s", "SEGMENT": "16MiB"}
+    prefix = [] if group is None else group.prefix
+    with broker_at(path, prefix=prefix, given=given) as one:
+        yield one
 
 
 def traffic(one: BrokerProcess, seconds: float, number: int, *verbs: str) -> Figures:
     """Let 20 MB/s in, two healthy consumers beside it, and whoever else is named."""
-    others = [started(one, verb, seconds=seconds + 3) for verb in verbs]
+    others = [started(one.url, verb, CLIENTS, seconds=seconds + 3) for verb in verbs]
     time.sleep(1.0 if verbs else 0.0)  # they are at it
-    with started(one, "healthy", seconds=seconds, consumers=2, number=number) as consumers:
-        assert consumers.stdout is not None
-        assert consumers.stdout.readline().strip() == "ready"
-        found = done(one, "inflow", bytes_per_s=20_000_000, seconds=seconds)
+    with started(
+        one.url, "healthy", CLIENTS, seconds=seconds, consumers=2, number=number
+    ) as consumers:
+        ready(consumers)
+        found = client(one.url, "inflow", CLIENTS, bytes_per_s=20_000_000, seconds=seconds)
         found |= figures_of(consumers)
     for other in others:
         with other:
@@ -121,30 +60,25 @@ def traffic(one: BrokerProcess, seconds: float, number: int, *verbs: str) -> Fig
     return found
 
 
-def peak_mib(one: BrokerProcess) -> float:
-    """Return the most memory that the broker has held."""
-    status = Path(f"/proc/{one.process.pid}/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
-
-
 def overload(settings: Settings) -> Figures:
     """One round."""
     seconds = 2.0 if settings.quick else 12.0
     raw = raw_disk(settings)
-    with folder(settings) as path, control_group() as group:
+    with folder(settings) as path, control_group(LIMIT) as group:
         with broker(path / "data", group) as one:
-            done(one, "prepare")
+            client(one.url, "prepare", CLIENTS)
             before = traffic(one, seconds, 1)
-            filled = done(one, "fill", count=settings.scaled(1_000_000, 20_000), size=400)
-            peak = peak_mib(one)
+            filled = client(
+                one.url, "fill", CLIENTS, count=settings.scaled(1_000_000, 20_000), size=400
+            )
+            peak = one.peak_mib()
         began = time.perf_counter()
         with broker(path / "data", group) as one:
             restart_s = time.perf_counter() - began
             cpu, at = one.cpu_s(), time.perf_counter()
             found = traffic(one, seconds, 2, "slow", "frozen")
             share = (one.cpu_s() - cpu) / (time.perf_counter() - at)
-            again = peak_mib(one)
+            again = one.peak_mib()
             ended = one.process.poll() is not None
         kills = group.oom_kills() if group is not None else int(ended)
     return {

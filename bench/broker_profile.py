@@ -1,0 +1,143 @@
+"""Where the time of a broker process goes under a load; writes ``results/profiles/LOAD.txt``.
+
+    python bench/broker_profile.py                    every load
+    python bench/broker_profile.py sends-256 pull     some
+    python bench/broker_profile.py --seconds 10
+
+The broker runs under ``cProfile``, in its main thread only, which does all but syncs and background
+jobs; times are the thread's CPU time, with the kernel's part, without waiting. What that distorts:
+every call of a Python function costs about a microsecond more, of a function in C half of that, so that small functions which are called often look two to four times dearer than
+they are, against C code that runs long (checksums, writes, the disk). A call of the loop's own
+(``select``, reading a socket) is seen only as what called it. Believe the order of the list, and
+which calls there are; believe no microsecond of it. What a change is worth is measured without a
+profile: ``pairs.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import pstats
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from broker_kit import client
+from core_kit import Figures, Settings, folder
+from core_machine import machine, versions
+from runner import RESULTS
+
+_TOP: Final = 40
+_RUN: Final = """
+import cProfile, signal, sys, time
+from ternmq.cli.main import main
+profile, path = cProfile.Profile(time.thread_time_ns, 1e-9), sys.argv.pop(1)
+signal.signal(signal.SIGUSR1, lambda *_: profile.enable())
+signal.signal(signal.SIGUSR2, lambda *_: (profile.disable(), profile.dump_stats(path)))
+sys.argv[0] = "ternmq"
+main()
+"""
+
+
+def sends(url: str, seconds: float) -> Figures:
+    """Load: single sends of 1 KiB, 16 connections x 16."""
+    return client(url, "sends", connections=16, in_flight=16, seconds=seconds)
+
+
+def send_many(url: str, seconds: float) -> Figures:
+    """Load: 100-byte messages in batches of 10,000."""
+    return client(url, "send_many", count=int(100_000 * seconds), of=10_000)
+
+
+def send_soon(url: str, seconds: float) -> Figures:
+    """Load: 100-byte messages by send_soon."""
+    return client(url, "send_soon", count=int(50_000 * seconds), of=100)
+
+
+def pull(url: str, seconds: float) -> Figures:
+    """Load: 100-byte messages of a backlog, pulled by 1,000 and acknowledged."""
+    return client(url, "pull", count=int(100_000 * seconds), of=1000)
+
+
+def process(url: str, seconds: float) -> Figures:
+    """Load: 100-byte messages of a backlog, each in process()."""
+    return client(url, "process", count=int(30_000 * seconds), of=1000)
+
+
+LOADS: Final[dict[str, Callable[[str, float], Figures]]] = {
+    "sends-256": sends, "send-many": send_many, "send-soon": send_soon, "pull": pull,
+    "process": process,
+}  # fmt: skip
+BACKLOG: Final = {"pull": 110_000, "process": 35_000}
+"""Messages a second that a load wants to find."""
+
+
+def profile(name: str, seconds: float) -> str:
+    """Return the report of a load."""
+    with folder(Settings()) as path:
+        environment = {**os.environ, "TERNMQ_SEGMENT": "256MiB", "TERNMQ_LOG_LEVEL": "error"}
+        command = [
+            sys.executable, "-c", _RUN, str(path / "stats"), "dev", "--data", str(path / "data"),
+            "--listen", "127.0.0.1:0", "--http", "off",
+        ]  # fmt: skip
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as one:
+            assert one.stdout is not None
+            line = one.stdout.readline()
+            url = "ternmq://" + line.removeprefix("listening on ").strip()
+            if name in BACKLOG:
+                count = int(BACKLOG[name] * seconds) + 10_000
+                client(url, "send_many", count=count, of=1000)
+            one.send_signal(signal.SIGUSR1)
+            figures = LOADS[name](url, seconds)
+            one.send_signal(signal.SIGUSR2)
+            until = time.monotonic() + 30
+            while not (path / "stats").exists() and time.monotonic() < until:
+                time.sleep(0.1)
+            one.terminate()
+            one.wait(60)
+        return _report(name, figures, path / "stats")
+
+
+def _report(name: str, figures: Figures, stats: Path) -> str:
+    text = io.StringIO()
+    found = pstats.Stats(str(stats), stream=text)
+    found.strip_dirs().sort_stats("tottime").print_stats(_TOP)
+    about = (LOADS[name].__doc__ or "").strip().removeprefix("Load: ").rstrip(".")
+    head = [
+        f"{name}: {about}",
+        time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        f"{machine()}",
+        f"{versions()}",
+        "While it was profiled: "
+        + ", ".join([f"{key} {value:,.1f}" for key, value in figures.items()]),
+        "Own time first. A profile makes calls dear: see bench/broker_profile.py.",
+    ]  # fmt: skip
+    body = [line.rstrip() for line in text.getvalue().splitlines()]
+    return "\n".join([*head, "", *body[2:]]).rstrip() + "\n"
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Profile a broker process under load.")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(LOADS)}")
+    parser.add_argument("--seconds", type=float, default=5.0, help="about how long each (5)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "profiles", help="a folder")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.loads if name not in LOADS]
+    if unknown:
+        parser.error(f"no load {', '.join(unknown)}; there are {', '.join(LOADS)}")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for name in asked.loads or LOADS:
+        report = profile(name, asked.seconds)
+        (asked.out / f"{name}.txt").write_text(report)
+        print(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
