@@ -6,11 +6,11 @@
 
 The broker runs under ``cProfile``, in its main thread only, which does all but syncs and background
 jobs; times are the thread's CPU time, with the kernel's part, without waiting. What that distorts:
-every call of a Python function costs about a microsecond more, of a function in C half of that, so that small functions which are called often look two to four times dearer than
-they are, against C code that runs long (checksums, writes, the disk). A call of the loop's own
-(``select``, reading a socket) is seen only as what called it. Believe the order of the list, and
-which calls there are; believe no microsecond of it. What a change is worth is measured without a
-profile: ``pairs.py``.
+every call of a Python function costs about a microsecond more, of a function in C half of that, so
+that small functions which are called often look two to four times dearer than they are, against C
+code that runs long (checksums, writes, the disk). What the loop itself does (``select``, reading a
+socket) is not in the list. Believe the order of the list, and which calls there are; believe no
+microsecond of it. What a change is worth is measured without a profile: ``pairs.py``.
 """
 
 from __future__ import annotations
