@@ -2,7 +2,8 @@
 
 Before HELLO a peer may hold one frame of 4 KiB for a few seconds. After it, what comes are
 requests, and ``Peer`` says how many at a time. A peer that takes nothing for ``stall_timeout`` is
-cut off, and so is one that says nothing for three heartbeats. Loop only.
+cut off, and so is one that says nothing, or does not come to the end of what it says, for three
+heartbeats. Loop only.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Connection(Peer, asyncio.BufferedProtocol):
         "_host",
         "_progress",
         "_session",
+        "_unfinished",
         "_unread",
+        "_whole",
         "counted",
     )
 
@@ -53,6 +56,8 @@ class Connection(Peer, asyncio.BufferedProtocol):
         super().__init__(hub)
         self._session = ServerSession(hub.settings.frame_bytes)
         self._began = self._heard = hub.core.loop.time()
+        self._whole = self._began  # when a frame of its last became whole
+        self._unfinished = 0  # bytes of one that is not
         self._unread = 0  # bytes that the peer had not taken at the last look
         self._progress = self._began
         self._farewell_at = self._began
@@ -90,6 +95,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
             hub.peers.discard(self)
             hub.admission.left(self, self._host)
             hub.counters.connections = len(hub.peers)
+        self._drop()
         if self.session:
             hub.commands.gone(self)
         self._forget()
@@ -112,11 +118,15 @@ class Connection(Peer, asyncio.BufferedProtocol):
         except (ProtocolError, InvalidRequest) as error:
             self._end(error)
             return
+        held = self._session.held_bytes
+        if held != self._unfinished and not self._hold(held):
+            return
         if self._session.state is State.GREETED:
             self._greet()
             return
         if not requests:
             return
+        self._whole = self._heard
         for request in requests:
             if isinstance(request, Unknown):
                 self._refuse_unknown(request)
@@ -124,6 +134,25 @@ class Connection(Peer, asyncio.BufferedProtocol):
                 self._backlog.append(request)
         hub.core.touch()
         self._pump()
+
+    def _hold(self, size: int) -> bool:
+        """Count what is kept of a frame that is not whole; return False if it was too much."""
+        counters = self._hub.counters
+        counters.unfinished_bytes += size - self._unfinished
+        self._unfinished = size
+        if counters.unfinished_bytes > self._hub.settings.memory_bytes:
+            self._hub.relieve(self._heard)
+        return not self.closed
+
+    def _drop(self) -> None:
+        """Count no longer what came of a frame: it will not become whole."""
+        self._hub.counters.unfinished_bytes -= self._unfinished
+        self._unfinished = 0
+
+    @property
+    def unfinished_since(self) -> float | None:
+        """Since when a frame of this peer is not whole (loop time); None: there is none."""
+        return self._whole if self._unfinished and not self.closed else None
 
     def eof_received(self) -> bool:
         """The peer says no more; what it still waits for is of no use to it."""
@@ -223,11 +252,15 @@ class Connection(Peer, asyncio.BufferedProtocol):
                 self._progress = now
             self._unread = unread
             if now - self._progress > settings.stall_timeout_us / 1e6:
-                self._cut("does not read")
+                self.cut("does not read")
             return
         self._progress = now
-        if self._reading and now - self._heard > 3 * settings.heartbeat_us / 1e6:
-            self._cut("silent")
+        if self._reading:
+            patience = 3 * settings.heartbeat_us / 1e6
+            if now - self._heard > patience:
+                self.cut("silent")
+            elif self._unfinished and now - self._whole > patience:
+                self.cut("slow")
 
     def turn_away(self) -> None:
         """Close without a word: there is no room for those who do not say who they are."""
@@ -235,8 +268,10 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self.closed = True
         self._transport.abort()
 
-    def _cut(self, why: str) -> None:
+    def cut(self, why: str) -> None:
+        """Close at once, with a warning in the log; what the peer did not take is thrown away."""
         log.warning("%s (app %r) is cut off: %s", self.address, self.app, why)
+        self._drop()
         self._hub.counters.cut_off[why] += 1
         self.closed = True
         # Without it the kernel keeps what the peer does not take, megabytes, for many minutes.

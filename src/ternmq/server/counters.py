@@ -27,6 +27,7 @@ class Counters:
         "sent_rows",
         "settled_rows",
         "stalled",
+        "unfinished_bytes",
         "unwritten_bytes",
     )
 
@@ -45,6 +46,8 @@ class Counters:
         """Gauge: bytes of requests that have no answer yet."""
         self.unwritten_bytes = 0
         """Gauge: bytes of answers that are made, or being made, and that peers have not taken."""
+        self.unfinished_bytes = 0
+        """Gauge: bytes of requests that are not whole yet."""
         self.audit_left_out = 0
         """Refusals that the audit did not tell of, because there were too many."""
         self.stalled = 0

@@ -1,8 +1,10 @@
 """What all connections share: who there is, the budgets of all together, the end of a turn.
 
-Two budgets bound what clients can make the broker hold; each is ``memory_bytes``. Requests without
-an answer: beyond, nothing more is read from anybody. Answers that are made and not taken yet:
-beyond, whatever makes large answers (pulls, reads, look-ups) waits, sends and settles go on.
+Three budgets bound what clients can make the broker hold; each is ``memory_bytes``. Requests
+without an answer: beyond, nothing more is read from anybody. Answers that are made and not taken
+yet: beyond, whatever makes large answers (pulls, reads, look-ups) waits, sends and settles go on.
+Requests that are not whole yet: beyond, whoever has been at one for longest is cut off, if that is
+seconds; beyond twice as much, in any case.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from ternmq.server.peer import Peer
 
 READ_BYTES: Final = 256 * 1024
+
+_PATIENCE_S: Final = 5.0
+"""How long a request may take to come when too many are on their way."""
 
 Handler = Callable[["Peer", Request], None]
 """Carries a request out and answers it, now or later; may raise what refuses it."""
@@ -116,6 +121,17 @@ class Hub:
     def hold_back(self, peer: Peer) -> None:
         """Have a connection take up what it set aside when peers have taken their answers."""
         self._held_back[peer] = None
+
+    def relieve(self, now: float) -> None:
+        """Cut off who has been at a request for longest: there are too many that are not whole."""
+        counters, memory = self.counters, self.settings.memory_bytes
+        began = [(peer.unfinished_since, peer) for peer in self.peers]
+        slow = sorted([(at, n) for n, (at, _) in enumerate(began) if at is not None])
+        for at, n in slow:
+            over = counters.unfinished_bytes - memory
+            if over <= 0 or (now - at < _PATIENCE_S and over <= memory):
+                return
+            began[n][1].cut("slow")
 
     def sweep(self, now: float) -> None:
         """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second."""

@@ -62,6 +62,9 @@ class BrokerCollector(Collector):
             "pending_bytes", "Bytes of requests without an answer.", counters.pending_bytes
         )
         yield _gauge(
+            "unfinished_bytes", "Bytes of requests not whole yet.", counters.unfinished_bytes
+        )
+        yield _gauge(
             "unwritten_bytes", "Bytes of answers not taken by peers.", counters.unwritten_bytes
         )
         yield _gauge("disk_free_bytes", "Free for the journal.", core.disk.free_bytes())

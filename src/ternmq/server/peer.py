@@ -112,6 +112,15 @@ class Peer:
         """Close without a word: there is no room for those who do not say who they are."""
 
     @abstractmethod
+    def cut(self, why: str) -> None:
+        """Close at once, with a warning in the log; what the peer did not take is thrown away."""
+
+    @property
+    @abstractmethod
+    def unfinished_since(self) -> float | None:
+        """Since when a frame of this peer is not whole (loop time); None: there is none."""
+
+    @abstractmethod
     def look(self, now: float) -> None:
         """Cut the peer off if it is late; see ``Hub.sweep``."""
 
