@@ -124,8 +124,9 @@ def test_a_settle_of_some_rows_and_what_comes_again(connect, topic):
         "<IIQqIHBBB7x QQ QQ", got.epoch, got.queue, got.lease, 0, 2, 5, 1, len(topic), 7, 0, 3, 8, 9
     ) + stranger.names(topic, "billing", "dirty")
     assert struct.unpack_from("<II", client.ask(SETTLE, body)) == (4, 0)
+    assert struct.unpack_from("<II", client.ask(SETTLE, body)) == (4, 0), "as if asked once"
     with pytest.raises(Refused) as caught:
-        client.ask(SETTLE, body)
+        client.ask(SETTLE, body.replace(b"dirty", b"dusty"))
     assert caught.value.code == 120
     again = client.pull(topic, "billing", wait_ms=5000)
     assert set(again.rows) <= {0, 1, 2, 8}

@@ -66,8 +66,9 @@ def test_a_message_goes_in_and_out_and_is_done(client: RawClient) -> None:
     assert [run.attempt for run in delivery.runs] == [1]
     assert client.settle("orders", "billing", delivery) == (2, ())
     assert client.pull("orders", "billing").lease == 0
+    assert client.settle("orders", "billing", delivery) == (2, ()), "asked again, told again"
     with pytest.raises(LeaseExpired):
-        client.settle("orders", "billing", delivery)
+        client.settle("orders", "billing", delivery, spans=((0, 1),))
 
 
 def test_the_same_bytes_again_get_the_first_receipt(client: RawClient) -> None:

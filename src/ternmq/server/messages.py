@@ -12,7 +12,7 @@ import numpy as np
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
 from ternmq.broker.replies import Rests
-from ternmq.model.errors import InvalidRequest, MessageTooLarge, UnknownTopic
+from ternmq.model.errors import InvalidRequest, LeaseExpired, MessageTooLarge, UnknownTopic
 from ternmq.model.specs import check_name
 from ternmq.record.batch import Batch, BatchError, Column
 from ternmq.record.facts import Outcome
@@ -20,6 +20,7 @@ from ternmq.server.hub import Handler, Hub
 from ternmq.server.peer import Peer
 from ternmq.server.pulls import PullCommands
 from ternmq.server.reads import ReadCommands
+from ternmq.server.settled import SettledLately, Told
 from ternmq.server.waits import Ids
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
@@ -39,6 +40,7 @@ class MessageCommands:
         self._broker = hub.core.broker
         self._authoriser = authoriser
         ids: Ids = set()
+        self._settled = SettledLately()
         self._pulls = PullCommands(hub, authoriser, queries, ids)
         self._reads = ReadCommands(hub, authoriser, queries, ids)
         hub.core.on_woken = self.wake
@@ -121,28 +123,40 @@ class MessageCommands:
     # -- settle -----------------------------------------------------------------------------------
 
     def settle(self, peer: Peer, request: Request) -> None:
-        """SETTLE: say what became of rows; answered when that is durable."""
+        """SETTLE: say what became of rows; answered when that is durable.
+
+        The same word of the same session again, when it can do nothing any more, gets the first
+        answer again.
+        """
         asked = bodies.unpack_settle(request.body)
         self._authoriser.check(peer.app, Command.SETTLE, asked.topic, asked.group)
         outcome = _OUTCOMES.get(asked.outcome)
         if outcome is None:
             raise InvalidRequest(f"outcome {asked.outcome} is none that a consumer may state")
-        reply = self._broker.settle(
-            self._core.now_us(),
-            peer.session,
-            asked.topic,
-            asked.group,
-            asked.queue,
-            asked.epoch,
-            asked.lease,
-            outcome,
-            asked.spans or None,
-            delay_us=asked.delay_us,
-            reason=asked.reason,
-        )
-        rows = sum([run[1] - run[0] for run in reply.settled])
-        self._hub.counters.settled_rows[asked.topic, asked.group, outcome.name.lower()] += rows
-        peer.answer(request, bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
+        try:
+            reply = self._broker.settle(
+                self._core.now_us(),
+                peer.session,
+                asked.topic,
+                asked.group,
+                asked.queue,
+                asked.epoch,
+                asked.lease,
+                outcome,
+                asked.spans or None,
+                delay_us=asked.delay_us,
+                reason=asked.reason,
+            )
+        except LeaseExpired:
+            told = self._settled.told(peer.session, request.body)
+            if told is None:
+                raise
+        else:
+            rows = sum([run[1] - run[0] for run in reply.settled])
+            self._hub.counters.settled_rows[asked.topic, asked.group, outcome.name.lower()] += rows
+            told = Told(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
+            self._settled.note(peer.session, request.body, told)
+        peer.answer(request, *told)
 
     def extend(self, peer: Peer, request: Request) -> None:
         """EXTEND: let a lease last longer."""
