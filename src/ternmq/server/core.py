@@ -139,6 +139,8 @@ class Core:
         self.longest_turn_s = 0.0
         """Longest ``_end_turn``; whoever reads it for a metric sets it back."""
         self.disk = disk
+        self.in_turn = False
+        """A turn is being ended: answers that are made now leave with it."""
         self._told: dict[str, float] = {}
         """Unreadable bytes that the log told of, and when."""
         self._turn_due = False
@@ -192,6 +194,7 @@ class Core:
         began = time.perf_counter()
         now = self.now_us()
         broker, journal = self.broker, self.broker.journal
+        self.in_turn = True
         try:
             self._tick(now)
             self.on_woken()
@@ -203,6 +206,8 @@ class Core:
         except JournalFailed as error:
             self.fail(error)
             return
+        finally:
+            self.in_turn = False
         job = self.upkeep.next_job()
         if job is not None:
             self._work_thread.submit(job)

@@ -87,7 +87,8 @@ class Hub:
     def dirty(self, peer: Peer) -> None:
         """Note that a connection has something to write when the turn ends."""
         self._dirty.append(peer)
-        self.core.touch()
+        if not self.core.in_turn:  # its flush is still to come
+            self.core.touch()
 
     def flush(self) -> None:
         """Write what the turn's answers are; read on where there is room again."""
