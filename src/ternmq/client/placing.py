@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ternmq.client.producer import Producer
 
 _MOST_DOUBLINGS: Final = 10
+_BODY: Final = attrgetter("body")
 
 
 class Placing:
@@ -234,10 +236,10 @@ class _Facts:
 
 def _sizes(many: Many, rows: Sequence[int]) -> list[int]:
     messages = many.messages
-    if len(rows) == len(messages):
-        return [len(one) if isinstance(one, bytes) else len(one.body) for one in messages]
-    some = [messages[row] for row in rows]
-    return [len(one) if isinstance(one, bytes) else len(one.body) for one in some]
+    some = messages if len(rows) == len(messages) else [messages[row] for row in rows]
+    if some and not isinstance(some[0], bytes):  # then none is
+        some = list(map(_BODY, some))
+    return list(map(len, cast("Sequence[bytes]", some)))
 
 
 def _cut(
@@ -246,14 +248,13 @@ def _cut(
     """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least."""
     limits = lane.limits
     parts: list[Part] = []
-    start = begun = done = 0
-    for at, done in enumerate(accumulate(sizes)):
-        full = done - begun > limits.batch_bytes or at - start >= limits.batch_rows
-        if full and at > start:
-            before = done - sizes[at]
-            parts.append(_part(lane, many, rows[start:at], before - begun, timeout))
-            start, begun = at, before
-    parts.append(_part(lane, many, rows[start:], done - begun, timeout))
+    ends = list(accumulate(sizes))
+    start = begun = 0
+    while start < len(ends):
+        stop = bisect_right(ends, begun + limits.batch_bytes, start)
+        stop = max(start + 1, min(stop, start + limits.batch_rows))
+        parts.append(_part(lane, many, rows[start:stop], ends[stop - 1] - begun, timeout))
+        start, begun = stop, ends[stop - 1]
     return parts
 
 
