@@ -26,6 +26,9 @@ from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 
+# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+_SEND: Final = Command.SEND
+_DURABLE: Final = Rests.DURABLE
 _OUTCOMES: Final = {
     int(one): one for one in (Outcome.DONE, Outcome.RETRY, Outcome.DEAD, Outcome.RELEASED)
 }
@@ -86,7 +89,7 @@ class MessageCommands:
     def send(self, peer: Peer, request: Request) -> None:
         """SEND: store a batch; answered when it is durable (``fast``: written)."""
         topic, queue, batch = bodies.unpack_send(request.body)
-        self._authoriser.check(peer.app, Command.SEND, topic)
+        self._authoriser.check(peer.app, _SEND, topic)
         settings = self._hub.settings
         if len(batch) > settings.body_bytes:
             _check_bodies(batch, settings.body_bytes)
@@ -107,18 +110,22 @@ class MessageCommands:
         counters.send_bytes += len(batch)
         if request.one_way:
             return
-        body = bodies.pack_receipt(
-            bodies.Receipt(
-                reply.first_offset,
-                reply.topic,
-                reply.queue,
-                reply.count,
-                reply.duplicate,
-                reply.rests is Rests.WRITTEN,
-                tuple([bodies.ReceiptRow(*row) for row in reply.rows]),
+        first, rests = reply.first_offset, reply.rests
+        if first is not None and not reply.duplicate and not reply.rows and rests is _DURABLE:
+            body = bodies.pack_stored(first, reply.topic, reply.queue, reply.count)
+        else:
+            body = bodies.pack_receipt(
+                bodies.Receipt(
+                    first,
+                    reply.topic,
+                    reply.queue,
+                    reply.count,
+                    reply.duplicate,
+                    rests is Rests.WRITTEN,
+                    tuple([bodies.ReceiptRow(*row) for row in reply.rows]),
+                )
             )
-        )
-        peer.answer(request, body, reply.position, reply.rests)
+        peer.answer(request, body, reply.position, rests)
 
     # -- settle -----------------------------------------------------------------------------------
 

@@ -172,12 +172,12 @@ class ServerSession:
 
 def _request(frame: Frame) -> Request | Unknown:
     number, flags, id_, body = frame
-    if flags not in (0, ONE_WAY):
+    if flags and flags != ONE_WAY:
         raise ProtocolError("a client sends requests, neither answers nor pushes")
-    if number == Command.HELLO:
-        raise ProtocolError("HELLO was said already")
     command = _COMMANDS.get(number)
     if command is None:
+        if number == Command.HELLO:
+            raise ProtocolError("HELLO was said already")
         return Unknown(number, id_, body, bool(flags))
     if flags and command not in ONE_WAY_COMMANDS:
         raise ProtocolError(f"{command.name} without an answer makes no sense")

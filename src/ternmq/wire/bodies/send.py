@@ -17,6 +17,7 @@ stored now: their application id is known already, with the offset of the messag
 
 from __future__ import annotations
 
+import functools
 import struct
 from struct import Struct
 from typing import Final, NamedTuple
@@ -38,6 +39,7 @@ from ternmq.wire.bodies.checks import (
 
 SEND: Final = Struct("<II")
 """queue; topic_bytes and the zeros behind it, read as one number."""
+_TOPIC_BYTES_AT: Final = 4
 RECEIPT: Final = Struct("<QIIIIII")
 RECEIPT_ROW: Final = Struct("<QII")
 
@@ -99,12 +101,22 @@ def unpack_send(body: bytes) -> Send:
         InvalidRequest: It is laid out otherwise.
     """
     at_least(body, SEND)
-    queue, size = SEND.unpack_from(body)
+    size = body[_TOPIC_BYTES_AT]
+    head = body[: SEND.size + size + -size % 8]
+    topic, queue = _head(head)
+    return Send(topic, queue, body[len(head) :])
+
+
+@functools.lru_cache(maxsize=4096)
+def _head(head: bytes) -> tuple[str, int | None]:
+    """Return topic and queue; a producer says the same of every batch."""
+    queue, size = SEND.unpack_from(head)
     if size > MAX_NAME_BYTES:
         raise InvalidRequest("the topic's name is too long, or bytes 5 to 8 are not 0")
-    at = 8 + size
-    topic = name_of(body[8:at])
-    return Send(topic, None if queue == NO_QUEUE else queue, body[padding(body, at) :])
+    at = SEND.size + size
+    topic = name_of(head[SEND.size : at])
+    padding(head, at)
+    return topic, None if queue == NO_QUEUE else queue
 
 
 def pack_receipt(receipt: Receipt) -> bytes:
@@ -126,6 +138,11 @@ def pack_receipt(receipt: Receipt) -> bytes:
             for row, offset, conflict in receipt.others
         ]
     )
+
+
+def pack_stored(first_offset: int, topic: int, queue: int, stored: int) -> bytes:
+    """Return what ``pack_receipt`` does where all rows were stored now, and are synced."""
+    return RECEIPT.pack(first_offset, topic, queue, stored, 0, 0, 0)
 
 
 def unpack_receipt(body: bytes) -> Receipt:
