@@ -47,7 +47,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         program.chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
     path = f"{programs}:{kept.get('PATH', os.defpath)}"
-    return kept | {"PATH": path, "PROJECT": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return kept | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 @pytest.fixture
@@ -69,6 +69,7 @@ def test_page(
     assert found, "a page of the guide shows something"
     folder = tmp_path / "page"
     folder.mkdir()
+    (folder / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(folder)
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)  # where annotations are looked up
