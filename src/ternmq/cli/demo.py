@@ -1,0 +1,76 @@
+"""``ternmq demo``: a year of flights through a broker that is killed on the way."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+_MISSING = 'the demo needs its data and its table: pip install "ternmq[demo]"'
+_FAULTS = ("loss", "duplicate", "order")
+
+
+@click.command()
+@click.option("--all", "whole_year", is_flag=True, help="The whole year; else January.")
+@click.option(
+    "--speed", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="DAYS",
+    help="Days of 2013 that pass in a second; 0: as fast as it goes.",
+)
+@click.option(
+    "--data", type=click.Path(file_okay=False, path_type=Path),
+    help="An empty folder to write to, which is kept.",
+)
+@click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
+@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+@click.option(
+    "--sabotage", type=click.Choice(_FAULTS),
+    help="Plant a fault: the check must find it, and the demo fails.",
+)
+@click.option(
+    "--seed", type=int, default=2013, show_default=True,
+    help="Chooses which messages fail, and when processes are killed.",
+)
+@click.option("--days", type=click.IntRange(1, 31), hidden=True, help="Only these of January.")
+def demo(
+    *,
+    whole_year: bool,
+    speed: float,
+    data: Path | None,
+    keep: bool,
+    as_json: bool,
+    sabotage: str | None,
+    seed: int,
+    days: int | None,
+) -> None:
+    """Send the flights that left New York in 2013 through a broker that is killed on the way.
+
+    Several consumer processes write down what they get; one of them is killed, the broker as well.
+    In the end a program of its own compares what they wrote with the flights.
+    """  # fmt: skip
+    try:
+        from ternmq.demo.flights import DataMissing
+        from ternmq.demo.plan import Run, Sabotage
+        from ternmq.demo.processes import ProcessFailed
+        from ternmq.demo.start import start
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("ternmq"):
+            raise
+        click.echo(f"ternmq: {_MISSING}", err=True)
+        sys.exit(1)
+    run = Run(
+        month=None if whole_year else 1,
+        days=days,
+        seed=seed,
+        speed=speed,
+        sabotage=None if sabotage is None else Sabotage(sabotage),
+    )
+    try:
+        status = start(run, data=data, keep=keep, as_json=as_json)
+    except DataMissing:
+        click.echo(f"ternmq: {_MISSING}", err=True)
+        sys.exit(1)
+    except ProcessFailed as error:
+        click.echo(f"ternmq: {error}", err=True)
+        sys.exit(1)
+    sys.exit(status)

@@ -1,0 +1,167 @@
+"""The judge: ``python -m ternmq.demo.check FOLDER``.
+
+A program of its own. It reads the flights file and what every process of a run wrote to its own file
+in the folder; it asks no broker. It writes ``verdict.json`` beside them, prints what is wrong, and
+ends with 1 if anything is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from ternmq.demo.evidence import Expectation, GroupJudge, Kills, Occurrence
+from ternmq.demo.flights import DataMissing, read
+from ternmq.demo.plan import GROUPS, Consumers
+from ternmq.demo.records import (
+    CONDUCTOR,
+    CONSUMERS,
+    DEAD_LETTERS,
+    PRODUCER,
+    Acked,
+    Began,
+    DeadLetter,
+    Ended,
+    Handled,
+    Killed,
+    Planted,
+    Stored,
+    TornFile,
+    Unanswered,
+    read_run,
+)
+from ternmq.demo.records import read as read_records
+from ternmq.demo.report import lines_of
+from ternmq.demo.verdict import Fault, Finding, Verdict
+
+VERDICT: Final = "verdict.json"
+
+
+class Folder:
+    """What the processes of a run wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.kills: dict[str, list[int]] = {}
+        for record in read_records(folder / CONDUCTOR):
+            if isinstance(record, Killed):
+                self.kills.setdefault(record.process, []).append(record.at_us)
+        self._files: dict[str, list[tuple[str, Path]]] = {}
+        for path in sorted(folder.glob(CONSUMERS)):
+            began = next(read_records(path, killed=True), None)
+            if isinstance(began, Began):
+                self._files.setdefault(began.group, []).append((began.process, path))
+
+    def occurrences(self, group: Consumers) -> Iterator[Occurrence]:
+        """Yield what the processes of a group wrote, in the order of time.
+
+        Raises:
+            TornFile: A process that was not killed left a file that is not whole.
+        """
+        files = [self._process(name, path) for name, path in self._files.get(group.name, [])]
+        return heapq.merge(*files, key=_time_of)
+
+    def _process(self, process: str, path: Path) -> Iterator[Occurrence]:
+        killed = process in self.kills
+        whole = killed
+        for record in read_records(path, killed=killed):
+            if isinstance(record, Handled | Acked | Unanswered):
+                yield Occurrence(process, record)
+            elif isinstance(record, Ended):
+                whole = True
+        if not whole:
+            raise TornFile(f"{path.name} has no end, and {process} was not killed")
+
+    def dead(self, group: Consumers) -> Iterator[DeadLetter]:
+        """Yield the dead letters of a group."""
+        for record in read_records(self._folder / DEAD_LETTERS):
+            if isinstance(record, DeadLetter) and record.group == group.name:
+                yield record
+
+    def add_sent(self, verdict: Verdict) -> None:
+        """Add what the producer wrote to a verdict."""
+        first = last = 0
+        for record in read_records(self._folder / PRODUCER):
+            if isinstance(record, Stored):
+                verdict.sent += record.sent
+                verdict.stored += record.stored
+                verdict.stored_before += record.duplicates
+                first, last = first or record.at_us, record.at_us
+            elif isinstance(record, Planted):
+                verdict.planted = record.event
+        if last > first:
+            verdict.per_second = round(verdict.stored / (last - first) * 1e6, 1)
+
+
+def _time_of(occurrence: Occurrence) -> int:
+    record = occurrence.record
+    return record.begun_us if isinstance(record, Handled) else record.at_us
+
+
+def judge(folder: Path) -> Verdict:
+    """Return what is to be said about a run.
+
+    Raises:
+        DataMissing: The flights file is not installed.
+        OSError, msgspec.DecodeError: The folder is not one of a run.
+    """
+    run = read_run(folder)
+    flights = read(run.period)
+    expected = Expectation(flights)
+    events = [1 if one.departed is None or one.arrived is None else 2 for one in flights]
+    verdict = Verdict(
+        run,
+        flights=len(flights),
+        messages=sum(events),
+        without_aircraft=sum(count for one, count in zip(flights, events) if not one.tail),
+    )
+    written = Folder(folder)
+    written.add_sent(verdict)
+    verdict.kills = list(written.kills)
+    for group in GROUPS:
+        one = GroupJudge(group, expected, run, Kills(written.kills))
+        try:
+            verdict.groups.append(one.judge(written.occurrences(group), written.dead(group)))
+        except TornFile as error:
+            one.find(Fault.TORN, "", str(error))
+            verdict.groups.append(one.verdict)
+        verdict.findings += one.findings
+        counted = one.verdict
+        verdict.finding_count += (
+            counted.losses + counted.duplicates + counted.order_violations + counted.other_faults
+        )
+    if verdict.sent != verdict.stored:
+        told = f"{verdict.sent - verdict.stored} of {verdict.sent} messages got no receipt"
+        verdict.findings.append(Finding(Fault.LOSS, "producer", "", told))
+        verdict.finding_count += 1
+    return verdict
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def main(folder: Path, *, as_json: bool) -> None:
+    """Judge a run of the demo by what its processes wrote."""
+    try:
+        verdict = judge(folder)
+    except (DataMissing, OSError, msgspec.DecodeError) as error:
+        click.echo(f"ternmq demo: {error}", err=True)
+        sys.exit(2)
+    data = msgspec.json.encode(verdict)
+    (folder / VERDICT).write_bytes(data)
+    if as_json:
+        click.echo(data)
+    else:
+        for line in lines_of(verdict):
+            click.echo(line)
+    sys.exit(0 if verdict.finding_count == 0 else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""What happens when: starts the processes, kills some of them on the way, and has the result judged."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import ternmq
+from ternmq.demo.plan import (
+    ATTEMPTS,
+    FIRST_RETRY_US,
+    FLIGHTS,
+    GROUPS,
+    WITHOUT_AIRCRAFT,
+    Consumers,
+    Run,
+)
+from ternmq.demo.processes import Broker, Child, ProcessFailed, Processes
+from ternmq.demo.records import (
+    CONDUCTOR,
+    DEAD_LETTERS,
+    Back,
+    DeadLetter,
+    Ended,
+    Killed,
+    SyncedFile,
+    now_us,
+    write_run,
+)
+from ternmq.demo.screen import Bar, Screen
+from ternmq.demo.verdict import Verdict
+
+CONSUMER_DIES: Final = (0.25, 0.40)
+BROKER_DIES: Final = (0.50, 0.70)
+"""Between these shares of all messages, where exactly is the seed's choice."""
+_TICK: Final = 0.05
+_PATIENCE: Final = 60.0
+"""Seconds without any progress after which a run has failed."""
+
+
+class Conductor:
+    """A run of the demo."""
+
+    def __init__(self, run: Run, processes: Processes, screen: Screen) -> None:
+        self._run = run
+        self._processes = processes
+        self._screen = screen
+        self._folder = processes.folder
+        self._broker = Broker(processes)
+        self._producer: Child | None = None
+        self._consumers: dict[str, list[Child]] = {group.name: [] for group in GROUPS}
+
+    async def conduct(self) -> Verdict:
+        """Run it from beginning to end; returns what the judge says.
+
+        Raises:
+            ProcessFailed: A process did not do what it had to.
+        """
+        write_run(self._folder, self._run)
+        self._file = SyncedFile(self._folder / CONDUCTOR)
+        await self._broker.start()
+        environment = self._broker.environment
+        url, app, token = (environment[f"TERNMQ_{name}"] for name in ("URL", "APP", "TOKEN"))
+        async with ternmq.connect(url, app=app, token=token) as client:
+            await self._set_up(client)
+            await self._start_all()
+            await self._publish()
+            await self._until(self._drained(client), "the groups have worked off everything")
+            await self._list_dead_letters(client)
+        for children in self._consumers.values():
+            await asyncio.gather(*[child.stop() for child in children if child.running])
+        await self._broker.stop()
+        self._file.note_now(Ended(now_us()))
+        await self._file.close()
+        self._show()
+        return await self._judge()
+
+    # -- the beginning
+
+    async def _set_up(self, client: ternmq.Client) -> None:
+        """Make topics and groups; how a group retries is said here."""
+        admin = client.admin
+        await admin.create_topic(FLIGHTS, ordered=True)
+        await admin.create_topic(WITHOUT_AIRCRAFT)
+        retry = ternmq.RetryPolicy(first_us=FIRST_RETRY_US, jitter=0, attempts=ATTEMPTS)
+        for group in GROUPS:
+            for topic in group.topics:
+                await admin.create_group(
+                    topic, group.name, tags=group.tags or None, mode=group.mode(topic)
+                )
+                await admin.change_group(topic, group.name, retry=retry)
+
+    async def _start_all(self) -> None:
+        """Start the producer and the consumers; returns when all are ready."""
+        producer = self._producer = await self._processes.start(
+            "producer", "ternmq.demo.producer", str(self._folder), env=self._broker.environment
+        )
+        for group in GROUPS:
+            for _ in range(group.processes):
+                await self._start_consumer(group)
+        self._screen.say("reading the flights, starting the processes")
+        await self._until(
+            lambda: "total" in producer.facts and all(c.number("connections") for c in self._all()),
+            "the producer and the consumers are ready",
+        )
+        facts = producer.facts
+        self._screen.say(
+            f"{facts['flights']:,} flights, {facts['cancelled']:,} of them cancelled: "
+            f"{facts['total']:,} messages; {facts['without_aircraft']:,} without a tail number, "
+            "to the topic without order"
+        )
+
+    async def _start_consumer(self, group: Consumers) -> None:
+        children = self._consumers[group.name]
+        name = f"{group.name}-{len(children) + 1}"
+        children.append(
+            await self._processes.start(
+                name, "ternmq.demo.worker", str(self._folder), group.name, name,
+                env=self._broker.environment,
+            )
+        )  # fmt: skip
+
+    # -- the middle
+
+    async def _publish(self) -> None:
+        """Have all published; on the way one consumer and the broker are killed."""
+        producer = self._producer
+        assert producer is not None
+        total = producer.number("total")
+        (victims,) = [group for group in GROUPS if group.killed]
+        producer.say("go")
+        self._screen.begin()
+        at = total * self._between(CONSUMER_DIES)
+        first = self._consumers[victims.name][0]
+        await self._until(
+            lambda: producer.number("stored") >= at and first.number("handled") > 0,
+            "a part is published",
+        )
+        await first.kill()
+        await self._processes.gone(first)
+        self._file.note_now(Killed(first.name, now_us()))
+        await self._start_consumer(victims)
+        self._screen.say(f"killed {first.name} (SIGKILL); board-2 takes over")
+
+        at = total * self._between(BROKER_DIES)
+        await self._until(lambda: producer.number("stored") >= at, "more is published")
+        await self._broker.kill()
+        self._file.note_now(Killed("broker", now_us()))
+        producer.say("on")
+        begun = time.monotonic()
+        await self._broker.start()
+        self._file.note_now(Back(now_us()))
+        self._screen.say(
+            f"killed the broker (SIGKILL); it listens again after {time.monotonic() - begun:.1f} s"
+        )
+        producer.expected = True
+        await self._until(lambda: not producer.running, "all is published")
+        await producer.wait()
+        self._screen.say("all is published")
+
+    def _between(self, shares: tuple[float, float]) -> float:
+        low, high = shares
+        return low + (high - low) * self._run.chance(f"{low}")
+
+    # -- the end
+
+    def _drained(self, client: ternmq.Client) -> Callable[[], bool]:
+        """Return what tells whether every group has settled all that was published."""
+        asking: asyncio.Task[bool] | None = None
+
+        async def ask() -> bool:
+            try:
+                groups = await client.admin.groups()
+            except (ternmq.CannotConnect, ternmq.ConnectionLost):
+                return False  # it was killed a moment ago
+            queues = [queue for group in groups for queue in group.queues]
+            return not any(one.lag + one.leased + one.ready + one.waiting for one in queues)
+
+        def drained() -> bool:
+            nonlocal asking
+            if asking is None:
+                asking = asyncio.create_task(ask())
+            if not asking.done():
+                return False
+            asked, asking = asking, None
+            return asked.result()
+
+        return drained
+
+    async def _list_dead_letters(self, client: ternmq.Client) -> None:
+        """Write down what the groups gave up, as an operator sees it."""
+        file = SyncedFile(self._folder / DEAD_LETTERS)
+        for group in GROUPS:
+            for topic in group.topics:
+                async for dead in client.deadletters.browse(topic, group.name):
+                    message = dead.message
+                    event = f"{message.key}/{message.value['event']}" if message else ""
+                    file.note(DeadLetter(group.name, topic, event, dead.attempts, dead.reason))
+        file.note(Ended(now_us()))
+        await file.close()
+
+    async def _judge(self) -> Verdict:
+        """Have a process of its own compare what was written with the flights file."""
+        self._screen.say("comparing what every process wrote with the flights file")
+        judge = await self._processes.start(
+            "check", "ternmq.demo.check", str(self._folder), "--json", env=os.environ
+        )
+        judge.expected = True
+        await self._until(lambda: not judge.running, "the judge has judged", patience=600)
+        verdict = self._folder / "verdict.json"
+        if not verdict.exists():
+            await judge.wait()
+            raise ProcessFailed("the judge wrote no verdict")
+        return msgspec.json.decode(verdict.read_bytes(), type=Verdict)
+
+    # -- waiting
+
+    def _all(self) -> list[Child]:
+        return [child for children in self._consumers.values() for child in children]
+
+    async def _until(
+        self, condition: Callable[[], bool], what: str, patience: float = _PATIENCE
+    ) -> None:
+        """Wait for something, showing how far all are.
+
+        Raises:
+            ProcessFailed: A process ended, or nothing moves any more.
+        """
+        before, moved = -1, time.monotonic()
+        while not condition():
+            self._processes.check()
+            self._show()
+            now = self._progress()
+            if now != before:
+                before, moved = now, time.monotonic()
+            elif time.monotonic() - moved > patience:
+                raise ProcessFailed(f"nothing moves for {patience:g} s, and not: {what}")
+            await asyncio.sleep(_TICK)
+
+    def _progress(self) -> int:
+        sent = self._producer.number("stored") if self._producer is not None else 0
+        return sent + sum(child.number("handled") + child.number("failed") for child in self._all())
+
+    def _show(self) -> None:
+        producer = self._producer
+        if producer is None or "total" not in producer.facts:
+            return
+        bars = [
+            Bar("published", producer.number("stored"), producer.number("total"),
+                str(producer.facts.get("date", ""))[:10])
+        ]  # fmt: skip
+        for group in GROUPS:
+            children = self._consumers[group.name]
+            done = sum(one.number("handled") + one.number("failed") // ATTEMPTS for one in children)
+            alive = [child.name for child in children if child.running]
+            bars.append(
+                Bar(group.name, done, producer.number(f"owed_{group.name}"), _who(group, alive))
+            )
+        self._screen.show(bars)
+
+
+def _who(group: Consumers, alive: list[str]) -> str:
+    if not alive:
+        return ""
+    return f"{len(alive)} processes" if group.processes > 1 else alive[-1]
+
+

@@ -1,0 +1,158 @@
+"""Who is to get what: the topics, the groups, and the rows that one of them is to fail on.
+
+The consumers act by it, and the judge holds what they wrote against it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+import ternmq
+from ternmq.demo.flights import Event, Flight, Kind, Period, Timetable
+
+FLIGHTS: Final = "flights"
+"""Ordered: the ordering key is the tail number."""
+WITHOUT_AIRCRAFT: Final = "flights-without-aircraft"
+"""Not ordered: flights of which no tail number is known, all of them cancelled."""
+
+ATTEMPTS: Final = 3
+"""So often a message is tried by the group that fails on some."""
+FIRST_RETRY_US: Final = 200_000
+ONE_IN: Final = 500
+"""One message in so many is one that cannot be worked on, whatever is done."""
+REASON: Final = "there is no booking for this flight"
+
+
+class Consumers(msgspec.Struct, frozen=True):
+    """A consumer group.
+
+    Attributes:
+        name: The group.
+        about: What it shows.
+        processes: How many consume at one time.
+        tags: What the broker is to filter by; "": everything.
+        topics: What it consumes.
+        fails: It fails on some messages until they are dead letters.
+        killed: Its first process is killed, and another takes over.
+        in_order: It keeps the order of each aircraft; a group that filters does not.
+    """
+
+    name: str
+    about: str
+    processes: int = 1
+    tags: str = ""
+    topics: tuple[str, ...] = (FLIGHTS, WITHOUT_AIRCRAFT)
+    fails: bool = False
+    killed: bool = False
+    in_order: bool = True
+
+    def mode(self, topic: str) -> ternmq.Mode:
+        """Return how it consumes a topic."""
+        ordered = self.in_order and topic == FLIGHTS
+        return ternmq.Mode.ORDERED if ordered else ternmq.Mode.SHARED
+
+    def wants(self, event: Event) -> bool:
+        """Return whether an event is one of its own."""
+        return topic_of(event) in self.topics and self.tags in {"", event.flight.carrier}
+
+
+GROUPS: Final = (
+    Consumers("logbook", "three processes, in order per aircraft", 3, topics=(FLIGHTS,)),
+    Consumers("united", "one carrier, filtered by the broker", tags="UA", in_order=False),
+    Consumers("board", "killed in the middle, taken over", killed=True),
+    Consumers("claims", "fails on some, to dead letters", fails=True),
+)
+
+
+class Sabotage(StrEnum):
+    """A fault that the producer plants, for the judge to find."""
+
+    LOSS = "loss"
+    """It leaves out one message."""
+    DUPLICATE = "duplicate"
+    """It sends one message twice, as two."""
+    ORDER = "order"
+    """It sends a departure after the landing."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What was asked for; every process of the demo reads it from the folder.
+
+    Attributes:
+        month: 1 to 12; None: the year.
+        days: Only so many days; None: all.
+        seed: Chooses the messages to fail on, and when processes are killed.
+        speed: Days of 2013 in a second; 0: as fast as it goes.
+        sabotage: A fault to plant.
+    """
+
+    month: int | None = 1
+    days: int | None = None
+    seed: int = 2013
+    speed: float = 1.0
+    sabotage: Sabotage | None = None
+
+    @property
+    def period(self) -> Period:
+        """The flights that it is about."""
+        return Period(self.month, self.days)
+
+    def doomed(self, event_id: str) -> bool:
+        """Return whether an event is one that cannot be worked on."""
+        return zlib.crc32(f"{self.seed}:{event_id}".encode()) % ONE_IN == 0
+
+    def chance(self, what: str) -> float:
+        """Return a number from 0 to below 1: always the same for the seed."""
+        return zlib.crc32(f"{self.seed}/{what}".encode()) / 2**32
+
+
+def topic_of(event: Event) -> str:
+    """Return where an event is published."""
+    return FLIGHTS if event.flight.tail else WITHOUT_AIRCRAFT
+
+
+def owed(flights: list[Flight]) -> dict[str, int]:
+    """Return how many messages each group is to get."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for flight in flights:
+        topic = FLIGHTS if flight.tail else WITHOUT_AIRCRAFT
+        happened = 1 if flight.departed is None or flight.arrived is None else 2
+        counts[topic, flight.carrier] += happened
+    return {
+        group.name: sum(
+            count
+            for (topic, carrier), count in counts.items()
+            if topic in group.topics and group.tags in {"", carrier}
+        )
+        for group in GROUPS
+    }
+
+
+def group_named(name: str) -> Consumers:
+    """Return a group of ``GROUPS``."""
+    (found,) = [group for group in GROUPS if group.name == name]
+    return found
+
+
+def target_of(timetable: Timetable, run: Run) -> tuple[int, int]:
+    """Return the places of a departure and its landing that sabotage is about.
+
+    Every group gets both and can work on them, and nothing comes between them for that aircraft.
+    """
+    flying: dict[str, int] = {}
+    middle = len(timetable) // 2
+    for place in range(middle, len(timetable)):
+        event = timetable[place]
+        tail, before = event.flight.tail, flying.pop(event.flight.tail, None)
+        if not tail or run.doomed(event.id):
+            continue
+        if event.kind is Kind.DEPARTED and event.flight.carrier == "UA":
+            flying[tail] = place
+        elif before is not None and timetable[before].flight is event.flight:
+            return before, place
+    raise LookupError("no flight of United left and landed in the second half of the period")

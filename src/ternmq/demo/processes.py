@@ -1,0 +1,248 @@
+"""The processes of the demo: started, listened to, and ended, whatever happens.
+
+They are started with lists of arguments, never by a shell, and each in a session of its own, so that
+Ctrl-C reaches the conductor only, which then ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from ternmq.demo import watch
+
+_STOP_TIMEOUT: Final = 30.0
+_START_TIMEOUT: Final = 60.0
+_LOG_TAIL: Final = 600
+_LISTENING: Final = re.compile(r"listening on \S+:(\d+)$")
+
+
+class ProcessFailed(Exception):
+    """A process of the demo ended that should not, or did not do what it had to."""
+
+
+class Child:
+    """A process.
+
+    Attributes:
+        name: What it is called.
+        facts: What it has said so far, the last of each name.
+        last: The last line that it said which was no facts.
+    """
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.facts: dict[str, Any] = {}
+        self.last = ""
+        self.expected = False
+        self._process = process
+        self._log = log
+        self._listening = asyncio.create_task(self._listen())
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """It has not ended."""
+        return self._process.returncode is None
+
+    def number(self, fact: str) -> int:
+        """Return a number that it said last; 0 before."""
+        return int(self.facts.get(fact, 0))
+
+    def say(self, word: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{word}\n".encode())
+
+    def check(self) -> None:
+        """Raise ProcessFailed if it ended and was not expected to."""
+        if not self.running and not self.expected:
+            raise ProcessFailed(
+                f"{self.name} ended with status {self._process.returncode}; {self._last_words()}"
+            )
+
+    async def wait(self, timeout: float = _STOP_TIMEOUT) -> None:
+        """Wait until it has ended well.
+
+        Raises:
+            ProcessFailed: It did not, or not in time.
+        """
+        self.expected = True
+        try:
+            async with asyncio.timeout(timeout):
+                status = await self._process.wait()
+                await self._listening
+        except TimeoutError:
+            raise ProcessFailed(f"{self.name} did not end within {timeout:g} s") from None
+        if status != 0:
+            raise ProcessFailed(f"{self.name} ended with status {status}; {self._last_words()}")
+
+    async def stop(self) -> None:
+        """End it as an operator does, with SIGTERM. Raises as ``wait``."""
+        self.expected = True
+        self._signal(signal.SIGTERM)
+        await self.wait()
+
+    async def kill(self) -> None:
+        """End it with SIGKILL; returns when it is gone."""
+        self.expected = True
+        self._signal(signal.SIGKILL)
+        await self._process.wait()
+        await self._listening
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def _last_words(self) -> str:
+        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        return f"it said: {said[-_LOG_TAIL:]}" if said else "it said nothing"
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            if line.startswith(b"{"):
+                self.facts.update(msgspec.json.decode(line, type=dict[str, Any]))
+            else:
+                self.last = line.decode(errors="replace").strip()
+
+
+class Processes:
+    """All processes of a run: a context manager; leaving kills what still runs.
+
+    Args:
+        folder: Where they write; the current folder of each.
+        remove: The folder goes when the run ends, however that is.
+    """
+
+    def __init__(self, folder: Path, *, remove: bool) -> None:
+        self.folder = folder
+        self.children: list[Child] = []
+        self._remove = remove
+        self._watch: asyncio.subprocess.Process | None = None
+
+    async def __aenter__(self) -> Self:
+        self._watch = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", watch.__file__, *([str(self.folder)] if self._remove else []),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.gather(*[child.kill() for child in self.children if child.running])
+        assert self._watch is not None
+        await self._tell("done")
+        await self._watch.wait()
+
+    async def start(self, name: str, *arguments: str, env: Mapping[str, str]) -> Child:
+        """Start ``python -m`` with some arguments; what it says on standard error is kept."""
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as said:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", *arguments,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said,
+                cwd=self.folder, env=env, start_new_session=True,
+            )  # fmt: skip
+        child = Child(name, process, log)
+        self.children.append(child)
+        await self._tell(f"+{child.pid}")
+        return child
+
+    async def gone(self, child: Child) -> None:
+        """A child has ended: its number may be another's now."""
+        self.children.remove(child)
+        await self._tell(f"-{child.pid}")
+
+    def check(self) -> None:
+        """Raise ProcessFailed if one ended that should not."""
+        for child in self.children:
+            child.check()
+
+    async def _tell(self, word: str) -> None:
+        assert self._watch is not None
+        assert self._watch.stdin is not None
+        with suppress(ConnectionError):
+            self._watch.stdin.write(f"{word}\n".encode())
+            await self._watch.stdin.drain()
+
+
+class Broker:
+    """The broker: ``ternmq serve`` in a process, at the same port each time it is started."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._token = secrets.token_urlsafe(32)
+        self._port = 0
+        self._child: Child | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients are told: where it is, and who they are."""
+        return _environment() | {
+            "TERNMQ_URL": f"ternmq://127.0.0.1:{self._port}",
+            "TERNMQ_APP": "admin",
+            "TERNMQ_TOKEN": self._token,
+        }
+
+    async def start(self) -> None:
+        """Start it; returns when it listens.
+
+        Raises:
+            ProcessFailed: It does not.
+        """
+        settings = {
+            "TERNMQ_ADMIN_TOKEN": self._token,
+            "TERNMQ_SEGMENT": "16MiB",
+            # A consumer that was killed is missed after this time.
+            "TERNMQ_LIMITS_SESSION_GRACE": "3s",
+        }
+        child = self._child = await self._processes.start(
+            "broker", "ternmq", "serve", "--data", str(self._processes.folder / "journal"),
+            "--listen", f"127.0.0.1:{self._port}", "--http", "off",
+            env=_environment() | settings,
+        )  # fmt: skip
+        async with asyncio.timeout(_START_TIMEOUT):
+            while (found := _LISTENING.search(child.last)) is None:
+                child.check()
+                await asyncio.sleep(0.01)
+        self._port = int(found[1])
+
+    async def kill(self) -> None:
+        """End it with SIGKILL; returns when it is gone."""
+        child = self._running()
+        await child.kill()
+        await self._processes.gone(child)
+
+    async def stop(self) -> None:
+        """End it as an operator does. Raises ProcessFailed if it does not end well."""
+        await self._running().stop()
+
+    def _running(self) -> Child:
+        assert self._child is not None
+        return self._child
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without settings of another broker."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TERNMQ_")}

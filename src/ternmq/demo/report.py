@@ -1,0 +1,85 @@
+"""The closing table, and the words about what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rich import box
+from rich.table import Table
+
+from ternmq.demo.verdict import GroupVerdict, Verdict
+
+_ROWS: Final[tuple[tuple[str, Callable[[GroupVerdict], str]], ...]] = (
+    ("owed", lambda group: f"{group.owed:,}"),
+    ("delivered", lambda group: f"{group.delivered:,}"),
+    ("redelivered", lambda group: f"{group.redelivered:,}"),
+    ("  after a failure", lambda group: f"{group.retried:,}"),
+    ("  repeated after a kill", lambda group: f"{group.repeated:,}"),
+    ("acked", lambda group: f"{group.acked:,}"),
+    ("dead-lettered", lambda group: f"{group.dead:,}"),
+    ("order violations", lambda group: f"{group.order_violations:,}"),
+    ("losses", lambda group: f"{group.losses:,}"),
+    ("unexplained duplicates", lambda group: f"{group.duplicates:,}"),
+    ("deliveries/s", lambda group: f"{group.per_second:,.0f}"),
+    ("send to handler p50", lambda group: _time(group.p50_ms)),
+    ("                p99", lambda group: _time(group.p99_ms)),
+    ("                worst", lambda group: _time(group.worst_ms)),
+)
+_FAULTS: Final = {"order violations", "losses", "unexplained duplicates"}
+
+
+def table_of(verdict: Verdict) -> Table:
+    """Return the closing table; it fits into 80 columns."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for group in verdict.groups:
+        table.add_column(group.name, justify="right")
+    for name, value in _ROWS:
+        cells = [value(group) for group in verdict.groups]
+        bad = name in _FAULTS and any(cell != "0" for cell in cells)
+        good = name in _FAULTS and not bad
+        table.add_row(name, *cells, style="bold red" if bad else "green" if good else None)
+    return table
+
+
+def summary_of(verdict: Verdict) -> Iterator[str]:
+    """Yield what stands above the table."""
+    yield (
+        f"sent {verdict.sent:,}, stored {verdict.stored:,} at {verdict.per_second:,.0f}/s"
+        f" ({verdict.stored_before:,} found stored already when sent again)"
+    )
+    yield (
+        f"{verdict.messages:,} messages about {verdict.flights:,} flights,"
+        f" {verdict.without_aircraft:,} of them without order;"
+        f" killed: {', '.join(verdict.kills) or 'nothing'}"
+    )
+
+
+NOTES: Final = (
+    "Latency: from when the producer made the batch to when the handler began, read from the",
+    "wall clock of this machine by both; first deliveries, the outages included.",
+)
+
+
+def lines_of(verdict: Verdict) -> Iterator[str]:
+    """Yield what the judge says, in plain words: first what is wrong, then how it ended."""
+    for finding in verdict.findings:
+        about = f" {finding.event}" if finding.event else ""
+        yield f"{finding.fault}: {finding.group}:{about} {finding.detail}"
+    if verdict.finding_count > len(verdict.findings):
+        yield f"... and {verdict.finding_count - len(verdict.findings):,} more"
+    sabotage = verdict.run.sabotage
+    found = ", ".join(verdict.faults) or "nothing"
+    if sabotage is not None:
+        yield f"sabotage: {sabotage} was planted at {verdict.planted}; the check found: {found}"
+    elif verdict.finding_count:
+        yield f"FAILED: {found}"
+    else:
+        yield "ok: nothing lost, nothing out of order, nothing twice without a reason"
+
+
+def _time(milliseconds: float) -> str:
+    if milliseconds >= 1000:
+        return f"{milliseconds / 1000:.1f} s"
+    return f"{milliseconds:.1f} ms"

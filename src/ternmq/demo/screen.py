@@ -1,0 +1,101 @@
+"""What is seen while it runs: bars in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+)
+from rich.text import Text
+
+_PLAIN_EVERY: Final = 5.0
+"""Seconds between lines about progress where there is no terminal."""
+
+
+class Bar(NamedTuple):
+    """How far something is."""
+
+    name: str
+    done: int
+    total: int
+    note: str
+
+
+class _Count(ProgressColumn):
+    """How many of how many."""
+
+    def render(self, task: Task) -> Text:
+        total = int(task.total or 0)
+        return Text(f"{int(task.completed):>{len(f'{total:,}')},}/{total:,}", justify="right")
+
+
+class Screen:
+    """Shows a run.
+
+    Args:
+        console: Where; bars are drawn if it is a terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begun = time.monotonic()
+        self._shown = self._begun
+        self._last: list[Bar] = []
+        self._progress: Progress | None = None
+        self._tasks: dict[str, int] = {}
+
+    def say(self, text: str) -> None:
+        """Say that something happened."""
+        seconds = time.monotonic() - self._begun
+        self._console.print(f"{seconds:6.1f} s  {text}", highlight=False, markup=False)
+
+    def begin(self) -> None:
+        """From now on there is something to show."""
+        if self._console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=None),
+                TaskProgressColumn(),
+                _Count(),
+                TextColumn("{task.fields[note]:<11}", style="dim"),
+                console=self._console,
+                expand=True,
+                refresh_per_second=8,
+            )
+            self._progress.start()
+
+    def show(self, bars: list[Bar]) -> None:
+        """Show how far all are."""
+        self._last = bars
+        if self._progress is not None:
+            for bar in bars:
+                if bar.name not in self._tasks:
+                    self._tasks[bar.name] = self._progress.add_task(bar.name, note=bar.note)
+                self._progress.update(
+                    self._tasks[bar.name],  # type: ignore[arg-type]
+                    completed=min(bar.done, bar.total),
+                    total=bar.total,
+                    note=bar.note,
+                )
+        elif not self._console.is_terminal and time.monotonic() - self._shown >= _PLAIN_EVERY:
+            self._shown = time.monotonic()
+            parts = [f"{bar.name} {_percent(bar)}" for bar in bars]
+            self.say(", ".join(parts) + f" ({bars[0].note})")
+
+    def close(self) -> None:
+        """Leave the terminal as it was, the bars as they are."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def _percent(bar: Bar) -> str:
+    return f"{100 * min(bar.done, bar.total) // bar.total} %" if bar.total else "0 %"

@@ -1,0 +1,148 @@
+"""A run from the command line: the folder, the signals, the words, the exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+
+from ternmq.demo.conductor import Conductor
+from ternmq.demo.flights import SOURCE, find_files
+from ternmq.demo.plan import GROUPS, Run
+from ternmq.demo.processes import ProcessFailed, Processes
+from ternmq.demo.report import NOTES, lines_of, summary_of, table_of
+from ternmq.demo.screen import Screen
+from ternmq.demo.verdict import Verdict
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+_ENDED_BY: Final = 128
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(Exception):
+    """The run was ended by a signal."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"ended by {number.name}")
+        self.number = number
+
+
+def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
+    """Run the demo; return its exit status.
+
+    Args:
+        run: What is asked for.
+        data: Where to write; it is kept. None: a temporary folder.
+        keep: Keep the temporary folder.
+        as_json: Print the verdict as JSON, and nothing else, on standard output.
+
+    Raises:
+        DataMissing: The package of flights is not installed.
+    """
+    find_files()
+    console = Console(stderr=as_json)
+    _introduce(console, run)
+    begun = time.monotonic()
+    screen = Screen(console)
+    with _folder(data, keep=keep) as folder:
+        try:
+            verdict = asyncio.run(
+                _conduct(run, folder, screen, remove=data is None and not keep)
+            )
+        except Interrupted as error:
+            screen.close()
+            console.print(f"{error}; everything is stopped", highlight=False)
+            return _ENDED_BY + error.number
+        except (ProcessFailed, TimeoutError) as error:
+            screen.close()
+            console.print(f"FAILED: {error}", highlight=False, markup=False, style="bold red")
+            return EXIT_FAILED
+        finally:
+            screen.close()
+            if data is not None or keep:
+                console.print(f"what was written is in {folder}", highlight=False)
+        _tell(console, verdict, time.monotonic() - begun)
+    if as_json:
+        Console(soft_wrap=True).out(msgspec.json.encode(verdict).decode(), highlight=False)
+    return EXIT_OK if verdict.ok else EXIT_FAILED
+
+
+@contextmanager
+def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
+    """Yield the folder to write to; a temporary one goes in the end."""
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
+        if any(data.iterdir()):
+            raise ProcessFailed(f"{data} is not empty: name a folder that is, or is not there")
+        yield data.absolute()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="ternmq-demo-"))
+    try:
+        yield folder
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _conduct(run: Run, folder: Path, screen: Screen, *, remove: bool) -> Verdict:
+    """Run it; whatever ends it, all processes are ended when this returns."""
+    loop = asyncio.get_running_loop()
+    this = asyncio.current_task()
+    assert this is not None
+    caught: list[signal.Signals] = []
+
+    def interrupt(number: signal.Signals) -> None:
+        caught.append(number)
+        if len(caught) == 1:  # a second one does not interrupt the end
+            this.cancel()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt, number)
+    try:
+        async with Processes(folder, remove=remove) as processes:
+            return await Conductor(run, processes, screen).conduct()
+    except asyncio.CancelledError:
+        if caught:
+            raise Interrupted(caught[0]) from None
+        raise
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _introduce(console: Console, run: Run) -> None:
+    what = "the year 2013" if run.month is None else "January 2013"
+    if run.days is not None:
+        what = f"the first {run.days} days of January 2013"
+    console.print(f"[bold]TernMQ demo[/]: the flights that left New York in {what}", highlight=False)
+    console.print(SOURCE, highlight=False, style="dim", markup=False)
+    for group in GROUPS:
+        console.print(f"  {group.name:<8} {group.about}", highlight=False, markup=False)
+    speed = f"{run.speed:g} days of 2013 a second" if run.speed else "as fast as it goes"
+    console.print(f"  {speed}; on the way board-1 and the broker are killed", highlight=False)
+    if run.sabotage is not None:
+        console.print(f"  sabotage: the producer plants one fault: {run.sabotage}", style="yellow")
+
+
+def _tell(console: Console, verdict: Verdict, seconds: float) -> None:
+    console.print()
+    for line in summary_of(verdict):
+        console.print(line, highlight=False, markup=False)
+    console.print(table_of(verdict))
+    for line in NOTES:
+        console.print(line, highlight=False, markup=False, style="dim")
+    console.print(f"{seconds:.0f} s in all, on {os.cpu_count()} processors", highlight=False)
+    for line in lines_of(verdict):
+        style = "bold green" if verdict.ok else "bold red"
+        console.print(line, highlight=False, markup=False, style=style)
