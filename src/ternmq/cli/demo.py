@@ -14,21 +14,30 @@ _FAULTS = ("loss", "duplicate", "order")
 @click.command()
 @click.option("--all", "whole_year", is_flag=True, help="The whole year; else January.")
 @click.option(
-    "--speed", type=click.FloatRange(min=0), default=1.0, show_default=True, metavar="DAYS",
+    "--speed",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    metavar="DAYS",
     help="Days of 2013 that pass in a second; 0: as fast as it goes.",
 )
 @click.option(
-    "--data", type=click.Path(file_okay=False, path_type=Path),
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
     help="An empty folder to write to, which is kept.",
 )
 @click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
 @click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
 @click.option(
-    "--sabotage", type=click.Choice(_FAULTS),
+    "--sabotage",
+    type=click.Choice(_FAULTS),
     help="Plant a fault: the check must find it, and the demo fails.",
 )
 @click.option(
-    "--seed", type=int, default=2013, show_default=True,
+    "--seed",
+    type=int,
+    default=2013,
+    show_default=True,
     help="Chooses which messages fail, and when processes are killed.",
 )
 @click.option("--days", type=click.IntRange(1, 31), hidden=True, help="Only these of January.")

@@ -1,9 +1,9 @@
-"""``ternmq demo``: the flights that left New York in 2013 go through a broker that is killed on the way.
+"""``ternmq demo``: flights go through a broker that is killed on the way.
 
-It is written as an application would be: it imports ``ternmq`` and nothing below it, and starts the
-broker with the command that everybody has, ``ternmq serve``.
+It is written as an application would be: it imports ``ternmq`` and nothing below it, and starts
+the broker with the command that everybody has, ``ternmq serve``.
 
-Entry point: ``conductor.run``. Reading order: ``flights`` (the data, with ``clocks``), ``plan`` (who
+Entry point: ``start.start``. Reading order: ``flights`` (the data, with ``clocks``), ``plan`` (who
 is to get what), ``records`` (what processes write down), ``producer``, ``worker`` (the processes),
 ``processes`` and ``watch`` (starting and ending them), ``conductor`` (what happens when), ``check``
 with ``evidence`` (the judge), ``screen``, ``report``.

@@ -1,8 +1,8 @@
 """The judge: ``python -m ternmq.demo.check FOLDER``.
 
-A program of its own. It reads the flights file and what every process of a run wrote to its own file
-in the folder; it asks no broker. It writes ``verdict.json`` beside them, prints what is wrong, and
-ends with 1 if anything is.
+A program of its own. It reads the flights file and what every process of a run wrote to its own
+file in the folder; it asks no broker. It writes ``verdict.json`` beside them, prints what is wrong,
+and ends with 1 if anything is.
 """
 
 from __future__ import annotations
@@ -114,12 +114,11 @@ def judge(folder: Path) -> Verdict:
     run = read_run(folder)
     flights = read(run.period)
     expected = Expectation(flights)
-    events = [1 if one.departed is None or one.arrived is None else 2 for one in flights]
     verdict = Verdict(
         run,
         flights=len(flights),
-        messages=sum(events),
-        without_aircraft=sum(count for one, count in zip(flights, events) if not one.tail),
+        messages=sum(one.events for one in flights),
+        without_aircraft=sum(one.events for one in flights if not one.tail),
     )
     written = Folder(folder)
     written.add_sent(verdict)

@@ -48,7 +48,8 @@ class Clock:
             offset, before = self._offset(candidate), self._offset(candidate - 60)
             if (candidate + offset) % MINUTES_PER_DAY == shown:
                 return candidate
-            # In the hour after it was to be set forward, one that was not shows a time that is none.
+            # In the hour after it was to be set forward, one that was not shows a time that is
+            # none. (One flight: B6 35 of 9 March.)
             if before < offset and (candidate + before) % MINUTES_PER_DAY == shown:
                 return candidate
         raise ValueError(f"no clock in {self._zone} shows {shown // 60}:{shown % 60:02} then")

@@ -1,4 +1,4 @@
-"""What happens when: starts the processes, kills some of them on the way, and has the result judged."""
+"""What happens when: starts the processes, kills some of them, and has the result judged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -21,7 +20,7 @@ from ternmq.demo.plan import (
     Consumers,
     Run,
 )
-from ternmq.demo.processes import Broker, Child, ProcessFailed, Processes
+from ternmq.demo.processes import Broker, Child, Processes, ProcessFailed
 from ternmq.demo.records import (
     CONDUCTOR,
     DEAD_LETTERS,
@@ -54,6 +53,7 @@ class Conductor:
         self._folder = processes.folder
         self._broker = Broker(processes)
         self._producer: Child | None = None
+        self._left: list[str] = []
         self._consumers: dict[str, list[Child]] = {group.name: [] for group in GROUPS}
 
     async def conduct(self) -> Verdict:
@@ -146,7 +146,7 @@ class Conductor:
         await self._processes.gone(first)
         self._file.note_now(Killed(first.name, now_us()))
         await self._start_consumer(victims)
-        self._screen.say(f"killed {first.name} (SIGKILL); board-2 takes over")
+        self._screen.say(f"killed {first.name} (SIGKILL); {victims.name}-2 takes over")
 
         at = total * self._between(BROKER_DIES)
         await self._until(lambda: producer.number("stored") >= at, "more is published")
@@ -172,15 +172,20 @@ class Conductor:
 
     def _drained(self, client: ternmq.Client) -> Callable[[], bool]:
         """Return what tells whether every group has settled all that was published."""
-        asking: asyncio.Task[bool] | None = None
+        asking: asyncio.Task[list[str]] | None = None
 
-        async def ask() -> bool:
+        async def ask() -> list[str]:
             try:
                 groups = await client.admin.groups()
-            except (ternmq.CannotConnect, ternmq.ConnectionLost):
-                return False  # it was killed a moment ago
-            queues = [queue for group in groups for queue in group.queues]
-            return not any(one.lag + one.leased + one.ready + one.waiting for one in queues)
+            except (ternmq.CannotConnect, ternmq.ConnectionLost) as error:
+                return [str(error)]  # it was killed a moment ago
+            return [
+                f"{group.group} of {group.topic}: {queue.lag} unread, {queue.leased} leased,"
+                f" {queue.ready} ready, {queue.waiting} waiting"
+                for group in groups
+                for queue in group.queues
+                if queue.lag or queue.leased or queue.ready or queue.waiting
+            ]
 
         def drained() -> bool:
             nonlocal asking
@@ -189,7 +194,8 @@ class Conductor:
             if not asking.done():
                 return False
             asked, asking = asking, None
-            return asked.result()
+            self._left = asked.result()
+            return not self._left
 
         return drained
 
@@ -236,11 +242,14 @@ class Conductor:
         while not condition():
             self._processes.check()
             self._show()
+            if os.environ.get("DBG") and self._left:
+                self._screen.say("; ".join(self._left))
             now = self._progress()
             if now != before:
                 before, moved = now, time.monotonic()
             elif time.monotonic() - moved > patience:
-                raise ProcessFailed(f"nothing moves for {patience:g} s, and not: {what}")
+                left = "; ".join(["", *self._left])
+                raise ProcessFailed(f"nothing moves for {patience:g} s, and not: {what}{left}")
             await asyncio.sleep(_TICK)
 
     def _progress(self) -> int:
@@ -269,5 +278,3 @@ def _who(group: Consumers, alive: list[str]) -> str:
     if not alive:
         return ""
     return f"{len(alive)} processes" if group.processes > 1 else alive[-1]
-
-

@@ -114,9 +114,7 @@ class GroupJudge:
     Memory: some bytes for each event of the flights file.
     """
 
-    def __init__(
-        self, group: Consumers, expected: Expectation, run: Run, kills: Kills
-    ) -> None:
+    def __init__(self, group: Consumers, expected: Expectation, run: Run, kills: Kills) -> None:
         self.verdict = GroupVerdict(group.name)
         self.findings: list[Finding] = []
         self._group = group
@@ -137,9 +135,7 @@ class GroupJudge:
         self._latencies = array("q")
         self._first_us = self._last_us = 0
 
-    def judge(
-        self, occurrences: Iterable[Occurrence], dead: Iterable[DeadLetter]
-    ) -> GroupVerdict:
+    def judge(self, occurrences: Iterable[Occurrence], dead: Iterable[DeadLetter]) -> GroupVerdict:
         """Return what is to be said about the group.
 
         Args:

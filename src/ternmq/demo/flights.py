@@ -9,11 +9,12 @@ What the files say, and what must be minded:
 * ``carrier``, ``flight`` and the scheduled hour ``time_hour`` name a flight. Carrier, flight and
   date do not: 24 of these name two flights.
 * Times are those of the clocks of the airports. ``dep_delay`` counts from the scheduled departure,
-  so a flight that leaves after midnight leaves on the day after; ``dep_time`` has no date. The clock
-  of New York was set forward on 10 March and back on 3 November.
+  so a flight that leaves after midnight leaves on the day after; ``dep_time`` has no date. The
+  clock of New York was set forward on 10 March and back on 3 November.
 * ``arr_time`` has no date either, and is in the zone of the destination. A flight arrived when the
-  clock there first showed ``arr_time`` after it had left: arrival = departure + elapsed, and sorting
-  by ``arr_time`` would be wrong. ``air_time`` is less: it leaves out the ways on the ground.
+  clock there first showed ``arr_time`` after it had left: arrival = departure + elapsed, and
+  sorting by ``arr_time`` would be wrong. ``air_time`` is less than the elapsed time: it leaves out
+  the ways on the ground.
 * A flight without ``dep_time`` was cancelled; when that was said is not known, so it counts at the
   scheduled departure. One without ``arr_time`` left and is not known to have arrived.
 * 2,512 flights, all of them cancelled, have no tail number.
@@ -89,6 +90,11 @@ class Flight(NamedTuple):
     def key(self) -> str:
         """What it is looked up by; no other flight of the year has it."""
         return f"{self.carrier}-{self.number}-{text_of(self.hour)}"
+
+    @property
+    def events(self) -> int:
+        """How many messages there are about it."""
+        return 1 if self.departed is None or self.arrived is None else 2
 
 
 class Event(NamedTuple):

@@ -121,8 +121,7 @@ def owed(flights: list[Flight]) -> dict[str, int]:
     counts: Counter[tuple[str, str]] = Counter()
     for flight in flights:
         topic = FLIGHTS if flight.tail else WITHOUT_AIRCRAFT
-        happened = 1 if flight.departed is None or flight.arrived is None else 2
-        counts[topic, flight.carrier] += happened
+        counts[topic, flight.carrier] += flight.events
     return {
         group.name: sum(
             count

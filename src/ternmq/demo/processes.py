@@ -1,7 +1,7 @@
 """The processes of the demo: started, listened to, and ended, whatever happens.
 
-They are started with lists of arguments, never by a shell, and each in a session of its own, so that
-Ctrl-C reaches the conductor only, which then ends them.
+They are started with lists of arguments, never by a shell, and each in a session of its own, so
+that Ctrl-C reaches the conductor only, which then ends them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Child:
                 f"{self.name} ended with status {self._process.returncode}; {self._last_words()}"
             )
 
-    async def wait(self, timeout: float = _STOP_TIMEOUT) -> None:
+    async def wait(self) -> None:
         """Wait until it has ended well.
 
         Raises:
@@ -84,11 +84,11 @@ class Child:
         """
         self.expected = True
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(_STOP_TIMEOUT):
                 status = await self._process.wait()
                 await self._listening
         except TimeoutError:
-            raise ProcessFailed(f"{self.name} did not end within {timeout:g} s") from None
+            raise ProcessFailed(f"{self.name} did not end within {_STOP_TIMEOUT:g} s") from None
         if status != 0:
             raise ProcessFailed(f"{self.name} ended with status {status}; {self._last_words()}")
 

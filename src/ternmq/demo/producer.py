@@ -111,7 +111,9 @@ class Producer:
             self.sent += len(due)
             await asyncio.gather(
                 *[
-                    self._send_all(topic, [one.message for one in due if topic_of(one.event) == topic])
+                    self._send_all(
+                        topic, [one.message for one in due if topic_of(one.event) == topic]
+                    )
                     for topic in (FLIGHTS, WITHOUT_AIRCRAFT)
                 ]
             )
@@ -137,9 +139,7 @@ class Producer:
                 continue
             self.stored += len(receipts)
             duplicates = sum(receipt.duplicate for receipt in receipts)
-            self._file.note(
-                Stored(topic, len(messages), len(receipts), duplicates, now_us())
-            )
+            self._file.note(Stored(topic, len(messages), len(receipts), duplicates, now_us()))
             return
 
     def _report(self) -> None:

@@ -33,7 +33,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A line."""
 
 
-class Began(Record, tag="began"):
+class Began(Record, frozen=True, tag="began"):
     """A consumer process began."""
 
     process: str
@@ -42,8 +42,8 @@ class Began(Record, tag="began"):
     at_us: int
 
 
-class Handled(Record, tag="handled"):
-    """A consumer worked on a message, or failed on it. Written before that is told to the broker."""
+class Handled(Record, frozen=True, tag="handled"):
+    """A consumer worked on a message, or failed on it; written before the broker is told."""
 
     event: str
     checksum: int
@@ -62,7 +62,7 @@ class Handled(Record, tag="handled"):
     failed: bool
 
 
-class Acked(Record, tag="acked"):
+class Acked(Record, frozen=True, tag="acked"):
     """The broker answered an ack: what it is about may never come again."""
 
     topic: str
@@ -71,7 +71,7 @@ class Acked(Record, tag="acked"):
     at_us: int
 
 
-class Unanswered(Record, tag="unanswered"):
+class Unanswered(Record, frozen=True, tag="unanswered"):
     """An ack was not answered, or refused: what it is about may come again."""
 
     topic: str
@@ -81,13 +81,13 @@ class Unanswered(Record, tag="unanswered"):
     why: str
 
 
-class Ended(Record, tag="ended"):
+class Ended(Record, frozen=True, tag="ended"):
     """A process came to its end by itself; its file is whole."""
 
     at_us: int
 
 
-class Stored(Record, tag="stored"):
+class Stored(Record, frozen=True, tag="stored"):
     """The producer was given receipts."""
 
     topic: str
@@ -98,27 +98,27 @@ class Stored(Record, tag="stored"):
     at_us: int
 
 
-class Planted(Record, tag="planted"):
+class Planted(Record, frozen=True, tag="planted"):
     """The producer planted a fault."""
 
     sabotage: str
     event: str
 
 
-class Killed(Record, tag="killed"):
+class Killed(Record, frozen=True, tag="killed"):
     """The conductor ended a process with SIGKILL; at this time it was gone."""
 
     process: str
     at_us: int
 
 
-class Back(Record, tag="back"):
+class Back(Record, frozen=True, tag="back"):
     """The broker listens again."""
 
     at_us: int
 
 
-class DeadLetter(Record, tag="dead"):
+class DeadLetter(Record, frozen=True, tag="dead"):
     """A dead letter, as it was read through the client when all was done."""
 
     group: str

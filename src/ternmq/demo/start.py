@@ -19,7 +19,7 @@ from rich.console import Console
 from ternmq.demo.conductor import Conductor
 from ternmq.demo.flights import SOURCE, find_files
 from ternmq.demo.plan import GROUPS, Run
-from ternmq.demo.processes import ProcessFailed, Processes
+from ternmq.demo.processes import Processes, ProcessFailed
 from ternmq.demo.report import NOTES, lines_of, summary_of, table_of
 from ternmq.demo.screen import Screen
 from ternmq.demo.verdict import Verdict
@@ -57,9 +57,7 @@ def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
     screen = Screen(console)
     with _folder(data, keep=keep) as folder:
         try:
-            verdict = asyncio.run(
-                _conduct(run, folder, screen, remove=data is None and not keep)
-            )
+            verdict = asyncio.run(_conduct(run, folder, screen, remove=data is None and not keep))
         except Interrupted as error:
             screen.close()
             console.print(f"{error}; everything is stopped", highlight=False)
@@ -125,7 +123,9 @@ def _introduce(console: Console, run: Run) -> None:
     what = "the year 2013" if run.month is None else "January 2013"
     if run.days is not None:
         what = f"the first {run.days} days of January 2013"
-    console.print(f"[bold]TernMQ demo[/]: the flights that left New York in {what}", highlight=False)
+    console.print(
+        f"[bold]TernMQ demo[/]: the flights that left New York in {what}", highlight=False
+    )
     console.print(SOURCE, highlight=False, style="dim", markup=False)
     for group in GROUPS:
         console.print(f"  {group.name:<8} {group.about}", highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""How the processes of the demo talk with their conductor: lines of JSON on their standard streams."""
+"""How the processes of the demo talk with their conductor: in lines, JSON on the way to it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from ternmq.demo.records import (
 )
 from ternmq.demo.wires import tell
 
-CONCURRENCY: Final = 64
+CONCURRENCY: Final = 256
 _REPORT_EVERY: Final = 0.2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -41,9 +41,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class Worker:
     """The handler of a group, and how far it is."""
 
-    def __init__(
-        self, group: Consumers, run: Run, file: SyncedFile, client: ternmq.Client
-    ) -> None:
+    def __init__(self, group: Consumers, run: Run, file: SyncedFile, client: ternmq.Client) -> None:
         self._client = client
         self._group = group
         self._run = run
