@@ -224,7 +224,7 @@ class Queries:
         """
         topic, queue, held = self._held(topic_name, group, number)
         return GroupStatus(
-            held.cursor,
+            max(held.cursor, held.scan),  # what the filter passed over is not unread
             held.floor(),
             self.visible(topic, queue),
             held.leased_rows,

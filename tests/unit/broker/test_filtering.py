@@ -7,6 +7,7 @@ import random
 import pytest
 
 from ternmq.broker.filter import mask_of
+from ternmq.broker.queries import Queries
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import Limits
 from ternmq.record.batch import Row
@@ -50,6 +51,21 @@ def test_only_what_matches_is_delivered_and_progress_goes_on() -> None:
         world.settle(session, "t", "g", rest)
         held = world.held("t", "g")
         assert (held.cursor, held.floor(), held.intervals()) == (14, 14, 1)
+
+    explore(scenario)
+
+
+def test_rows_that_a_filter_passed_over_are_not_unread() -> None:
+    def scenario(world: World) -> None:
+        session = start(world, "a")
+        tagged(world, "abb")
+        pulled = world.pull(session, "t", "g", 4)
+        assert pulled is not None
+        world.settle(session, "t", "g", pulled)
+        tagged(world, "bb")
+        assert world.pull(session, "t", "g", 4) is None
+        assert world.held("t", "g").cursor < 5, "not recorded yet: there is time"
+        assert Queries(world.broker).status("t", "g", 0).lag == 0
 
     explore(scenario)
 
