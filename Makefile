@@ -4,25 +4,32 @@ PYTHON  ?= python3
 VENV    ?= .venv
 SECONDS ?= 60
 SEED    ?=
+DEMO    ?=
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DEMOED := $(VENV)/.installed-demo
 CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv test lint format types unit sim mutants bench bench-large fault fuzz rows docs docs-check clean
+.PHONY: help demo venv test lint format types unit sim mutants bench bench-large fault fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED)"
+	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED) DEMO=$(DEMO)"
+
+demo: $(DEMOED) ## flights through a broker that is killed on the way (DEMO="--all": options)
+	@$(BIN)/ternmq demo $(DEMO)
 
 venv: $(STAMP) ## make the virtual environment, again when pyproject.toml changed
 
-$(STAMP): pyproject.toml
+$(STAMP): EXTRA := dev
+$(DEMOED): EXTRA := demo,fast
+$(STAMP) $(DEMOED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "TernMQ needs Python 3.11 or newer; say PYTHON=... (this is $$($(PYTHON) --version))"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRA)]"
 	@touch $@
 
 # A skip that tests/allowed_skips.toml does not explain fails the run: tests/skips_plugin.py.
