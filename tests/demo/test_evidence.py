@@ -157,7 +157,7 @@ def test_a_message_whose_broker_was_killed_may_come_again():
     files = Files(BOARD).did(LEFT).killed("broker").did(LEFT, suspect=True)
     verdict, faults = files.all_of(*ALL[1:]).judged()
     assert faults == []
-    assert verdict.repeated == 1
+    assert (verdict.repeated, verdict.acked, verdict.unanswered) == (1, 5, 1)
 
 
 def test_an_ack_that_the_dead_broker_did_not_answer_explains_it():

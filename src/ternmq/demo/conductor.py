@@ -242,8 +242,6 @@ class Conductor:
         while not condition():
             self._processes.check()
             self._show()
-            if os.environ.get("DBG") and self._left:
-                self._screen.say("; ".join(self._left))
             now = self._progress()
             if now != before:
                 before, moved = now, time.monotonic()

@@ -149,11 +149,11 @@ class GroupJudge:
                 case Acked():
                     self._note_ack(record)
                 case Unanswered():
-                    self.verdict.unanswered += 1
                     self._unanswered[record.topic, record.queue, record.offset] = record.at_us
         for letter in dead:
             self._note_dead(letter)
         self._look_for_losses()
+        self.verdict.unanswered = max(0, sum(self._done) - self.verdict.acked)
         self._measure()
         return self.verdict
 

@@ -98,6 +98,7 @@ class Producer:
                 await self._send(due)
             if self.sent + len(due) >= held_back and not on.is_set():
                 await self._send(due)
+                self._report()
                 await on.wait()
         await self._send(due)
         self._report()

@@ -17,6 +17,7 @@ _ROWS: Final[tuple[tuple[str, Callable[[GroupVerdict], str]], ...]] = (
     ("  after a failure", lambda group: f"{group.retried:,}"),
     ("  repeated after a kill", lambda group: f"{group.repeated:,}"),
     ("acked", lambda group: f"{group.acked:,}"),
+    ("ack lost in a kill", lambda group: f"{group.unanswered:,}"),
     ("dead-lettered", lambda group: f"{group.dead:,}"),
     ("order violations", lambda group: f"{group.order_violations:,}"),
     ("losses", lambda group: f"{group.losses:,}"),

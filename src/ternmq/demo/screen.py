@@ -55,7 +55,9 @@ class Screen:
     def say(self, text: str) -> None:
         """Say that something happened."""
         seconds = time.monotonic() - self._begun
-        self._console.print(f"{seconds:6.1f} s  {text}", highlight=False, markup=False)
+        self._console.print(
+            f"{seconds:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True
+        )
 
     def begin(self) -> None:
         """From now on there is something to show."""

@@ -60,16 +60,18 @@ def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
             verdict = asyncio.run(_conduct(run, folder, screen, remove=data is None and not keep))
         except Interrupted as error:
             screen.close()
-            console.print(f"{error}; everything is stopped", highlight=False)
+            console.print(f"{error}; everything is stopped", highlight=False, soft_wrap=True)
             return _ENDED_BY + error.number
         except (ProcessFailed, TimeoutError) as error:
             screen.close()
-            console.print(f"FAILED: {error}", highlight=False, markup=False, style="bold red")
+            console.print(
+                f"FAILED: {error}", highlight=False, markup=False, style="bold red", soft_wrap=True
+            )
             return EXIT_FAILED
         finally:
             screen.close()
             if data is not None or keep:
-                console.print(f"what was written is in {folder}", highlight=False)
+                console.print(f"what was written is in {folder}", highlight=False, soft_wrap=True)
         _tell(console, verdict, time.monotonic() - begun)
     if as_json:
         Console(soft_wrap=True).out(msgspec.json.encode(verdict).decode(), highlight=False)
@@ -126,23 +128,33 @@ def _introduce(console: Console, run: Run) -> None:
     console.print(
         f"[bold]TernMQ demo[/]: the flights that left New York in {what}", highlight=False
     )
-    console.print(SOURCE, highlight=False, style="dim", markup=False)
+    console.print(SOURCE, highlight=False, style="dim", markup=False, soft_wrap=True)
     for group in GROUPS:
-        console.print(f"  {group.name:<8} {group.about}", highlight=False, markup=False)
+        console.print(
+            f"  {group.name:<8} {group.about}", highlight=False, markup=False, soft_wrap=True
+        )
     speed = f"{run.speed:g} days of 2013 a second" if run.speed else "as fast as it goes"
-    console.print(f"  {speed}; on the way board-1 and the broker are killed", highlight=False)
+    console.print(
+        f"  {speed}; on the way board-1 and the broker are killed", highlight=False, soft_wrap=True
+    )
     if run.sabotage is not None:
-        console.print(f"  sabotage: the producer plants one fault: {run.sabotage}", style="yellow")
+        console.print(
+            f"  sabotage: the producer plants one fault: {run.sabotage}",
+            style="yellow",
+            soft_wrap=True,
+        )
 
 
 def _tell(console: Console, verdict: Verdict, seconds: float) -> None:
     console.print()
     for line in summary_of(verdict):
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     console.print(table_of(verdict))
     for line in NOTES:
-        console.print(line, highlight=False, markup=False, style="dim")
-    console.print(f"{seconds:.0f} s in all, on {os.cpu_count()} processors", highlight=False)
+        console.print(line, highlight=False, markup=False, style="dim", soft_wrap=True)
+    console.print(
+        f"{seconds:.0f} s in all, on {os.cpu_count()} processors", highlight=False, soft_wrap=True
+    )
     for line in lines_of(verdict):
         style = "bold green" if verdict.ok else "bold red"
-        console.print(line, highlight=False, markup=False, style=style)
+        console.print(line, highlight=False, markup=False, style=style, soft_wrap=True)

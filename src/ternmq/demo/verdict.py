@@ -51,7 +51,8 @@ class GroupVerdict(msgspec.Struct):
         retried: Of the redelivered: because it had failed.
         repeated: Messages worked on again because a kill took the ack: explained duplicates.
         acked: Messages of which an ack was answered.
-        unanswered: Acks that were not answered.
+        unanswered: Messages that were worked on, and of no ack an answer was written down: a kill
+            took it. They came again, or the ack had counted.
         dead: Dead letters.
         order_violations, losses, duplicates: How much is wrong; ``duplicates``: unexplained ones.
         other_faults: How much else is wrong.
