@@ -139,7 +139,7 @@ def test_sabotage_is_found_and_named(start, fault):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(start, number):
-    run = start("--days", "5", "--speed", "0.5")
+    run = start("--days", "2", "--speed", "0.5")
     run.says("killed board-1")
     assert len(run.processes()) >= 8
     run.process.send_signal(number)
@@ -150,14 +150,14 @@ def test_interrupted_it_leaves_nothing_behind(start, number):
 
 
 def test_killed_it_leaves_nothing_behind_either(start):
-    run = start("--days", "5", "--speed", "0.5")
+    run = start("--days", "2", "--speed", "0.5")
     run.says("without a tail number")
     run.process.kill()
     wait_until(run.nothing_is_left, "all is ended, and the folder removed")
 
 
 def test_a_process_that_ends_by_itself_ends_the_run(start):
-    run = start("--days", "5", "--speed", "0.5")
+    run = start("--days", "2", "--speed", "0.5")
     run.says("without a tail number")
     (victim,) = [pid for pid, command in run.processes().items() if "logbook-2" in command]
     os.kill(victim, signal.SIGKILL)
