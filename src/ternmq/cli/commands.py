@@ -35,6 +35,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     "dev": Entry(RUN, "server:dev", "Run a broker to try things with."),
     "serve": Entry(RUN, "server:serve", "Run a broker until SIGTERM."),
     "worker": Entry(RUN, "worker:worker", "Run the handlers that are declared on a client."),
+    "demo": Entry(RUN, "demo:demo", "Send a month of flights through a broker that is killed."),
     "send": Entry(MESSAGES, "send:send", "Send messages."),
     "tail": Entry(MESSAGES, "tail:tail", "Show the newest messages of a topic."),
     "consume": Entry(MESSAGES, "consume:consume", "Consume messages for a group."),

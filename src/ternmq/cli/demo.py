@@ -1,13 +1,13 @@
-"""``ternmq demo``: a year of flights through a broker that is killed on the way."""
+"""``ternmq demo``: flights go through a broker that is killed on the way."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-_MISSING = 'the demo needs its data and its table: pip install "ternmq[demo]"'
+from ternmq.cli.exits import Failed
+
 _FAULTS = ("loss", "duplicate", "order")
 
 
@@ -52,21 +52,17 @@ def demo(
     seed: int,
     days: int | None,
 ) -> None:
-    """Send the flights that left New York in 2013 through a broker that is killed on the way.
+    """Send a month of flights through a broker that is killed.
 
-    Several consumer processes write down what they get; one of them is killed, the broker as well.
-    In the end a program of its own compares what they wrote with the flights.
-    """  # fmt: skip
-    try:
-        from ternmq.demo.flights import DataMissing
-        from ternmq.demo.plan import Run, Sabotage
-        from ternmq.demo.processes import ProcessFailed
-        from ternmq.demo.start import start
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("ternmq"):
-            raise
-        click.echo(f"ternmq: {_MISSING}", err=True)
-        sys.exit(1)
+    They left New York in January 2013, or, with --all, in that year. Several consumer processes
+    write down what they get; one of them is killed, the broker as well. In the end a program of its
+    own compares what they wrote with the flights.
+    """
+    from ternmq.demo.flights import DataMissing
+    from ternmq.demo.plan import Run, Sabotage
+    from ternmq.demo.processes import ProcessFailed
+    from ternmq.demo.start import start
+
     run = Run(
         month=None if whole_year else 1,
         days=days,
@@ -76,10 +72,8 @@ def demo(
     )
     try:
         status = start(run, data=data, keep=keep, as_json=as_json)
-    except DataMissing:
-        click.echo(f"ternmq: {_MISSING}", err=True)
-        sys.exit(1)
+    except DataMissing as error:
+        raise Failed(f'{error}: pip install "ternmq[demo]"') from error
     except ProcessFailed as error:
-        click.echo(f"ternmq: {error}", err=True)
-        sys.exit(1)
-    sys.exit(status)
+        raise Failed(str(error)) from error
+    click.get_current_context().exit(status)

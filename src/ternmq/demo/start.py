@@ -26,6 +26,9 @@ from ternmq.demo.verdict import Verdict
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
+"""It could not be run to its end."""
+EXIT_UNSOUND: Final = 8
+"""It was, and something is wrong with what came out."""
 _ENDED_BY: Final = 128
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -75,7 +78,7 @@ def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
         _tell(console, verdict, time.monotonic() - begun)
     if as_json:
         Console(soft_wrap=True).out(msgspec.json.encode(verdict).decode(), highlight=False)
-    return EXIT_OK if verdict.ok else EXIT_FAILED
+    return EXIT_OK if verdict.ok else EXIT_UNSOUND
 
 
 @contextmanager
