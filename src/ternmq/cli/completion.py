@@ -13,7 +13,7 @@ _VARIABLE: Final = "_TERNMQ_COMPLETE"
 
 
 @click.command(cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the script that completes commands, options, and names of topics and groups.
 

@@ -15,7 +15,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -23,7 +23,7 @@ from typing import Any, Final
 import click
 
 from ternmq.cli import contexts
-from ternmq.cli.exits import ExitCode, Failed, Terminated
+from ternmq.cli.exits import ExitCode, Failed, Interrupted, Terminated
 from ternmq.cli.parameters import POSITIVE_DURATION
 from ternmq.cli.problems import near, not_found
 from ternmq.client.client import Client
@@ -139,7 +139,7 @@ def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float 
 
     Raises:
         TernMQError: What went wrong.
-        Terminated, BrokenPipeError, KeyboardInterrupt: It was ended from outside.
+        Terminated, Interrupted, BrokenPipeError: It was ended from outside.
     """
     _be_quiet()
     options = options_of(place.url, place.app, place.token, timeout, _PROCESSING_S)
@@ -154,7 +154,10 @@ def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float 
             except (UnknownTopic, UnknownGroup) as error:
                 raise await _suggested(client, error) from error
 
-    asyncio.run(until_told(session()))
+    try:
+        asyncio.run(until_told(session()))
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 async def until_told(work: Coroutine[Any, Any, None]) -> None:
@@ -262,8 +265,27 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise Failed("nothing was changed: say --yes to do it", ExitCode.FAILED)
-    if not click.confirm(question, err=True):
+    with _usual_signals():
+        agreed = click.confirm(question, err=True)
+    if not agreed:
         raise Failed("nothing was changed", ExitCode.FAILED)
+
+
+@contextlib.contextmanager
+def _usual_signals() -> Iterator[None]:
+    """Let signals end what waits for a person: the event loop, which has them, waits as well."""
+
+    def end(number: int, frame: object) -> None:
+        del number, frame
+        raise Terminated
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before_term = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, before_term)
 
 
 def yes_option(function: Any) -> Any:

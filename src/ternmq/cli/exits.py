@@ -55,3 +55,7 @@ class Failed(Exception):
 
 class Terminated(BaseException):
     """SIGTERM came."""
+
+
+class Interrupted(BaseException):
+    """SIGINT came: Ctrl-C."""

@@ -11,6 +11,7 @@ from ternmq.cli import output
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_argument
+from ternmq.cli.problems import not_found
 from ternmq.client.admin import Place
 from ternmq.client.client import Client
 from ternmq.wire.control import GroupInfo, ResetQueue
@@ -86,7 +87,7 @@ async def reset(
 
 def _check_queue(info: GroupInfo, queue: int | None) -> None:
     if queue is not None and queue >= len(info.queues):
-        raise Failed(f"topic {info.topic!r} has no queue {queue}: it has {len(info.queues)}")
+        raise not_found(f"topic {info.topic!r} has no queue {queue}: it has {len(info.queues)}")
 
 
 def _show(info: GroupInfo, preview: list[ResetQueue]) -> None:

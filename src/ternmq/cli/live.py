@@ -16,6 +16,7 @@ from ternmq.cli.output import Cell
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
+    from rich.table import Table
 
 
 async def every(seconds: float | None) -> AsyncIterator[int]:
@@ -71,7 +72,12 @@ class Screen:
         from rich.console import Group
         from rich.text import Text
 
-        self.draw(Group(output.drawn(columns, rows), Text(below, style="dim")))
+        self.draw(Group(self.table(columns, rows), Text(below, style="dim")))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
+        """Return a table for this terminal."""
+        assert self._live is not None
+        return output.drawn(columns, rows, self._live.console)
 
     def draw(self, what: RenderableType) -> None:
         """Draw anything."""

@@ -13,7 +13,7 @@ import click
 from ternmq import __version__
 from ternmq.cli.commands import Root
 from ternmq.cli.connection import connection_options
-from ternmq.cli.exits import ExitCode, Failed, Terminated
+from ternmq.cli.exits import ExitCode, Failed, Interrupted, Terminated
 from ternmq.cli.problems import code_of, one_line, text_of, text_of_usage
 from ternmq.model.errors import TernMQError
 
@@ -65,7 +65,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return _told(one_line(str(error)), error.code)
     except TernMQError as error:
         return _told(text_of(error), code_of(error))
-    except (KeyboardInterrupt, click.Abort):
+    except click.Abort:
+        return ExitCode.INTERRUPTED
+    except Interrupted:
+        if sys.stderr.isatty():
+            click.echo(err=True)  # behind the ^C that the terminal shows
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED

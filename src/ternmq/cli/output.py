@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _encode: Final = msgspec.json.Encoder().encode
 NOTHING: Final = "-"
+_WIDE: Final = 10_000
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -101,7 +102,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], nothing: str =
         note(nothing)
     if is_terminal():
         if kept:
-            console().print(drawn(columns, kept))
+            terminal = console()
+            terminal.print(drawn(columns, kept, terminal), crop=False)
         return
     texts = [[name.replace(" ", "_") for name in columns]]
     texts += [[_word(cell, last=at == len(columns) - 1) for at, cell in enumerate(row)]
@@ -117,8 +119,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], nothing: str =
         click.echo("  ".join(cells).rstrip())
 
 
-def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
-    """Return a table for a terminal."""
+def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Console) -> Table:
+    """Return a table for a terminal.
+
+    Only the last column is folded; where the others do not fit, the table is wider than the
+    terminal, which shows more than names that are cut.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -126,15 +132,17 @@ def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
     for at, name in enumerate(columns):
         number = bool(rows) and all(isinstance(row[at], int | float | None) for row in rows)
-        last = at == len(columns) - 1
         made.add_column(
             name.replace("_", " "),
             justify="right" if number else "left",
-            overflow="fold" if not last else "ellipsis",
-            no_wrap=number or last,
+            overflow="fold",
+            no_wrap=number or at < len(columns) - 1,
         )
     for row in rows:
         made.add_row(*[Text(shown(cell)) for cell in row])
+    least = terminal.measure(made, options=terminal.options.update(width=_WIDE)).minimum
+    if least > terminal.width:
+        made.width = least
     return made
 
 

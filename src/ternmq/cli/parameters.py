@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
-from ternmq.settings.units import read_address, read_duration, read_size
+from ternmq.settings.units import read_duration, read_size
 
 _TIMEOUT_S: Final = 1.0
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")
@@ -87,18 +87,12 @@ def _name(text: str) -> str:
         raise ValueError(f"cannot be a name: {error.hint}") from error
 
 
-def _listen(text: str) -> str:
-    read_address(text)
-    return text
-
-
 DURATION: Final = _Type("duration", _duration)
 POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
 SIZE: Final = _Type("size", read_size)
 WHEN: Final = _Type("time", read_when)
 PROPERTY: Final = _Type("name=value", read_property)
 NAME: Final = _Type("name", _name)
-LISTEN: Final = _Type("host:port", _listen)
 COUNT: Final = click.IntRange(min=1)
 OFFSET: Final = click.IntRange(min=0, max=2**63 - 1)
 QUEUE: Final = click.IntRange(min=0, max=2**32 - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ternmq.cli import output
@@ -14,8 +15,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     """Return the value below or at which so many of a hundred lie, of sorted values; 0 of none."""
     if not ordered:
         return 0.0
-    at = max(0, min(len(ordered) - 1, round(share / 100 * len(ordered) + 0.5) - 1))
-    return ordered[at]
+    return ordered[max(0, math.ceil(share / 100 * len(ordered)) - 1)]
 
 
 def described(times: Sequence[float]) -> list[tuple[str, Cell]]:

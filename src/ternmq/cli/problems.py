@@ -54,6 +54,7 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     GroupPaused: "`ternmq group resume` lets it go on",
     OrderingKeyRequired: "say --ordering-key for every message",
     Unauthenticated: "say --app and --token, set TERNMQ_APP and TERNMQ_TOKEN, or use a context",
+    Forbidden: "ask whoever manages the broker for a grant: `ternmq app set NAME --grant ...`",
     MessageNotFound: "",
     SendTimeout: "look it up, or send it with the same --id again",
     ConnectionLost: "look whether it was done before you try again",

@@ -82,7 +82,7 @@ def plain(message: Shown) -> dict[str, Any]:
             value = json.loads(body)
         except ValueError:
             value = _NONE
-        # Only what comes out of JSON as it went in: numbers beyond doubles do not.
+        # Only what comes out of JSON as it went in: NaN and numbers beyond doubles do not.
         if value is not _NONE and _again(value):
             told["body"] = value
             return told
@@ -100,9 +100,9 @@ _NONE: Final = object()
 
 
 def _again(value: object) -> bool:
-    """Return whether a value can be written as JSON (it holds no NaN, no huge number)."""
+    """Return whether a value is the same when it was written as JSON."""
     try:
-        return len(output.encoded(value)) >= 0
+        return bool(json.loads(output.encoded(value)) == value)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return False
 
@@ -204,6 +204,8 @@ def message_of(text: bytes, properties: Message) -> Message:
     if not isinstance(headers, dict):
         raise ValueError("has headers that are no object")
     content_type = told.get("content_type", properties.content_type or None)
+    if content_type is None and "body" in told and not isinstance(told["body"], str):
+        content_type = JSON
     own = told.get("application_id") or _own_id(told.get("id", "")) or properties.id
     return Message(
         _body(told, content_type),
@@ -237,6 +239,4 @@ def _body(told: dict[str, Any], content_type: str | None) -> object:
         return output.encoded(body)
     if content_type is not None and isinstance(body, str):
         return body.encode()
-    if body is None:
-        return b"null"
     return body

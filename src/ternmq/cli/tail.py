@@ -30,7 +30,6 @@ class Printer:
     def __init__(self, *, as_json: bool, raw: bool) -> None:
         self._as_json = as_json
         self._raw = raw
-        self._cut = output.is_terminal() and not (as_json or raw)
 
     def print(self, message: Delivery, **more: object) -> None:
         """Print a message; it has left when this returns."""

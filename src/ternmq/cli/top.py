@@ -148,7 +148,7 @@ async def _live(watcher: Watcher, screen: Screen, seconds: float, count: int | N
             except (CannotConnect, ConnectionLost) as error:
                 away = text_of(error)
             if view is not None:
-                screen.draw(_drawn(view, away, screen.height))
+                screen.draw(_drawn(view, away, screen))
             if count is not None and turn + 1 >= count:
                 return
 
@@ -215,21 +215,21 @@ def _float(cell: Cell) -> float:
     return float(cell) if isinstance(cell, int | float) else 0.0
 
 
-def _drawn(view: View, away: str, height: int) -> RenderableType:
+def _drawn(view: View, away: str, screen: Screen) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
     parts: list[Any] = []
     for name, value in _lines(view):
         parts.append(Text.assemble((f"{name:<10}", "bold"), output.shown(value)))
-    room = max(4, height - _REST)
+    room = max(4, screen.height - _REST)
     for columns, rows in (
         (_TOPIC_COLUMNS, _topic_rows(view)),
         (_GROUP_COLUMNS, _group_rows(view)),
     ):
         most = max(2, room // 2)
         if rows:
-            parts += [Text(), output.drawn(columns, rows[:most])]
+            parts += [Text(), screen.table(columns, rows[:most])]
         if len(rows) > most:
             parts.append(Text(f"and {len(rows) - most} more", style="dim"))
     parts.append(Text())

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.black_box.process import BrokerProcess
+from tests.cli.conftest import CommandLine
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that wants tokens."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with BrokerProcess("serve", folder, segment="4MiB") as one:
+        yield one
+
+
+@pytest.fixture
+def admin(cli: CommandLine, guarded: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.setenv("TERNMQ_URL", guarded.url)
+    monkeypatch.setenv("TERNMQ_APP", "admin")
+    token = (guarded.data / "admin.token").read_text(encoding="ascii").strip()
+    monkeypatch.setenv("TERNMQ_TOKEN", token)
+    return cli
+
+
+def test_an_app_from_its_token_to_its_end(admin: CommandLine, topic: str) -> None:
+    admin("topic", "create", topic)
+    admin("topic", "create", f"{topic}-other")
+    made = admin("app", "create", "shop", "--grant", f"produce:{topic}", "--owner", "team a")
+    token = made.out.strip()
+    assert token.startswith("tmq_")
+    assert made.out.count("\n") == 1  # so that a script can take it
+    assert "not shown again" in made.err
+
+    as_shop = ("--app", "shop", "--token", token)
+    admin("send", topic, "hello", *as_shop)
+    assert "grant" in admin("send", f"{topic}-other", "x", *as_shop, code=5).err
+    assert admin("app", "show", "shop", "--json").json == {
+        "app": "shop",
+        "owner": "team a",
+        "grants": [{"right": "produce", "topic": topic, "group": "*", "deny": False}],
+    }
+    assert token not in admin("app", "show", "shop").out
+
+    admin("app", "set", "shop", "--grant", f"produce:{topic}-*", "--deny", f"consume:{topic}:x")
+    admin("send", f"{topic}-other", "x", *as_shop)
+    (row,) = [row for row in admin("app", "list").rows if row[0] == "shop"]
+    # The owner has a blank: only the last column may.
+    assert row == ["shop", "team_a", f"produce:{topic}", f"produce:{topic}-*",
+                   f"not:consume:{topic}:x"]  # fmt: skip
+    admin("app", "set", "shop", "--revoke", f"produce:{topic}-*")
+    admin("send", f"{topic}-other", "x", *as_shop, code=5)
+
+    new = admin("app", "set", "shop", "--new-token", "--json").json["token"]
+    assert new != token
+    admin("send", topic, "hello", *as_shop, code=5)
+    admin("send", topic, "hello", "--app", "shop", "--token", new)
+
+    assert "say --yes" in admin("app", "delete", "shop", code=1).err
+    admin("app", "delete", "shop", "--yes")
+    admin("send", topic, "hello", "--app", "shop", "--token", new, code=5)
+
+
+def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TERNMQ_TOKEN")
+    monkeypatch.delenv("TERNMQ_APP")
+    said = admin("topic", "list", code=5).err
+    assert "--token" in said
+    assert "TERNMQ_TOKEN" in said
+    admin("topic", "list", "--app", "admin", "--token", "tmq_wrong", code=5)
+
+
+def test_an_app_that_is_there_or_is_not(admin: CommandLine) -> None:
+    admin("app", "create", "twice")
+    assert "app set" in admin("app", "create", "twice", code=1).err
+    assert "did you mean twice?" in admin("app", "show", "twise", code=4).err
+    admin("app", "delete", "nobody", "-y", code=4)
+    assert "say what to change" in admin("app", "set", "twice", code=2).err
+    assert "has no grant" in admin("app", "set", "twice", "--revoke", "produce:x", code=4).err
+
+
+@pytest.mark.parametrize("grant", ["produce", "write:orders", "produce:", ":", "manage:a:b:c", ""])
+def test_grants_that_are_none(admin: CommandLine, grant: str) -> None:
+    assert "RIGHT:TOPIC" in admin("app", "create", "x", "--grant", grant, code=2).err
+
+
+def test_a_token_in_a_context_file_is_nobody_elses(
+    admin: CommandLine, guarded: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = (guarded.data / "admin.token").read_text(encoding="ascii").strip()
+    for name in ("URL", "APP", "TOKEN"):
+        monkeypatch.delenv(f"TERNMQ_{name}")
+    said = admin("context", "add", "safe", "--url", guarded.url, "--app", "admin",
+                 "--token", token)  # fmt: skip
+    assert token not in said.out + said.err
+    file = tmp_path / "config" / "ternmq" / "contexts.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o077 == 0
+    assert token not in admin("context", "list", "--json").out
+    admin("topic", "list")
+    file.chmod(0o644)
+    assert f"chmod 600 {file}" in admin("topic", "list", code=1).err

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from ternmq.cli import connection, contexts
+from ternmq.cli.contexts import Context, Contexts
+from ternmq.cli.exits import Failed
+from tests.cli.conftest import CommandLine
+
+
+def test_a_context_is_used(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TERNMQ_URL")
+    cli("context", "add", "here", "--url", cli.url)
+    said = cli("context", "add", "gone", "--url", "ternmq://localhost:1")
+    assert "ternmq context use gone" in said.err
+    cli("broker", "status")
+    cli("broker", "status", "--context", "gone", code=3)
+    cli("--context", "gone", "broker", "status", code=3)
+    cli("context", "use", "gone")
+    cli("broker", "status", code=3)
+    cli("broker", "status", "--url", cli.url)
+    monkeypatch.setenv("TERNMQ_CONTEXT", "here")
+    cli("broker", "status")
+    monkeypatch.delenv("TERNMQ_CONTEXT")
+    monkeypatch.setenv("TERNMQ_URL", cli.url)
+    cli("broker", "status")
+    assert cli("context", "list").rows == [
+        ["*", "gone", "-", "-", "ternmq://localhost:1"],
+        ["-", "here", "-", "-", cli.url],
+    ]
+    cli("context", "remove", "gone")
+    assert [one["name"] for one in cli("context", "list", "--json").json] == ["here"]
+
+
+def test_names_that_are_not_there(cli: CommandLine) -> None:
+    cli("context", "add", "production", "--url", cli.url)
+    assert "did you mean production?" in cli("context", "use", "prodction", code=4).err
+    cli("context", "remove", "zzz", code=4)
+    said = cli("topic", "list", "--context", "production2", code=4).err
+    assert "did you mean production?" in said
+    assert "--replace" in cli("context", "add", "production", "--url", cli.url, code=1).err
+    cli("context", "add", "production", "--url", cli.url, "--replace")
+    cli("context", "add", "x", "--url", "http://localhost", code=2)
+
+
+def test_a_damaged_file(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TERNMQ_URL")
+    file = contexts.path()
+    file.parent.mkdir(parents=True)
+    for damage in (b"{", b"[]", b'{"contexts": {"a": 7}}', b"\xff\xfe"):
+        file.write_bytes(damage)
+        assert str(file) in cli("topic", "list", code=2).err
+    file.unlink()
+    file.mkdir()
+    assert "cannot be read" in cli("topic", "list", code=1).err
+
+
+TABLE = [
+    # flags, environment -> url, app, token
+    ({"url": "ternmq://flag"}, {}, ("ternmq://flag", None, None)),
+    ({"url": "ternmq://flag"}, {"TERNMQ_CONTEXT": "kept"}, ("ternmq://flag", None, None)),
+    ({"context": "kept"}, {"TERNMQ_URL": "ternmq://env"}, ("ternmq://kept", "a", "t")),
+    ({}, {"TERNMQ_URL": "ternmq://env"}, (None, None, None)),
+    ({}, {"TERNMQ_URL": "ternmq://env", "TERNMQ_CONTEXT": "kept"}, (None, None, None)),
+    ({}, {"TERNMQ_CONTEXT": "kept"}, ("ternmq://kept", "a", "t")),
+    ({}, {}, ("ternmq://used", "", "")),
+    ({"app": "b", "token": "u"}, {}, ("ternmq://used", "b", "u")),
+    ({"app": "b", "context": "kept"}, {}, ("ternmq://kept", "b", None)),
+]
+
+
+@pytest.mark.parametrize(("flags", "environ", "expected"), TABLE)
+def test_where_app_and_token_come_from(
+    flags: dict[str, str],
+    environ: dict[str, str],
+    expected: tuple[str | None, ...],
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contexts.write(
+        Contexts(
+            current="used",
+            contexts={
+                "used": Context("ternmq://used"),
+                "kept": Context("ternmq://kept", "a", "t"),
+            },
+        )
+    )
+    monkeypatch.delenv("TERNMQ_URL")
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    given = dict.fromkeys(("url", "app", "token", "context")) | flags
+    found = connection.resolve(**given)
+    assert (found.url, found.app, found.token) == expected
+
+
+def test_a_context_that_is_not_there(environment: dict[str, str]) -> None:
+    with pytest.raises(Failed, match="no context 'nowhere'"):
+        connection.resolve(None, None, None, "nowhere")

@@ -1,0 +1,134 @@
+"""Whatever is typed wrong: one line that says what to do, and the right exit status."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from ternmq.cli import problems
+from ternmq.cli.exits import ExitCode
+from ternmq.model import errors
+from tests.black_box.process import free_port
+from tests.cli.conftest import CommandLine
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["topc"], "did you mean topic?"),
+        (["topic", "lst"], "did you mean list?"),
+        (["xyzzy"], "there is no command 'xyzzy'"),
+        (["topic", "create", "x", "--queus", "3"], "Did you mean '--queues'?"),
+        (["topic", "create", "x", "--queues"], "requires an argument"),
+        (["topic", "create", "x", "--queues", "three"], "not a valid integer"),
+        (["topic", "create", "x", "--queues", "0"], "x>=1"),
+        (["topic", "create", "x", "--queues", "5000"], "queues must be 1 to 4096"),
+        (["topic", "create", "x", "--retention", "10"], "a duration such as 10m"),
+        (["topic", "create", "x", "--retention", "0"], "more than nothing"),
+        (["topic", "create", "x", "--durability", "very"], "'normal', 'strict', 'fast'"),
+        (["topic", "create", "x", "y"], "unexpected extra argument"),
+        (["topic", "create"], "Missing argument 'NAME'"),
+        (["topic", "create", ""], "cannot be a name"),
+        (["topic", "create", "a/b"], "A-Z a-z 0-9"),
+        (["topic", "create", "x" * 200], "1 to 127"),
+        (["tail", "x", "-n", "-1"], "is not in the range"),
+        (["consume", "x"], "Missing option"),
+        (["--url", "localhost:7117", "topic", "list"], "ternmq://"),
+        (["topic", "list", "--url", "ternmq://"], "names no host"),
+        (["topic", "list", "--url", "ternmq://x:99999999"], "out of range"),
+        (["topic", "list", "--url", "ternmq://x:port"], "port"),
+        (["topic", "list", "--timeout", "soon"], "a duration"),
+        (["topic", "list", "--app", "a b"], "not a name"),
+        (["bench", "send", "--size", "1KB"], "a size such as 64MiB"),
+        (["completion", "tcsh"], "'bash', 'zsh', 'fish'"),
+        (["completion"], "SHELL"),
+        (["worker", "nothing"], "MODULE:CLIENT"),
+        (["worker", "no_such_module:client"], "no module 'no_such_module'"),
+        (["worker", "os:nothing"], "has no 'nothing'"),
+        (["worker", "os:sep"], "is a str"),
+        (["doctor", "--data", "/nowhere"], "does not exist"),
+        (["journal", "verify", "/nowhere"], "does not exist"),
+    ],
+)
+def test_what_is_typed_wrong(cli: CommandLine, arguments: list[str], said: str) -> None:
+    ended = cli(*arguments, code=2)
+    assert said in ended.err
+    assert ended.err.count("\n") == 1
+    assert ended.out == ""
+
+
+def test_groups_of_commands_alone_show_their_help(
+    cli: CommandLine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ternmq.cli import main
+
+    for arguments in ([], ["topic"], ["group"]):
+        assert main.run(arguments) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("Usage: ternmq")
+    assert cli("--help").out.startswith("Usage: ternmq")
+    assert cli("topic", "-h").out.startswith("Usage: ternmq topic")
+    assert cli("--version").out.startswith("ternmq, version")
+
+
+def test_a_broker_that_is_away(cli: CommandLine, topic: str) -> None:
+    url = f"ternmq://127.0.0.1:{free_port()}"
+    for command in (
+        ["topic", "list"], ["send", topic, "x"], ["tail", topic, "-f"], ["top"],
+        ["consume", topic, "-g", "g"], ["bench", "send"], ["group", "lag", "-w"],
+        ["broker", "status"], ["app", "list"], ["deadletter", "list", topic, "g"],
+    ):  # fmt: skip
+        said = cli(*command, "--url", url, code=3).err
+        assert said == (
+            f"ternmq: no broker at {url} (connection refused): `ternmq dev` starts one; --url, "
+            "TERNMQ_URL or `ternmq context use` says where\n"
+        )
+
+
+def test_a_host_that_does_not_exist(cli: CommandLine) -> None:
+    said = cli("topic", "list", "--url", "ternmq://no-such-host.invalid", code=3).err
+    assert "host" in said
+    assert "Errno" not in said
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b""])
+def test_something_else_at_that_address(cli: CommandLine, answer: bytes) -> None:
+    """What answers is no broker: a web server, zeros, nothing at all."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        one, _ = listener.accept()
+        with one:
+            one.recv(10_000)
+            one.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    port = listener.getsockname()[1]
+    said = None
+    from ternmq.cli import main
+
+    try:
+        code = main.run(["topic", "list", "--url", f"ternmq://127.0.0.1:{port}"])
+    finally:
+        thread.join(30)
+        listener.close()
+    said = cli.capture.readouterr().err
+    assert code in {1, 3}, said
+    assert said.startswith("ternmq: ")
+    assert said.count("\n") == 1
+
+
+def test_every_error_ends_with_a_documented_status_and_one_line() -> None:
+    for kind in errors.table().values():
+        error = kind("something\nhappened")
+        assert problems.code_of(error) in set(ExitCode) - {ExitCode.DONE}
+        text = problems.text_of(error)
+        assert "\n" not in text
+        assert "client.admin" not in text
+    assert problems.code_of(errors.Busy("x")) is ExitCode.LATER
+    assert problems.code_of(errors.SendTimeout("x")) is ExitCode.UNKNOWN
+    assert problems.code_of(errors.TopicExists("x")) is ExitCode.FAILED

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import ternmq.sync
+from tests.cli.conftest import CommandLine, Processes
+
+
+@pytest.fixture
+def filled(cli: CommandLine, topic: str) -> str:
+    cli("topic", "create", topic)
+    cli("send", topic, *[f"message {n}" for n in range(10)])
+    return topic
+
+
+def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, filled: str) -> None:
+    made = cli("group", "create", filled, "billing", "--tags", "paid || new")
+    assert made.err == f"made group billing on {filled}, starting at earliest\n"
+    assert "consumes" in cli("group", "create", filled, "billing", code=1).err
+
+    (row,) = cli("group", "list", filled).rows
+    assert row == [filled, "billing", "shared", "10", "0", "0", "running", "paid", "||", "new"]
+
+    cli("group", "set", filled, "billing", "--tags", "", "--lease", "45s", "--window", 50,
+        "--retry-first", "2s", "--retry-factor", 3, "--retry-cap", "1h", "--retry-jitter", 0.5,
+        "--retry-attempts", 4)  # fmt: skip
+    shown = cli("group", "show", filled, "billing", "--json").json
+    assert (shown["tags"], shown["lease_s"], shown["window"]) == ("", 45, 50)
+    assert shown["retry"] == {
+        "enabled": True, "first_s": 2, "factor": 3, "cap_s": 3600, "jitter": 0.5, "attempts": 4,
+        "exhausted": "dead-letter",
+    }  # fmt: skip
+    cli("group", "set", filled, "billing", "--no-retry")
+    assert cli("group", "show", filled, "billing", "--json").json["retry"]["enabled"] is False
+    assert "retry    off" in cli("group", "show", filled, "billing").out
+
+    assert "say --yes" in cli("group", "delete", filled, "billing", code=1).err
+    cli("group", "delete", filled, "billing", "--yes")
+    assert cli("group", "list", filled, "--json").json == []
+
+
+def test_pausing_and_resuming(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    cli("group", "pause", filled, "billing")
+    assert cli("group", "list", filled).rows[0][6] == "paused"
+    said = cli("consume", filled, "-g", "billing", "--wait", "0", code=7)
+    assert said.out == ""
+    assert "group resume" in said.err
+    cli("group", "resume", filled, "billing")
+    assert len(cli("consume", filled, "-g", "billing", "--wait", "0").out.splitlines()) == 10
+
+
+def test_lag(cli: CommandLine, filled: str, client: ternmq.sync.Client) -> None:
+    cli("group", "create", filled, "billing")
+    held = client.pull(filled, group="billing", max_messages=4)
+    held.ack(rows=[0])
+    (row,) = cli("group", "lag", filled).rows
+    assert row[:6] == [filled, "billing", "6", "3", "0", "0"]
+    (told,) = cli("group", "lag", filled, "billing", "--json").lines
+    assert (told["lag"], told["leased"]) == (6, 3)
+    assert told["queues"] == [
+        {"queue": 0, "lag": 6, "leased": 3, "floor": 1, "cursor": 4, "end": 10}
+    ]
+    (row,) = cli("group", "lag", filled, "--queues").rows
+    assert row == [filled, "billing", "0", "6", "3", "0", "0", "1", "4", "10"]
+    held.release()
+
+
+def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    cli("consume", filled, "-g", "billing", "-n", 4)
+    preview = cli("group", "reset", filled, "billing", "--to", "earliest", "--dry-run")
+    assert preview.rows == [["0", "4", "0", "10", "0"]]
+    refused = cli("group", "reset", filled, "billing", "--to", "earliest", code=1)
+    assert refused.rows == [["0", "4", "0", "10", "0"]]
+    assert "say --yes" in refused.err
+    assert cli("group", "lag", filled).rows[0][2] == "6"
+
+    cli("group", "reset", filled, "billing", "--to", "earliest", "--yes")
+    assert cli("group", "lag", filled).rows[0][2] == "10"
+    done = cli("group", "reset", filled, "billing", "--to", "latest", "--yes", "--json").json
+    assert done == {
+        "done": True,
+        "queues": [{"queue": 0, "before": 0, "offset": 10, "unread": 0, "forgotten": 0}],
+    }
+    cli("group", "reset", filled, "billing", "--offset", 7, "-y")
+    assert cli("group", "lag", filled).rows[0][2] == "3"
+    cli("group", "reset", filled, "billing", "--to", "1h", "-y")
+    assert cli("group", "lag", filled).rows[0][2] == "10"
+
+
+def test_a_reset_that_is_not_clear(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    assert "either --to or --offset" in cli("group", "reset", filled, "billing", code=2).err
+    both = cli("group", "reset", filled, "billing", "--to", "latest", "--offset", 1, code=2)
+    assert "either --to or --offset" in both.err
+    assert "14:30" in cli("group", "reset", filled, "billing", "--to", "soon", code=2).err
+    assert "--dry-run" in cli("group", "reset", filled, "billing", "--to", "latest", "--json",
+                              code=1).err  # fmt: skip
+    assert "has no queue 3" in cli("group", "reset", filled, "billing", "--offset", 1,
+                                   "--queue", 3, code=4).err  # fmt: skip
+    cli("topic", "set", filled, "--queues", 2)
+    assert "2 queues" in cli("group", "reset", filled, "billing", "--offset", 1, code=2).err
+
+
+def test_skipping(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    assert "10 messages" not in cli("group", "skip", filled, "billing", "--offset", 4, code=1).out
+    said = cli("group", "skip", filled, "billing", "--offset", 4, "--yes")
+    assert "skipped 4 messages" in said.err
+    assert "nothing to skip" in cli("group", "skip", filled, "billing", "--offset", 4, "-y").err
+    first = cli("consume", filled, "-g", "billing", "-n", 1, "--raw").out
+    assert first == "message 4\n"
+
+
+def test_a_wrong_name_gets_the_right_one_told(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    for command in (["show"], ["pause"], ["set", "--window", "1"], ["delete", "-y"]):
+        said = cli("group", command[0], filled, "biling", *command[1:], code=4).err
+        assert "did you mean billing?" in said
+    assert "ternmq group list" in cli("group", "show", filled, "zzz", code=4).err
+    assert "there is no topic" in cli("group", "show", "nothing-like-it", "billing", code=4).err
+    assert "there is no topic" in cli("group", "lag", "nothing-like-it", code=4).err
+
+
+def test_settings_that_cannot_be(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    assert "say what to change" in cli("group", "set", filled, "billing", code=2).err
+    for wrong in (["--retry-factor", "0"], ["--lease", "0"], ["--lease", "10"], ["--window", "-1"],
+                  ["--window", "many"], ["--retry-jitter", "2"], ["--exhausted", "never"],
+                  ["--retry-first", "2d", "--retry-cap", "1h"]):  # fmt: skip
+        cli("group", "set", filled, "billing", *wrong, code=2)
+    cli("group", "create", filled, "other", "--mode", "ordered", code=2)
+
+
+def test_watching_is_a_stream(cli: CommandLine, filled: str, processes: Processes) -> None:
+    cli("group", "create", filled, "billing")
+    watch = processes.start("group", "lag", filled, "-w", "--interval", "50ms", "--json")
+    assert watch.stdout is not None
+    lines = [json.loads(watch.stdout.readline()) for _ in range(3)]
+    watch.terminate()
+    _, err = watch.communicate(timeout=30)
+    assert watch.returncode == 143, err
+    assert [one["lag"] for one in lines] == [10, 10, 10]
+    assert len({one["time"] for one in lines}) == 3

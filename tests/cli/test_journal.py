@@ -1,0 +1,140 @@
+"""``ternmq journal`` on folders that a real broker wrote."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import ternmq.sync
+from tests.black_box.process import BrokerProcess
+from tests.cli.conftest import CommandLine, Processes
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("journal")
+    with (
+        BrokerProcess("dev", folder, segment="4MiB") as broker,
+        ternmq.sync.connect(broker.url) as client,
+    ):
+        for n in range(20):
+            client.send("orders", f"message {n}")
+        client.pull("orders", group="billing", max_messages=5).ack()
+    return folder / "data"
+
+
+@pytest.fixture
+def sound(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "copy"))
+
+
+@pytest.fixture
+def damaged(cli: CommandLine, sound: Path) -> Path:
+    """The tenth message is damaged."""
+    records = cli("journal", "dump", sound, "--kind", "messages", "--json").lines
+    (file,) = [one for one in (sound / "journal").glob("*.seg") if int(one.stem) == 0]
+    with file.open("r+b") as out:
+        out.seek(records[9]["position"] + 100)
+        out.write(b"\xff" * 8)
+    return sound
+
+
+def test_a_dump(cli: CommandLine, sound: Path) -> None:
+    records = cli("journal", "dump", sound, "--json")
+    kinds = [one["kind"] for one in records.lines]
+    assert kinds[:2] == ["SEGMENT", "EPOCH"]
+    assert kinds.count("MESSAGES") == 20
+    assert "SETTLED" in kinds
+    assert "valid records end at" in records.err
+    shown = cli("journal", "dump", sound, "--kind", "messages", "-n", 3).out.splitlines()
+    assert len(shown) == 3
+    assert all("MESSAGES" in line and "message 1" not in line for line in shown)
+    start = records.lines[5]["position"]
+    assert cli("journal", "dump", sound, "--from", start, "-n", 1,
+               "--json").lines == records.lines[5:6]  # fmt: skip
+
+
+def test_what_is_no_journal(cli: CommandLine, tmp_path: Path, sound: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for command in ("dump", "verify", "repair"):
+        assert "no journal" in cli("journal", command, tmp_path / "empty", code=4).err
+    assert "did you mean SETTLED?" in cli("journal", "dump", sound, "--kind", "setled",
+                                          code=2).err  # fmt: skip
+    (segment,) = [one for one in (sound / "journal").glob("*.seg") if int(one.stem) == 0]
+    segment.write_bytes(b"\xff" * 4096)
+    for command in ("verify", "repair", "dump"):
+        cli("journal", command, sound, code=8)
+
+
+def test_a_sound_journal(cli: CommandLine, sound: Path) -> None:
+    assert "sound" in cli("journal", "verify", sound).out
+    told = cli("journal", "verify", sound, "--json").json
+    assert told["sound"] is True
+    assert told["damage"] == []
+    assert "nothing to mend" in cli("journal", "repair", sound, "--cut").err
+
+
+def test_damage_is_found_and_shown_and_cut_only_by_consent(cli: CommandLine, damaged: Path) -> None:
+    found = cli("journal", "verify", damaged, "--json", code=8).json
+    assert found["sound"] is False
+    (place,) = found["damage"]
+    assert place["file"].startswith("journal/00000000000000000000.seg+")
+    assert "journal repair" in cli("journal", "verify", damaged, code=8).err
+
+    before = {one: one.read_bytes() for one in damaged.rglob("*") if one.is_file()}
+    preview = cli("journal", "repair", damaged, "--dry-run", "--json").json
+    lost = [one for one in preview["lost"] if one["kind"] == "MESSAGES"]
+    assert [one["first_offset"] for one in lost] == list(range(9, 20))
+    assert lost[0]["whole"] is False
+    refused = cli("journal", "repair", damaged, code=1)
+    assert "would lose" in refused.err
+    assert "11 messages" in refused.err
+    after = {one: one.read_bytes() for one in damaged.rglob("*") if one.is_file()}
+    assert {one: data for one, data in after.items() if one in before} == before
+
+    done = cli("journal", "repair", damaged, "--cut", "--json").json
+    assert done["cut"] == place["start"]
+    assert [one for one in done["lost"] if one["kind"] == "MESSAGES"] == lost
+    assert all((damaged / one).is_file() for one in done["saved"])
+    cli("journal", "verify", damaged)
+    with BrokerProcess("dev", damaged.parent / "after", segment="4MiB") as broker:
+        assert broker.stop() == 0
+        shutil.rmtree(broker.data)
+        shutil.copytree(damaged, broker.data)
+        broker.start()
+        out = cli("tail", "orders", "-n", 100, "--raw", "--url", broker.url).out
+    assert out == "".join(f"message {n}\n" for n in range(9))
+
+
+def test_a_donor_mends_everything(cli: CommandLine, written: Path, damaged: Path) -> None:
+    done = cli("journal", "repair", damaged, "--donor", written, "--json").json
+    assert (done["done"], done["cut"], done["lost"]) == (True, None, [])
+    assert len(done["mended"]) == 1
+    cli("journal", "verify", damaged)
+    kinds = [one["kind"] for one in cli("journal", "dump", damaged, "--json").lines]
+    assert kinds.count("MESSAGES") == 20
+
+
+def test_a_folder_that_a_broker_uses(
+    cli: CommandLine, broker: BrokerProcess, processes: Processes
+) -> None:
+    cli("journal", "dump", broker.data, "-n", 1)
+    assert "nothing to mend" in cli("journal", "repair", broker.data).err
+
+
+def test_repair_wants_the_broker_stopped(cli: CommandLine, tmp_path: Path, damaged: Path) -> None:
+    from ternmq.journal.repair import open_folder
+
+    disk = open_folder(str(damaged))
+    try:
+        assert "stop the other broker" in cli("journal", "repair", damaged, "--cut", code=1).err
+    finally:
+        disk.close()
+
+
+def test_lines_are_json_each(processes: Processes, sound: Path) -> None:
+    out = processes.run("journal", "dump", sound, "--json").out
+    assert all(json.loads(line)["crc"] >= 0 for line in out.splitlines())

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.black_box.process import free_port
+from tests.cli.conftest import CommandLine
+
+
+def test_doctor(cli: CommandLine, tmp_path: Path) -> None:
+    told = cli("doctor", "--data", tmp_path, "--json").json
+    names = [one["name"] for one in told]
+    assert names == ["python", "uvloop", "files", "space", "disk sync", "clock", "broker"]
+    assert {one["state"] for one in told} <= {"ok", "warn"}
+    assert "fdatasync" in told[4]["said"]
+    assert cli.url in told[6]["said"]
+    assert [one.name for one in tmp_path.iterdir() if one.is_file()] == []
+    assert len(cli("doctor", "--data", tmp_path).out.splitlines()) == 7
+
+
+def test_doctor_finds_what_is_wrong(cli: CommandLine, tmp_path: Path) -> None:
+    url = f"ternmq://127.0.0.1:{free_port()}"
+    ended = cli("doctor", "--data", tmp_path, "--url", url, "--json", code=8)
+    assert ended.json[-1]["state"] == "fail"
+    assert ended.err == "ternmq: not sound: broker\n"
+
+
+def test_doctor_where_nobody_says_that_there_is_a_broker(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TERNMQ_URL")
+    monkeypatch.setattr("ternmq.client.connecting.DEFAULT_URL", "ternmq://127.0.0.1:1")
+    assert cli("doctor", "--data", tmp_path, "--json").json[-1]["state"] == "warn"
+
+
+def test_doctor_in_a_folder_that_cannot_be_written(cli: CommandLine) -> None:
+    ended = cli("doctor", "--data", "/proc", "--json", code=8)
+    (disk,) = [one for one in ended.json if one["name"] == "disk sync"]
+    assert "--data" in disk["said"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "--duration", "200ms", "--in-flight", "8"],
+        ["consume", "--count", "300", "--batch", "100"],
+        ["latency", "--duration", "200ms", "--rate", "100"],
+    ],
+)
+def test_benches(cli: CommandLine, arguments: list[str]) -> None:
+    told = cli("bench", *arguments, "--size", "100B", "--json").json
+    assert told["messages"] > 0
+    assert told["messages_per_s"] > 0
+    assert told["body_bytes"] == 100
+    times = told["times"]
+    assert 0 < times["p50_ms"] <= times["p90_ms"] <= times["p99_ms"] <= times["longest_ms"]
+    assert "neither the broker's limit" in told["note"]
+    said = cli("bench", *arguments)
+    assert "p99" in said.out
+    assert "neither the broker's limit" in said.err
+    # What was made for it is gone.
+    assert "bench-" not in cli("topic", "list").out
+
+
+def test_a_bench_on_a_topic_that_is_there(cli: CommandLine, topic: str) -> None:
+    cli("bench", "consume", "--topic", topic, code=4)
+    cli("topic", "create", topic)
+    cli("bench", "consume", "--topic", topic, "--count", 10, "--size", "10B")
+    (row,) = [row for row in cli("topic", "list").rows if row[0] == topic]
+    assert row[5] == "10"
+    assert cli("group", "list", topic).rows == []

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+
+from ternmq.cli import output
+from ternmq.cli.parameters import ranges_of, read_when
+from ternmq.cli.percentiles import percentile
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"), (0.0000012, "1.2us"), (0.0123, "12.3ms"), (1.25, "1.2s"), (3, "3s"),
+        (59.6, "1m"), (90, "1m30s"), (3600, "1h"), (100_000, "1d3h"), (-5, "-5s"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert output.span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0B"), (1023, "1023B"), (1024, "1KiB"), (1536, "1.5KiB"), (200 << 20, "200MiB"),
+     (5 << 40, "5TiB"), (5000 << 40, "5000TiB")],
+)  # fmt: skip
+def test_sizes(count: int, text: str) -> None:
+    assert output.size(count) == text
+
+
+def test_times_are_utc() -> None:
+    moment = datetime.fromisoformat("2026-01-31T14:30:00.123456+02:00")
+    assert output.iso(moment) == "2026-01-31T12:30:00.123Z"
+    assert output.iso(None) is None
+
+
+def test_a_table_for_awk(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("a name", "n", "last"), [("x y", 5, "two words"), ("", 10, ""), (None, 0, "z")])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["a_name", "n"], ["x_y", "5"], ["-", "10"], ["-", "0"]
+    ]  # fmt: skip
+    assert lines[1].endswith("two words")
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_an_empty_table_is_a_header_and_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    output.table(("a", "b"), [], "nothing here")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("a  b\n", "nothing here\n")
+
+
+def test_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = datetime(2026, 1, 31, tzinfo=UTC)
+    output.json_line({"at": moment, "for": timedelta(minutes=1), "all": [moment], "of": (1, None)})
+    assert capsys.readouterr().out == (
+        '{"at":"2026-01-31T00:00:00.000Z","for":60.0,"all":["2026-01-31T00:00:00.000Z"],'
+        '"of":[1,null]}\n'
+    )
+
+
+def test_what_came_from_others_moves_no_cursor() -> None:
+    assert output.printable("plain grün 漢字") == "plain grün 漢字"
+    assert output.printable("a\x1b[2Jb\r\n\x9b\u202e\ud800") == r"a\x1b[2Jb\r\n\x9b\u202e\ud800"
+
+
+NOW = 1_769_870_000.0
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"), [("10m", 600), ("-10m", 600), ("1h30m", 5400), ("0", 0), ("now", 0)]
+)
+def test_times_ago(text: str, ago: float) -> None:
+    assert read_when(text, NOW).timestamp() == NOW - ago
+
+
+def test_times_themselves() -> None:
+    assert read_when("2026-01-31T14:30:00Z") == datetime(2026, 1, 31, 14, 30, tzinfo=UTC)
+    assert read_when("2026-01-31").tzinfo is not None
+    clock = read_when("14:30", NOW)
+    assert (clock.hour, clock.minute, clock.second) == (14, 30, 0)
+    assert abs(clock.timestamp() - NOW) < 86_400
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:00", "14:99", "10", "2026-13-01", "99999999d", "2026-", "1e9", "١٠m"]
+)
+def test_times_that_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="14:30"):
+        read_when(text, NOW)
+
+
+def test_offsets() -> None:
+    assert ranges_of(["7", "10-12", "11"]) == [7, 10, 11, 12]
+    for wrong in ("", "-", "a", "3-1", "0-9999999", str(2**63)):
+        with pytest.raises(click.UsageError):
+            ranges_of([wrong])
+
+
+def test_percentiles() -> None:
+    values = [float(n) for n in range(1, 101)]
+    assert [percentile(values, share) for share in (50, 90, 99)] == [50, 90, 99]
+    assert percentile([5.0], 99) == 5.0
+    assert percentile([], 50) == 0.0
