@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import ternmq.sync
-from tests.black_box.process import wait_until
+from tests.black_box.process import BrokerProcess, wait_until
 from tests.cli.conftest import CommandLine
 
 TMUX = shutil.which("tmux")
@@ -76,6 +76,13 @@ class Terminal:
     def end(self) -> None:
         """End the shell and all in it."""
         self._tmux("kill-server")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with few topics: not all fit on a screen."""
+    with BrokerProcess("dev", tmp_path_factory.mktemp("terminal"), segment="4MiB") as one:
+        yield one
 
 
 @pytest.fixture
