@@ -24,6 +24,7 @@ class Terminal:
     """A shell in a terminal of 100 columns and 30 lines, of its own tmux server."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._runs = 0
         self._name = f"ternmq-{secrets.token_hex(6)}"
         self._environment = {**environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
         self._environment.pop("TMUX", None)
@@ -46,22 +47,24 @@ class Terminal:
         self._tmux("send-keys", *keys)
 
     def run(self, *arguments: object) -> None:
-        """Type a command, and what tells how it ended."""
+        """Type a command, and what tells how it ended: ``ended:`` and its status."""
+        self._runs += 1
         words = [sys.executable, "-m", "ternmq", *map(str, arguments)]
-        self.keys("clear; " + shlex.join(words) + "; echo ended:$?", "Enter")
+        self.keys("clear; " + shlex.join(words) + f"; echo ended{self._runs}:$?", "Enter")
 
     def screen(self, *, colours: bool = False) -> str:
         """Return what is seen now."""
         return self._tmux("capture-pane", "-p", *(["-e"] if colours else []))
 
     def wait(self, *texts: str) -> str:
-        """Wait until all of these are seen, and not as a part of what was typed."""
+        """Wait until all of these are seen; ``ended:`` is that of the last command."""
+        texts = tuple(text.replace("ended:", f"ended{self._runs}:") for text in texts)
         seen = ""
 
         def there() -> bool:
             nonlocal seen
             seen = self.screen()
-            return all(text in seen.replace("echo ended:", "") for text in texts)
+            return all(text in seen for text in texts)
 
         try:
             wait_until(there, f"{texts} on the screen")
