@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,11 +33,13 @@ class Suite:
         script: What runs them.
         about: For the help.
         measurements: In their order.
+        versions: Of what it measures besides.
     """
 
     script: Path
     about: str
     measurements: Sequence[Measurement]
+    versions: Callable[[], dict[str, str]] = dict
 
     @property
     def results(self) -> Path:
@@ -191,7 +193,7 @@ def _write(
     stamp = {
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
-        "versions": versions(),
+        "versions": versions() | suite.versions(),
         "rounds": settings.rounds,
         "journal_mib": settings.journal_mib,
         "load_after": load_average(),
