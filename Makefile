@@ -58,9 +58,10 @@ sim: venv ## simulate crashes for SECONDS (SEED=n repeats one)
 mutants: venv ## plant known bugs; the simulator must find each
 	$(BIN)/python -m tests.mutants
 
-bench: venv ## measure the core, then a broker process with its clients
+bench: venv ## measure the core, a broker process with its clients, and others beside it
 	$(BIN)/python bench/core.py
 	$(BIN)/python bench/broker.py
+	$(BIN)/python bench/peers.py
 
 bench-large: venv ## measure the core with a large journal (gigabytes of disk), and a broker that is overloaded
 	$(BIN)/python bench/core.py --large
@@ -79,11 +80,13 @@ docs: venv ## write the pages that are made of the code anew
 	$(BIN)/python -m tests.unit.settings.test_reference
 	$(BIN)/python -m tests.unit.client.test_defaults
 	$(BIN)/python -m tests.unit.wire.control_tables
+	$(BIN)/python bench/page.py
 	$(BIN)/python -m tests.pages
 	$(BIN)/python -m tests.cli.test_reference
 
 docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python -m tests.docs_check
+	$(BIN)/python bench/page.py --check
 
 clean: ## remove what make made, caches included
 	rm -rf $(VENV) build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -15,7 +15,6 @@ from typing import Final
 from core_kit import Figures, Settings, folder
 
 CLIENTS: Final = Path(__file__).with_name("broker_clients.py")
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -26,9 +25,9 @@ class ServerProcess:
         self.pid = pid
 
     def cpu_s(self) -> float:
-        """Return the CPU time that it has used, all threads, to 10 ms."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Return the CPU time that its threads have used, those that are there now."""
+        threads = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum([int((one / "schedstat").read_text().split()[0]) for one in threads]) / 1e9
 
     def resident_mib(self) -> float:
         """Return the memory that it holds."""

@@ -10,6 +10,7 @@ says it is durable; ``bulk`` messages of 100 bytes, 1,000 in flight; ``consume``
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -90,9 +91,8 @@ async def ternmq_consume(url: str, count: float, of: int) -> Figures:
 
 
 def _redis(url: str) -> Any:
-    from redis.asyncio import Redis
-
-    return Redis.from_url(url, single_connection_client=True)
+    asyncio_of_redis: Any = importlib.import_module("redis.asyncio")
+    return asyncio_of_redis.Redis.from_url(url, single_connection_client=True)
 
 
 async def redis_sends(url: str, connections: int, in_flight: int, seconds: float) -> Figures:
@@ -151,20 +151,22 @@ async def redis_consume(url: str, count: float, of: int) -> Figures:
 # ---------------------------------------------------------------------------------------- rabbitmq
 
 
+def _aio_pika() -> Any:
+    return importlib.import_module("aio_pika")
+
+
 async def _rabbit(url: str, kind: str) -> tuple[Any, Any]:
     """Return a connection and its channel, with the queue there."""
-    import aio_pika
-
+    aio_pika = _aio_pika()
     connection = await aio_pika.connect(url)
     channel = await connection.channel(publisher_confirms=True)
-    arguments: Any = {"x-queue-type": kind}
+    arguments = {"x-queue-type": kind}
     await channel.declare_queue(QUEUE, durable=True, arguments=arguments)
     return connection, channel
 
 
 def _publish(channel: Any, body: bytes) -> Send:
-    import aio_pika
-
+    aio_pika = _aio_pika()
     mode = aio_pika.DeliveryMode.PERSISTENT
     exchange = channel.default_exchange
 

@@ -182,7 +182,9 @@ def server_versions() -> dict[str, str]:
     """Return the versions of the servers that are installed, and of what speaks to them."""
     found: dict[str, str] = {}
     if _has_redis():
-        told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True)
+        told = subprocess.run(
+            ["redis-server", "--version"], check=True, capture_output=True, text=True
+        )
         found["redis-server"] = told.stdout.partition("v=")[2].partition(" ")[0]
     if _has_rabbitmq():
         folders = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*"))
