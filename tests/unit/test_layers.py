@@ -21,6 +21,7 @@ LAYERS = "A package imports only packages below it"
 CORE = "The core has no clock, no randomness, no threads, no network, no files"
 DOORS = "The command line asks a broker as every client does, and meets its inside by three doors"
 CODE = "Nothing that turns bytes into code, anywhere"
+DEMO = "The demo is an application: it uses the public client library, nothing below it"
 
 
 @pytest.fixture
@@ -90,6 +91,9 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("model/planted.py", "import pickle", CODE),
         ("server/planted.py", "import marshal", CODE),
         ("client/planted.py", "from subprocess import run", CODE),
+        ("demo/planted.py", "from ternmq.client.session import Session", DEMO),
+        ("demo/planted.py", "import ternmq.broker", DEMO),
+        ("demo/planted.py", "import subprocess", CODE),
     ],
 )
 def test_a_planted_violation_is_caught(copy, module, line, broken):
