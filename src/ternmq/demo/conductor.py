@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 import ternmq
+from ternmq.demo import records
 from ternmq.demo.plan import (
     ATTEMPTS,
     FIRST_RETRY_US,
@@ -27,6 +28,7 @@ from ternmq.demo.records import (
     Back,
     DeadLetter,
     Ended,
+    Handled,
     Killed,
     SyncedFile,
     now_us,
@@ -144,6 +146,8 @@ class Conductor:
         )
         await first.kill()
         await self._processes.gone(first)
+        written = records.read(self._folder / records.consumer_file(first.name), killed=True)
+        first.facts["handled"] = sum(isinstance(record, Handled) for record in written)
         self._file.note_now(Killed(first.name, now_us()))
         await self._start_consumer(victims)
         self._screen.say(f"killed {first.name} (SIGKILL); {victims.name}-2 takes over")
@@ -177,7 +181,7 @@ class Conductor:
         async def ask() -> list[str]:
             try:
                 groups = await client.admin.groups()
-            except (ternmq.CannotConnect, ternmq.ConnectionLost) as error:
+            except ternmq.TernMQError as error:
                 return [str(error)]  # it was killed a moment ago
             return [
                 f"{group.group} of {group.topic}: {queue.lag} unread, {queue.leased} leased,"

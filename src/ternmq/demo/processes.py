@@ -222,10 +222,13 @@ class Broker:
             "--listen", f"127.0.0.1:{self._port}", "--http", "off",
             env=_environment() | settings,
         )  # fmt: skip
-        async with asyncio.timeout(_START_TIMEOUT):
-            while (found := _LISTENING.search(child.last)) is None:
-                child.check()
-                await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(_START_TIMEOUT):
+                while (found := _LISTENING.search(child.last)) is None:
+                    child.check()
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise ProcessFailed(f"the broker does not listen after {_START_TIMEOUT:g} s") from None
         self._port = int(found[1])
 
     async def kill(self) -> None:

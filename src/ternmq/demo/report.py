@@ -57,9 +57,9 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
     )
 
 
-NOTES: Final = (
-    "Latency: from when the producer made the batch to when the handler began, read from the",
-    "wall clock of this machine by both; first deliveries, the outages included.",
+NOTE: Final = (
+    "Send to handler: from when the producer made the batch to when the handler began, by the wall"
+    " clock of this machine; first deliveries, the times of the kills included."
 )
 
 

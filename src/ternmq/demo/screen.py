@@ -20,6 +20,13 @@ _PLAIN_EVERY: Final = 5.0
 """Seconds between lines about progress where there is no terminal."""
 
 
+def write(console: Console, text: str, style: str | None = None) -> None:
+    """Write a line as it is: broken between words in a terminal, not broken anywhere else."""
+    console.print(
+        text, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal
+    )
+
+
 class Bar(NamedTuple):
     """How far something is."""
 
@@ -55,9 +62,7 @@ class Screen:
     def say(self, text: str) -> None:
         """Say that something happened."""
         seconds = time.monotonic() - self._begun
-        self._console.print(
-            f"{seconds:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True
-        )
+        write(self._console, f"{seconds:6.1f} s  {text}")
 
     def begin(self) -> None:
         """From now on there is something to show."""

@@ -20,8 +20,8 @@ from ternmq.demo.conductor import Conductor
 from ternmq.demo.flights import SOURCE, find_files
 from ternmq.demo.plan import GROUPS, Run
 from ternmq.demo.processes import Processes, ProcessFailed
-from ternmq.demo.report import NOTES, lines_of, summary_of, table_of
-from ternmq.demo.screen import Screen
+from ternmq.demo.report import NOTE, lines_of, summary_of, table_of
+from ternmq.demo.screen import Screen, write
 from ternmq.demo.verdict import Verdict
 
 EXIT_OK: Final = 0
@@ -63,18 +63,16 @@ def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
             verdict = asyncio.run(_conduct(run, folder, screen, remove=data is None and not keep))
         except Interrupted as error:
             screen.close()
-            console.print(f"{error}; everything is stopped", highlight=False, soft_wrap=True)
+            write(console, f"{error}; everything is stopped")
             return _ENDED_BY + error.number
-        except (ProcessFailed, TimeoutError) as error:
+        except ProcessFailed as error:
             screen.close()
-            console.print(
-                f"FAILED: {error}", highlight=False, markup=False, style="bold red", soft_wrap=True
-            )
+            write(console, f"FAILED: {error}", "bold red")
             return EXIT_FAILED
         finally:
             screen.close()
             if data is not None or keep:
-                console.print(f"what was written is in {folder}", highlight=False, soft_wrap=True)
+                write(console, f"what was written is in {folder}")
         _tell(console, verdict, time.monotonic() - begun)
     if as_json:
         Console(soft_wrap=True).out(msgspec.json.encode(verdict).decode(), highlight=False)
@@ -127,37 +125,23 @@ async def _conduct(run: Run, folder: Path, screen: Screen, *, remove: bool) -> V
 def _introduce(console: Console, run: Run) -> None:
     what = "the year 2013" if run.month is None else "January 2013"
     if run.days is not None:
-        what = f"the first {run.days} days of January 2013"
-    console.print(
-        f"[bold]TernMQ demo[/]: the flights that left New York in {what}", highlight=False
-    )
-    console.print(SOURCE, highlight=False, style="dim", markup=False, soft_wrap=True)
+        what = f"the first days of January 2013, {run.days} in all"
+    write(console, f"TernMQ demo: the flights that left New York in {what}", "bold")
+    write(console, SOURCE, "dim")
     for group in GROUPS:
-        console.print(
-            f"  {group.name:<8} {group.about}", highlight=False, markup=False, soft_wrap=True
-        )
-    speed = f"{run.speed:g} days of 2013 a second" if run.speed else "as fast as it goes"
-    console.print(
-        f"  {speed}; on the way board-1 and the broker are killed", highlight=False, soft_wrap=True
-    )
+        write(console, f"  {group.name:<8} {group.about}")
+    speed = f"{run.speed:g} days of 2013 in a second" if run.speed else "as fast as it goes"
+    write(console, f"  {speed}; on the way board-1 and the broker are killed")
     if run.sabotage is not None:
-        console.print(
-            f"  sabotage: the producer plants one fault: {run.sabotage}",
-            style="yellow",
-            soft_wrap=True,
-        )
+        write(console, f"  sabotage: the producer plants one fault: {run.sabotage}", "yellow")
 
 
 def _tell(console: Console, verdict: Verdict, seconds: float) -> None:
     console.print()
     for line in summary_of(verdict):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        write(console, line)
     console.print(table_of(verdict))
-    for line in NOTES:
-        console.print(line, highlight=False, markup=False, style="dim", soft_wrap=True)
-    console.print(
-        f"{seconds:.0f} s in all, on {os.cpu_count()} processors", highlight=False, soft_wrap=True
-    )
+    write(console, NOTE, "dim")
+    write(console, f"{seconds:.0f} s in all, on {os.cpu_count()} processors")
     for line in lines_of(verdict):
-        style = "bold green" if verdict.ok else "bold red"
-        console.print(line, highlight=False, markup=False, style=style, soft_wrap=True)
+        write(console, line, "bold green" if verdict.ok else "bold red")
