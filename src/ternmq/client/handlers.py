@@ -208,7 +208,7 @@ class Handler:
 
     def _call_async(self, value: object, delivery: Delivery) -> Awaitable[object]:
         shape = self._shape
-        if tracing.enabled:
+        if tracing.enabled and delivery.headers:
             return self._traced(value, delivery)
         result: Awaitable[object]
         if not shape.delivery:
