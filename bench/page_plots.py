@@ -109,13 +109,14 @@ def plots(results: Results, rounds: Sequence[Mapping[str, Any]]) -> dict[str, st
         better = "more is better" if figure == "per_s" else "less is better"
         add(f"peers-{name}", title, f"the same rounds; logarithmic; {better}", rows, shown)
     add(
-        "rounds", "After each change, broker CPU a message against before",
-        "every pair a dot; below 1 is better (send-many: the rate, above 1 is better)",
+        "rounds", "After each change: CPU time a message against before",
+        "every pair a dot; below the triangle is better",
         [
-            Row(f"{load}", one["figures"][figure]["ratios"], target=1.0)
-            for kept in rounds
+            Row(f"{at}. {load}, {figure[:6]}", one["figures"][figure]["ratios"], target=1.0)
+            for at, kept in enumerate(rounds, 1)
             for load, one in kept["loads"].items()
-            for figure in ["messages_per_s" if load == "send-many" else "broker_cpu_us_each"]
+            for figure in (kept["figure"],)
+            if figure in one["figures"]
         ],
         ratio, from_zero=True,
     )  # fmt: skip

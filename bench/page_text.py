@@ -162,7 +162,12 @@ def _rounds(rounds: Sequence[Mapping[str, Any]]) -> str:
     for kept in rounds:
         parts.append(f"- {kept['text']}\n")
         for load, one in kept["loads"].items():
-            for figure in ("messages_per_s", "sends_per_s", "broker_cpu_us_each"):
+            for figure in (
+                "messages_per_s",
+                "sends_per_s",
+                "broker_cpu_us_each",
+                "client_cpu_us_each",
+            ):
                 if figure not in one["figures"]:
                     continue
                 found = one["figures"][figure]

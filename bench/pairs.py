@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -44,9 +45,19 @@ def _bulk(verb: str, count: int, of: int, *, backlog: int = 0) -> Figures:
     with broker(Settings()) as one:
         if backlog:
             client(one.url, "send_many", count=backlog, of=1000)
-        before = one.cpu_s()
+        before, own = one.cpu_s(), _clients_s()
         found = client(one.url, verb, count=count, of=of)
-        return {**found, "broker_cpu_us_each": (one.cpu_s() - before) * 1e6 / count}
+        return {
+            **found,
+            "broker_cpu_us_each": (one.cpu_s() - before) * 1e6 / count,
+            "client_cpu_us_each": (_clients_s() - own) * 1e6 / count,
+        }
+
+
+def _clients_s() -> float:
+    """Return the CPU time of client processes that have ended, their start included."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def send_many(seconds: float) -> Figures:
@@ -72,9 +83,15 @@ def process(seconds: float) -> Figures:
     return _bulk("process", count, 1000, backlog=count + 10_000)
 
 
+def handler(seconds: float) -> Figures:
+    """100-byte messages by an async handler."""
+    count = int(100_000 * seconds)
+    return _bulk("handler", count, 1000, backlog=count + 10_000)
+
+
 LOADS: Final[dict[str, Callable[[float], Figures]]] = {
     "sends-256": sends, "send-many": send_many, "pull": pull, "pull-32": pull_32,
-    "process": process,
+    "process": process, "handler": handler,
 }  # fmt: skip
 
 
@@ -135,6 +152,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="about how long a run is (2)")
     parser.add_argument("--name", help="of the file in results/rounds; none: nothing is written")
     parser.add_argument("--text", default="", help="what was changed, and what came of it")
+    parser.add_argument(
+        "--figure", default="broker_cpu_us_each", help="what the change is about (that)"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.one:
@@ -144,6 +164,7 @@ def main() -> int:
         parser.error("--before is needed")
     result: dict[str, object] = {
         "text": asked.text,
+        "figure": asked.figure,
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": machine(),
         "versions": versions(),
