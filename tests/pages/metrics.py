@@ -22,16 +22,16 @@ class Shown(NamedTuple):
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Messages": (
-        "messages_sent", "sent_bytes", "sends_total", "delivered", "settled", "pulls", "refusals",
+        "messages_sent", "sent_bytes", "sends_total", "delivered", "settled", "pulls", "refusals", "audit_",
     ),
     "Groups": ("group_lag", "group_leased", "group_retrying", "group_dead"),
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",
-        "removed_", "expired_", "upkeep_", "sends_blocked", "sends_refused", "unreadable_",
+        "removed_", "expired_", "upkeep_", "sends_blocked", "sends_refused", "unreadable_", "disk_",
     ),
     "Connections": (
         "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",
-        "stalled", "pending_bytes", "unwritten_bytes", "received_bytes", "written_bytes",
+        "stalled", "pending_bytes", "unwritten_bytes", "unfinished_bytes", "received_bytes", "written_bytes",
     ),
     "The process": ("uptime", "resident", "cpu_", "turns", "longest_turn", "loop_lag"),
 }  # fmt: skip

@@ -25,15 +25,43 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
     moving = upkeep.moving
     gauges = [
         ("topics", len(views.catalog.topics), "Topics; cap `topics`."),
-        ("group_queues", len(held), "Views of a queue by a group; cap `groups` a topic."),
+        (
+            "group_queues",
+            len(held),
+            "Queues that groups consume, each pair counted; cap `groups` a topic.",
+        ),
         ("apps", len(views.catalog.apps), "Apps; cap `apps`."),
-        ("sessions", len(views.sessions.by_number), "Clients; cap `sessions`."),
-        ("producers", len(views.dedup.producers), "Remembered; cap `producers`."),
-        ("dedup_batches", len(views.dedup), "Batches and ids remembered; cap `dedup_batches`."),
-        ("leased_rows", sum([one.leased_rows for one in held]), "In consumers' hands."),
-        ("ready_rows", sum([one.ready.rows for one in held]), "Released, or parked by key."),
-        ("waiting_rows", sum([one.waiting_rows for one in held]), "Wait for a retry."),
-        ("dead_rows", sum([one.dead_rows for one in held]), "Dead letters."),
+        (
+            "sessions",
+            len(views.sessions.by_number),
+            "Clients that are here or within their grace; cap `sessions`.",
+        ),
+        (
+            "producers",
+            len(views.dedup.producers),
+            "Senders that deduplication remembers; cap `producers`.",
+        ),
+        (
+            "dedup_batches",
+            len(views.dedup),
+            "Batches and given ids that deduplication remembers; cap `dedup_batches`.",
+        ),
+        (
+            "leased_rows",
+            sum([one.leased_rows for one in held]),
+            "Messages in consumers' hands, of all groups.",
+        ),
+        (
+            "ready_rows",
+            sum([one.ready.rows for one in held]),
+            "Messages given back, or waiting behind a busy key, of all groups.",
+        ),
+        (
+            "waiting_rows",
+            sum([one.waiting_rows for one in held]),
+            "Messages that wait for a retry, of all groups.",
+        ),
+        ("dead_rows", sum([one.dead_rows for one in held]), "Dead letters of all groups."),
         (
             "most_intervals",
             max([one.open_runs() for one in held], default=0),
@@ -49,23 +77,43 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             max([one.ready.rows for one in held if one.lines is not None], default=0),
             "Parked rows of the fullest ordered group queue; cap `parked`.",
         ),
-        ("waiters", broker.parked_pulls, "Parked pulls; cap `waiters`."),
-        ("timers", len(broker.timers), "Armed times."),
-        ("journal_first", journal.first, "Oldest position kept."),
-        ("journal_durable", journal.durable, "Position up to which all is on the disk."),
+        ("waiters", broker.parked_pulls, "Pulls that wait for messages; cap `waiters`."),
+        (
+            "timers",
+            len(broker.timers),
+            "Times at which something is due: lease ends, retries, session ends.",
+        ),
+        ("journal_first", journal.first, "Position of the oldest byte that is kept."),
+        ("journal_durable", journal.durable, "Position up to which everything is on the disk."),
         ("journal_end", journal.end, "Position of the next record."),
-        ("journal_room", journal.room(), "Bytes that sends may still take."),
-        ("sends_blocked", int(broker.sending.blocked), "1: retention keeps unread messages."),
+        ("journal_room", journal.room(), "Bytes that sends may still take; at 0 they are refused."),
+        (
+            "sends_blocked",
+            int(broker.sending.blocked),
+            "1: above the disk limit, and the oldest messages are unread: sends are refused.",
+        ),
     ]
     counters = [
-        ("records", journal.appended, "Records appended."),
+        ("records", journal.appended, "Records written to the journal."),
         ("sends_refused_full", broker.sending.refused_full, "Sends refused for want of room."),
-        ("state_sets", writer.sets_written, "STATE sets written."),
-        ("state_bytes", writer.bytes_written, "Bytes of STATE written."),
-        ("moved_rows", moving.moved_rows, "Owed rows copied forward."),
-        ("removed_segments", moving.removed_segments, "Segments that retention removed."),
-        ("expired_rows", moving.expired_rows, "Unread rows that went with a segment."),
-        ("upkeep_stalls", upkeep.stalls, "STATE or MOVED found no room."),
+        ("state_sets", writer.sets_written, "How often the state was written into the journal."),
+        ("state_bytes", writer.bytes_written, "Bytes of state written."),
+        (
+            "moved_rows",
+            moving.moved_rows,
+            "Retries and dead letters copied forward out of files that go.",
+        ),
+        (
+            "removed_segments",
+            moving.removed_segments,
+            "Files of the journal that retention removed.",
+        ),
+        (
+            "expired_rows",
+            moving.expired_rows,
+            "Unread messages that went with a file (`keep_until_consumed` is off).",
+        ),
+        ("upkeep_stalls", upkeep.stalls, "How often the broker found no room for its own records."),
     ]
     return [Metric(name, value, "gauge", text) for name, value, text in gauges] + [
         Metric(name, value, "counter", text) for name, value, text in counters

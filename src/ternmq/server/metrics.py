@@ -59,7 +59,9 @@ class BrokerCollector(Collector):
         counters, core = self._counters, self._core
         yield _gauge("connections", "Open connections.", counters.connections)
         yield _gauge(
-            "pending_bytes", "Bytes of requests without an answer.", counters.pending_bytes
+            "pending_bytes",
+            "Bytes of requests without an answer; cap `memory`.",
+            counters.pending_bytes,
         )
         yield _gauge(
             "unfinished_bytes", "Bytes of requests not whole yet.", counters.unfinished_bytes
@@ -69,7 +71,11 @@ class BrokerCollector(Collector):
         )
         yield _gauge("disk_free_bytes", "Free for the journal.", core.disk.free_bytes())
         yield _gauge("disk_total_bytes", "Size of its disk.", core.disk.total_bytes())
-        yield _gauge("stalled_connections", "Connections not read from.", counters.stalled)
+        yield _gauge(
+            "stalled_connections",
+            "Connections that are not read from, for they have too much unanswered.",
+            counters.stalled,
+        )
         for name, text, value in (
             ("accepted", "Connections accepted.", counters.accepted),
             (
@@ -80,13 +86,13 @@ class BrokerCollector(Collector):
             ("protocol_errors", "Connections that broke the protocol.", counters.protocol_errors),
             ("received_bytes", "Bytes received.", counters.bytes_in),
             ("written_bytes", "Bytes written to clients.", counters.bytes_out),
-            ("sends", "Batches sent to the broker.", counters.sends),
+            ("sends", "Batches that came.", counters.sends),
             ("messages_sent", "Messages stored.", counters.sent_rows),
             ("sent_bytes", "Bytes of batches stored.", counters.send_bytes),
-            ("pulls", "Pulls that brought something.", counters.pulls),
+            ("pulls", "Pulls that brought messages.", counters.pulls),
             ("syncs", "Syncs of the journal.", core.syncs),
-            ("sync_seconds", "Time spent in syncs.", core.sync_s),
-            ("turns", "Turns of the loop.", core.turns),
+            ("sync_seconds", "Seconds spent in syncs.", core.sync_s),
+            ("turns", "Turns of the broker's loop.", core.turns),
             ("unreadable_reads", "Reads that failed for good.", core.unreadable_reads),
             ("audit_left_out", "Refusals that the audit left out.", counters.audit_left_out),
         ):
@@ -96,24 +102,24 @@ class BrokerCollector(Collector):
         records = core.broker.journal.appended
         yield _gauge(
             "group_commit_records",
-            "Records a sync, since the start.",
+            "Records that one sync made durable, on average since the start.",
             records / core.syncs if core.syncs else 0.0,
         )
         yield _gauge("last_sync_seconds", "How long the last sync took.", core.last_sync_s)
-        yield _gauge("longest_turn_seconds", "Longest turn since the scrape before.",
+        yield _gauge("longest_turn_seconds", "Longest turn of the loop since the scrape before.",
                      core.longest_turn_s)  # fmt: skip
         core.longest_turn_s = 0.0
         yield _gauge("loop_lag_seconds", "How late the loop was at worst since the scrape before.",
                      self.loop_lag_s)  # fmt: skip
         self.loop_lag_s = 0.0
-        yield _labelled("refusals", "Requests refused.", ["error"],
+        yield _labelled("refusals", "Requests refused, by the name of the error.", ["error"],
                         {(name,): count for name, count in counters.refusals.items()})  # fmt: skip
-        yield _labelled("cut_off", "Connections closed by the broker.", ["why"],
+        yield _labelled("cut_off", "Connections closed by the broker, and why.", ["why"],
                         {(why,): count for why, count in counters.cut_off.items()})  # fmt: skip
         yield _labelled("delivered", "Messages handed out.", ["topic", "group"],
                         counters.delivered_rows)  # fmt: skip
-        yield _labelled("settled", "Messages settled.", ["topic", "group", "outcome"],
-                        counters.settled_rows)  # fmt: skip
+        yield _labelled("settled", "Messages settled: `done`, `retry`, `dead` or `released`.",
+                        ["topic", "group", "outcome"], counters.settled_rows)  # fmt: skip
 
     def _core_numbers(self) -> Iterator[Metric]:
         for name, value, kind, text in core_metrics(self._core.broker, self._core.upkeep):
@@ -154,9 +160,9 @@ class BrokerCollector(Collector):
 
     def _process(self) -> Iterator[Metric]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        yield _gauge("uptime_seconds", "Since the start.", time.monotonic() - self._began)
+        yield _gauge("uptime_seconds", "Seconds since the start.", time.monotonic() - self._began)
         yield _gauge("resident_bytes", "Memory of the process.", _resident_bytes())
-        yield _gauge("cpu_seconds", "CPU time used.", usage.ru_utime + usage.ru_stime)
+        yield _gauge("cpu_seconds", "Seconds of CPU used.", usage.ru_utime + usage.ru_stime)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
