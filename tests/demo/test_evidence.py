@@ -165,6 +165,20 @@ def test_an_ack_that_the_dead_broker_did_not_answer_explains_it():
     assert files.all_of(*ALL[1:]).faults() == []
 
 
+def test_an_ack_that_is_refused_since_another_had_it_by_then():
+    """The broker came back, and the process did not in time: its session was over."""
+    files = Files(BOARD).killed("broker").did(LEFT).did(LEFT, "two", deliveries=2)
+    verdict, faults = files.acked(LEFT, "two").unanswered(LEFT).all_of(*ALL[1:]).judged()
+    assert faults == []
+    assert (verdict.repeated, verdict.acked, verdict.unanswered) == (1, 6, 0)
+
+
+def test_the_unanswered_ack_of_another_process_explains_nothing():
+    files = Files(BOARD).killed("broker").did(LEFT).did(LEFT, "two", deliveries=2)
+    files.unanswered(LEFT, "two").all_of(*ALL[1:])
+    assert files.faults() == [(Fault.DUPLICATE, LEFT.id)]
+
+
 @pytest.mark.parametrize("killed", ["two", None])
 def test_without_a_kill_of_its_process_nothing_explains_it(killed):
     files = Files(BOARD).did(LEFT)

@@ -81,6 +81,7 @@ class Conductor:
         self._file.note_now(Ended(now_us()))
         await self._file.close()
         self._show()
+        self._screen.close()
         return await self._judge()
 
     # -- the beginning
@@ -221,8 +222,7 @@ class Conductor:
         judge = await self._processes.start(
             "check", "ternmq.demo.check", str(self._folder), "--json", env=os.environ
         )
-        judge.expected = True
-        await self._until(lambda: not judge.running, "the judge has judged", patience=600)
+        await judge.ended()
         verdict = self._folder / "verdict.json"
         if not verdict.exists():
             await judge.wait()
@@ -234,9 +234,7 @@ class Conductor:
     def _all(self) -> list[Child]:
         return [child for children in self._consumers.values() for child in children]
 
-    async def _until(
-        self, condition: Callable[[], bool], what: str, patience: float = _PATIENCE
-    ) -> None:
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something, showing how far all are.
 
         Raises:
@@ -249,9 +247,9 @@ class Conductor:
             now = self._progress()
             if now != before:
                 before, moved = now, time.monotonic()
-            elif time.monotonic() - moved > patience:
+            elif time.monotonic() - moved > _PATIENCE:
                 left = "; ".join(["", *self._left])
-                raise ProcessFailed(f"nothing moves for {patience:g} s, and not: {what}{left}")
+                raise ProcessFailed(f"nothing moves for {_PATIENCE:g} s, and not: {what}{left}")
             await asyncio.sleep(_TICK)
 
     def _progress(self) -> int:

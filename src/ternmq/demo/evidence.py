@@ -6,7 +6,8 @@ A message is worked on again with good reason, and only then, if all of this hol
 2. no ack of it was answered before: what the broker answered, it may never take back.
 3. the delivery says so itself: ``deliveries`` above 1, or ``maybe_redelivered``.
 4. there is a cause: it had failed, and this is a later attempt; or the process that had worked on
-   it was killed in between; or the broker was, or had been and took the answer to the ack with it.
+   it was killed in between, or the broker was; or the broker had been killed before, and that
+   process wrote down that its ack was not answered, or was refused.
 
 Everything else is an unexplained duplicate.
 
@@ -49,6 +50,15 @@ class _Front(NamedTuple):
     ended_us: int
     settled: bool
     id: str
+
+
+class _Open(NamedTuple):
+    """A message came again; whether that is explained is known when all is read."""
+
+    place: tuple[str, int, int]
+    process: str
+    """Who had worked on it."""
+    event: str
 
 
 class Expectation:
@@ -130,7 +140,8 @@ class GroupJudge:
         self._dead = bytearray(size)
         self._processes: list[str] = []
         self._acked: dict[tuple[str, int], bytearray] = {}
-        self._unanswered: dict[tuple[str, int, int], int] = {}
+        self._unanswered: dict[tuple[str, str, int, int], int] = {}
+        self._open: list[_Open] = []
         self._fronts: dict[str, _Front] = {}
         self._latencies = array("q")
         self._first_us = self._last_us = 0
@@ -149,7 +160,10 @@ class GroupJudge:
                 case Acked():
                     self._note_ack(record)
                 case Unanswered():
-                    self._unanswered[record.topic, record.queue, record.offset] = record.at_us
+                    place = (process, record.topic, record.queue, record.offset)
+                    self._unanswered[place] = record.at_us
+        for repeated in self._open:
+            self._close(repeated)
         for letter in dead:
             self._note_dead(letter)
         self._look_for_losses()
@@ -211,7 +225,6 @@ class GroupJudge:
         place = (record.topic, record.queue, record.offset)
         begun, process = self._begun[number], self._processes[self._process[number]]
         failed_at = self._attempt[number]
-        unanswered = self._unanswered.get(place)
         if record.offset != self._offset[number]:
             told = f"was stored twice, at offsets {self._offset[number]} and {record.offset}"
         elif self._is_acked(place):
@@ -221,14 +234,22 @@ class GroupJudge:
         elif failed_at and record.attempt > failed_at:
             self.verdict.retried += 1
             return
-        elif self._kills.explain(process, begun, record.begun_us) or (
-            unanswered is not None and self._kills.between(_BROKER, 0, unanswered)
-        ):
+        elif self._kills.explain(process, begun, record.begun_us):
             self.verdict.repeated += 1
             return
         else:
-            told = f"came again though neither {process} nor the broker was killed in between"
+            self._open.append(_Open(place, process, record.event))
+            return
         self.find(Fault.DUPLICATE, record.event, told)
+
+    def _close(self, repeated: _Open) -> None:
+        """Nothing was killed in between: was it the broker's death before, that took the ack?"""
+        unanswered = self._unanswered.get((repeated.process, *repeated.place))
+        if unanswered is not None and self._kills.between(_BROKER, 0, unanswered):
+            self.verdict.repeated += 1
+            return
+        told = f"came again though neither {repeated.process} nor the broker was killed in between"
+        self.find(Fault.DUPLICATE, repeated.event, told)
 
     def _in_order(self, number: int, event: Event, record: Handled, *, first: bool) -> None:
         """Hold a message against the one of its aircraft that was worked on before it."""

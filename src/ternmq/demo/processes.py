@@ -92,6 +92,12 @@ class Child:
         if status != 0:
             raise ProcessFailed(f"{self.name} ended with status {status}; {self._last_words()}")
 
+    async def ended(self) -> None:
+        """Wait until it has ended, however that was and however long it takes."""
+        self.expected = True
+        await self._process.wait()
+        await self._listening
+
     async def stop(self) -> None:
         """End it as an operator does, with SIGTERM. Raises as ``wait``."""
         self.expected = True
@@ -215,7 +221,7 @@ class Broker:
             "TERNMQ_ADMIN_TOKEN": self._token,
             "TERNMQ_SEGMENT": "16MiB",
             # A consumer that was killed is missed after this time.
-            "TERNMQ_LIMITS_SESSION_GRACE": "3s",
+            "TERNMQ_LIMITS_SESSION_GRACE": "5s",
         }
         child = self._child = await self._processes.start(
             "broker", "ternmq", "serve", "--data", str(self._processes.folder / "journal"),
