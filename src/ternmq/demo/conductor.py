@@ -41,6 +41,7 @@ CONSUMER_DIES: Final = (0.25, 0.40)
 BROKER_DIES: Final = (0.50, 0.70)
 """Between these shares of all messages, where exactly is the seed's choice."""
 _TICK: Final = 0.05
+_ASK_EVERY: Final = 0.2
 _PATIENCE: Final = 60.0
 """Seconds without any progress after which a run has failed."""
 
@@ -180,6 +181,7 @@ class Conductor:
         asking: asyncio.Task[list[str]] | None = None
 
         async def ask() -> list[str]:
+            await asyncio.sleep(_ASK_EVERY)
             try:
                 groups = await client.admin.groups()
             except ternmq.TernMQError as error:
