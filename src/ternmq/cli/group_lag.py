@@ -83,7 +83,7 @@ async def lag(
         await client.admin.topic(topic)
     rates = Rates()
     with Screen(watch and not as_json) as screen:
-        async for _ in every(interval.total_seconds() if watch else None):
+        async for turn in every(interval.total_seconds() if watch else None):
             found = await client.admin.groups(topic, group)
             at = datetime.fromtimestamp(time.time(), UTC)
             if as_json:
@@ -96,7 +96,8 @@ async def lag(
                 screen.show(columns, rows, f"{output.iso(at)}, Ctrl-C ends it")
             elif watch:
                 stamp = output.iso(at)
-                output.table(("time", *columns), [(stamp, *row) for row in rows])
+                rows = [(stamp, *row) for row in rows]
+                output.table(("time", *columns), rows, header=turn == 0)
             else:
                 output.table(columns, rows, "no groups; consuming makes one")
 

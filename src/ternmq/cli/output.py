@@ -95,8 +95,17 @@ def _plain(value: Any) -> Any:
 # ----------------------------------------------------------------------------------------- people
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], nothing: str = "") -> None:
-    """Print rows under names; ``nothing`` is said on standard error when there are none."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    nothing: str = "",
+    *,
+    header: bool = True,
+) -> None:
+    """Print rows under names; ``nothing`` is said on standard error when there are none.
+
+    Without ``header``, they go on where others ended.
+    """
     kept = list(rows)
     if not kept and nothing:
         note(nothing)
@@ -111,7 +120,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], nothing: str =
     widths = [max(len(row[at]) for row in texts) for at in range(len(columns))]
     numeric = [all(isinstance(row[at], int | float | None) for row in kept)
                for at in range(len(columns))]  # fmt: skip
-    for row in texts:
+    for row in texts if header else texts[1:]:
         cells = [
             text.rjust(width) if number and kept else text.ljust(width)
             for text, width, number in zip(row, widths, numeric, strict=True)

@@ -105,7 +105,10 @@ def one_line(text: str) -> str:
 
 
 def _without_errno(text: str) -> str:
-    """Say it without the number and the address that Python repeats."""
+    """Say it without the number, and the address once."""
+    _, again, why = text.partition(": no broker at ")
+    if again:
+        text = f"no broker at {why}"
     for words, plain in (
         ("Connect call failed", "connection refused"),
         ("Name or service not known", "there is no host of that name"),
