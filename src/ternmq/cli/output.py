@@ -107,13 +107,17 @@ def table(
     Without ``header``, they go on where others ended.
     """
     kept = list(rows)
+    if not is_terminal():
+        _columns(columns, kept, header=header)
+    elif kept:
+        terminal = console()
+        terminal.print(drawn(columns, kept, terminal), crop=False)
     if not kept and nothing:
         note(nothing)
-    if is_terminal():
-        if kept:
-            terminal = console()
-            terminal.print(drawn(columns, kept, terminal), crop=False)
-        return
+
+
+def _columns(columns: Sequence[str], kept: list[Sequence[Cell]], *, header: bool) -> None:
+    """Print plain columns."""
     texts = [[name.replace(" ", "_") for name in columns]]
     texts += [[_word(cell, last=at == len(columns) - 1) for at, cell in enumerate(row)]
               for row in kept]  # fmt: skip
