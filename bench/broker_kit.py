@@ -82,10 +82,18 @@ def broker_at(
     ]  # fmt: skip
     stated = {"SEGMENT": "256MiB", "LOG_LEVEL": "error", **(given or {})}
     environment = {**os.environ, **{f"TERNMQ_{key}": value for key, value in stated.items()}}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    log = data.with_name(data.name + ".log")  # a line for each topic that is made: not to be shown
+    with (
+        log.open("a") as told,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=told, text=True, env=environment
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
             line = process.stdout.readline()
+            if not line.startswith("listening on "):
+                raise RuntimeError(f"the broker did not start: {log.read_text()[-2000:]}")
             yield BrokerProcess(process, "ternmq://" + line.removeprefix("listening on ").strip())
         finally:
             if kill:

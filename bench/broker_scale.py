@@ -114,7 +114,7 @@ def groups(settings: Settings) -> Figures:
 def _read_by(settings: Settings, count: int, *, messages: int, single: bool) -> Figures:
     """Send messages, then let so many groups read and settle all of them."""
     of = 32 if single else 500
-    with folder(settings) as path, broker_at(path, given={"SEGMENT": "4MiB"}) as one:
+    with folder(settings) as path, broker_at(path / "data", given={"SEGMENT": "4MiB"}) as one:
         client(one.url, "make_groups", CLIENTS, count=count)
         begin, cpu = _journal_end(one), one.cpu_s()
         client(one.url, "send_singles" if single else "send_batches", CLIENTS, count=messages)
