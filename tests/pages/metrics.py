@@ -22,7 +22,8 @@ class Shown(NamedTuple):
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Messages": (
-        "messages_sent", "sent_bytes", "sends_total", "delivered", "settled", "pulls", "refusals", "audit_",
+        "messages_sent", "sent_bytes", "sends_total", "delivered", "settled", "pulls", "refusals",
+        "audit_",
     ),
     "Groups": ("group_lag", "group_leased", "group_retrying", "group_dead"),
     "Disk and journal": (
@@ -31,7 +32,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Connections": (
         "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",
-        "stalled", "pending_bytes", "unwritten_bytes", "unfinished_bytes", "received_bytes", "written_bytes",
+        "stalled", "pending_bytes", "unwritten_bytes", "unfinished_bytes", "received_bytes",
+        "written_bytes",
     ),
     "The process": ("uptime", "resident", "cpu_", "turns", "longest_turn", "loop_lag"),
 }  # fmt: skip
