@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import textwrap
+import typing
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, Final
@@ -20,6 +21,7 @@ import ternmq.testing
 from ternmq.client.admin import Admin
 from ternmq.client.deadletters import DeadLetters
 from ternmq.model.errors import TernMQError
+from ternmq.wire import control
 from tests.unit.wire.control_tables import texts_of
 
 _MADE: Final = "Made by `make docs` from the docstrings of `{}`: change it there.\n"
@@ -31,6 +33,18 @@ Errors have [a page of their own](../errors.md).
 _SYNC: Final = """\
 The names, arguments and errors are those of [`ternmq`](ternmq.md); a call returns when it is done
 instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
+"""
+_RETURNED: Final = (
+    control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
+    control.ResetQueue, control.FailureInfo, control.AppInfo, control.GrantInfo,
+    control.ClientInfo, control.Status,
+)  # fmt: skip
+_FIRST_RETURNED: Final = f"## `{_RETURNED[0].__name__}`\n"
+_RETURNED_TEXT: Final = """\
+# What `admin` and `deadletters` return
+
+These are structs of `ternmq.wire.control`; `GrantInfo` is also what `admin.put_app` takes.
+
 """
 _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
 _WIDTH: Final = 92
@@ -56,7 +70,8 @@ def ternmq_page() -> str:
     named = [(f"ternmq.{name}", getattr(ternmq, name)) for name in ternmq.__all__]
     named.insert(2, ("client.admin", Admin))
     named.insert(3, ("client.deadletters", DeadLetters))
-    return _page(parts, named)
+    named += [(one.__name__, one) for one in _RETURNED]
+    return _page(parts, named).replace(_FIRST_RETURNED, _RETURNED_TEXT + _FIRST_RETURNED)
 
 
 def sync_page() -> str:
@@ -195,7 +210,13 @@ def _parameter(one: inspect.Parameter) -> str:
 def _annotation(given: Any) -> str:
     if given is inspect.Signature.empty:
         return ""
-    return given if isinstance(given, str) else str(getattr(given, "__name__", given))
+    if isinstance(given, str):
+        return given
+    if typing.get_origin(given) is typing.Annotated:
+        given = typing.get_args(given)[0]
+    if isinstance(given, type) and typing.get_origin(given) is None:
+        return given.__name__
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(given))
 
 
 def _fixtures(module: ModuleType) -> str:
