@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ternmq.broker.delivery import Delivery
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import File
 from ternmq.journal.memory_disk import MemoryDisk
@@ -147,7 +148,7 @@ def test_pulls_that_wait_are_told(timed: InProcessBroker, monkeypatch: pytest.Mo
         waiting = client.ask_pull("orders", "billing", wait_ms=300_000)
         client.call(Command.PING)
         with monkeypatch.context() as patch:
-            patch.setattr(timed._server.core.broker, "_pull_any", fails)
+            patch.setattr(Delivery, "pull_any", fails)
             sender.send("orders", "a")
             with pytest.raises(Unreadable):
                 client.wait(waiting)

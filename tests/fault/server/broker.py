@@ -165,6 +165,13 @@ class Broker:
 
 
 def _lives(process: int) -> bool:
+    """Tell whether a thread of it lives: its first may be a zombie while others hold the lock."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return any(_state(task) not in "ZX" for task in Path(f"/proc/{process}/task").iterdir())
     return False
+
+
+def _state(task: Path) -> str:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return (task / "stat").read_text().rsplit(")", 1)[1].split()[0]
+    return "X"
