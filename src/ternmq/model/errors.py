@@ -236,7 +236,7 @@ class Unauthenticated(RefusedError):
     http = 401
     hint = (
         "give app= and token=, or set TERNMQ_APP and TERNMQ_TOKEN; whoever manages the broker "
-        "makes them: `client.admin.put_app`"
+        "makes them: `ternmq app create NAME`"
     )
     about: tuple[str | None, str | None] = (None, None)
     """Topic and group of what was asked, for the audit."""
@@ -247,7 +247,7 @@ class Forbidden(RefusedError):
 
     code = 151
     http = 403
-    hint = "ask whoever manages the broker for a grant: `client.admin.put_app`"
+    hint = "ask whoever manages the broker for a grant: `ternmq app set NAME --grant RIGHT:TOPIC`"
     about: tuple[str | None, str | None] = (None, None)
     """Topic and group of what was asked, for the audit."""
 
