@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -90,6 +91,21 @@ def test_rich_is_imported_only_for_a_terminal(environment: dict[str, str]) -> No
             env=environment, capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stderr.splitlines()[-1] == loaded
+
+
+def test_descriptors_that_are_closed(processes: Processes, topic: str) -> None:
+    command = shlex.join([sys.executable, "-m", "ternmq"])
+    for line, code in (
+        (f"{command} topic list >&-", 0),
+        (f"{command} topic list >&- 2>&-", 0),
+        (f"{command} send {topic} <&-", 0),
+    ):
+        done = subprocess.run(
+            ["bash", "-c", line], env=processes.environment, cwd=processes.folder,
+            capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == code, (line, done)
+        assert b"Traceback" not in done.stderr
 
 
 def test_output_that_cannot_be_written(processes: Processes) -> None:

@@ -36,12 +36,19 @@ _NOT: Final = (
     "source."
 )
 _FILL: Final = 5000
+_MOST_BYTES: Final = 16 << 20
 _PATIENCE_S: Final = 30.0
 
 
 @click.group(cls=Group)
 def bench() -> None:
     """Small measurements with one client: what to expect here, within a factor or two."""
+
+
+def _sane(context: click.Context, option: click.Parameter, size: int) -> int:
+    if size > _MOST_BYTES:
+        raise click.BadParameter("no broker takes more than 16MiB", context, option)
+    return size
 
 
 def _options(function: Any) -> Any:
@@ -52,8 +59,8 @@ def _options(function: Any) -> Any:
         click.option("--topic", type=NAME,
                      help="Use this topic, and leave what was sent; by default one is made and "
                      "deleted again."),
-        click.option("--size", type=SIZE, default="1KiB", metavar="SIZE",
-                     help="Size of a body; default 1KiB."),
+        click.option("--size", type=SIZE, default="1KiB", metavar="SIZE", callback=_sane,
+                     help="Size of a body, at most 16MiB; default 1KiB."),
     ):  # fmt: skip
         function = option(function)
     return function

@@ -38,7 +38,10 @@ class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 
 
 def _duration(text: str) -> timedelta:
-    return timedelta(microseconds=read_duration(text))
+    try:
+        return timedelta(microseconds=read_duration(text))
+    except OverflowError as error:
+        raise ValueError("is longer than anything lasts") from error
 
 
 def _positive_duration(text: str) -> timedelta:
