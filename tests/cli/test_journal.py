@@ -138,3 +138,40 @@ def test_repair_wants_the_broker_stopped(cli: CommandLine, tmp_path: Path, damag
 def test_lines_are_json_each(processes: Processes, sound: Path) -> None:
     out = processes.run("journal", "dump", sound, "--json").out
     assert all(json.loads(line)["crc"] >= 0 for line in out.splitlines())
+
+
+@pytest.mark.row("C16")
+def test_records_and_index_are_printed_and_damage_is_reported(
+    processes: Processes, tmp_path: Path
+) -> None:
+    with (
+        BrokerProcess("dev", tmp_path / "sealed", segment="4MiB") as broker,
+        ternmq.sync.connect(broker.url) as client,
+    ):
+        for n in range(9):
+            client.send("orders", bytes([n]) * 1_000_000)  # four to a segment
+        data = broker.data
+        assert broker.stop() == 0
+    records = processes.run("journal", "dump", data, "--json").lines
+    kept = [one for one in records if one["kind"] == "MESSAGES"]
+    assert [one["first_offset"] for one in kept] == list(range(9))
+
+    files = processes.run("journal", "index", data, "--json").lines
+    assert all(one["believed"] for one in files)
+    covered = [queue for one in files for queue in one["queues"]]
+    assert covered[0] == {"topic": 1, "queue": 0, "first_offset": 0, "next_offset": 4}
+    table = processes.run("journal", "index", data).out
+    assert "believed" in table.splitlines()[1]
+
+    assert processes.run("journal", "verify", data, "--json").json["sound"] is True
+    index = data / files[0]["file"]
+    index.write_bytes(index.read_bytes()[:200])
+    segment = data / "journal" / f"{0:020d}.seg"
+    with segment.open("r+b") as out:
+        out.seek(kept[1]["position"] + 5000)
+        out.write(b"damage")
+    assert processes.run("journal", "index", data, "--json").lines[0]["believed"] is False
+    found = processes.run("journal", "verify", data, "--json", code=8).json
+    assert [one["start"] for one in found["damage"]] == [kept[1]["position"]]
+    said = processes.run("journal", "dump", data, "--json").err
+    assert f"end at {kept[1]['position']}: " in said

@@ -14,6 +14,7 @@ from ternmq.cli import output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import confirm
 from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.output import Cell
 from ternmq.cli.problems import near, not_found
 from ternmq.journal.reader import JournalReader
 from ternmq.journal.repair import (
@@ -110,6 +111,37 @@ def _line(record: dict[str, object]) -> str:
 def _say_end(reader: JournalReader, count: int) -> None:
     why = f": {reader.fault}" if reader.fault else ""
     output.note(f"{count:,} records; the valid records end at {reader.position}{why}")
+
+
+@journal.command()
+@_folder
+@output.ndjson_option
+def index(data: Path, as_json: bool) -> None:
+    """Print what each file of the index covers, and which offsets of which queues it finds.
+
+    A file that the journal does not confirm is no loss: the broker makes it anew when it starts.
+    """
+    with _reader(data) as reader:
+        found = list(reader.indexes())
+    if as_json:
+        for one in found:
+            output.json_line(one)
+        return
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        name = Path(str(one["file"])).name
+        if not one["believed"]:
+            rows.append((name, None, None, None, None, None, "not believed"))
+            continue
+        queues = one["queues"]
+        assert isinstance(queues, list)
+        rows += [
+            (name, f"{one['start']}-{one['stop']}", queue["topic"], queue["queue"],
+             queue["first_offset"], queue["next_offset"], "believed")
+            for queue in queues
+        ]  # fmt: skip
+    columns = ("file", "positions", "topic number", "queue", "first", "next", "state")
+    output.table(columns, rows, "there is no index yet: a sealed segment gets one")
 
 
 @journal.command()

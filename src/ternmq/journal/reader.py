@@ -210,6 +210,55 @@ class JournalReader:
                 **details(record),
             }
 
+    def indexes(self) -> Iterator[dict[str, object]]:
+        """Yield every file of the index as plain values: what it covers, and what it finds.
+
+        A file that the journal does not confirm is of no use, and of no harm: the broker makes it
+        anew when it starts.
+
+        Raises:
+            DiskError: The disk could not read.
+        """
+        chain = JournalChain(self.disk, self.segment_size, NO_POSITION, 0)
+        for name in sorted(self.disk.names(idx_file.FOLDER)):
+            path = f"{idx_file.FOLDER}/{name}"
+            try:
+                found = believed(self._cache, path, chain, Position(0))
+            except FileMissing:
+                continue  # a broker that runs has just replaced it
+            if found is None:
+                yield {"file": path, "believed": False}
+                continue
+            run, queues = found
+            head = run.head
+            counts = {
+                what: head.sections[number].rows
+                for what, number in (
+                    ("batches", idx_file.BATCHES),
+                    ("keys", idx_file.KEYS),
+                    ("ids", idx_file.IDS),
+                    ("moved", idx_file.MOVED),
+                )
+            }
+            yield {
+                "file": path,
+                "believed": True,
+                "start": head.start,
+                "stop": head.stop,
+                "first_time_us": head.first_time_us,
+                "last_time_us": head.last_time_us,
+                **counts,
+                "queues": [
+                    {
+                        "topic": int(row["key"]) >> 32,
+                        "queue": int(row["key"]) & 0xFFFF_FFFF,
+                        "first_offset": int(row["first_offset"]),
+                        "next_offset": int(row["next_offset"]),
+                    }
+                    for row in queues
+                ],
+            }
+
 
 def details(record: RawRecord) -> dict[str, object]:
     """Return what the body of a record says, as plain values; empty where nothing is known."""
