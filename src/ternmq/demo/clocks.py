@@ -64,10 +64,15 @@ class Clock:
         return offset
 
 
-@cache
 def text_of(minute: int) -> str:
     """Return a minute as text, such as ``2013-01-31T09:05Z``."""
-    return f"{_EPOCH + timedelta(minutes=minute):%Y-%m-%dT%H:%MZ}"
+    day, rest = divmod(minute, MINUTES_PER_DAY)
+    return f"{_date_of(day)}T{rest // 60:02}:{rest % 60:02}Z"
+
+
+@cache
+def _date_of(day: int) -> str:
+    return f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
 
 
 @cache

@@ -220,8 +220,8 @@ class Broker:
         settings = {
             "TERNMQ_ADMIN_TOKEN": self._token,
             "TERNMQ_SEGMENT": "16MiB",
-            # Ids of messages are remembered for a while; the default would be 300 MB for the year.
-            "TERNMQ_LIMITS_DEDUP_WINDOW": "2m",
+            # Ids of messages are remembered for a while; the default is 300 MB for the year.
+            "TERNMQ_LIMITS_DEDUP_WINDOW": "1m",
             # A consumer that was killed is missed after this time.
             "TERNMQ_LIMITS_SESSION_GRACE": "5s",
         }
