@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
 import ternmq.sync
+from tests.black_box.process import wait_until
 from tests.cli.conftest import CommandLine, Processes
 
 
@@ -103,16 +103,16 @@ def test_consume_without_ack_gives_back_uncounted(cli: CommandLine, filled: str)
 
 
 def test_consume_filters_and_waits(
-    cli: CommandLine, topic: str, client: ternmq.sync.Client
+    processes: Processes, topic: str, client: ternmq.sync.Client
 ) -> None:
     client.admin.create_topic(topic)
-    timer = threading.Timer(0.3, client.send, [topic, b"late"], {"tag": "paid"})
     client.send(topic, b"other", tag="new")
-    timer.start()
-    found = cli("consume", topic, "-g", "g", "--tags", "paid", "-n", 1, "--json")
-    timer.join()
-    assert [one["body"] for one in found.lines] == ["late"]
-    assert found.lines[0]["group"] == "g"
+    process = processes.start("consume", topic, "-g", "g", "--tags", "paid", "-n", 1, "--json")
+    wait_until(lambda: bool(client.admin.groups(topic)), "a group that waits")
+    client.send(topic, b"late", tag="paid")
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert (json.loads(out)["body"], json.loads(out)["group"]) == ("late", "g")
 
 
 def test_one_message_by_id_or_place(cli: CommandLine, filled: str) -> None:
