@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import hypothesis
 
 pytest_plugins = ["pytester", "tests.rows_plugin", "tests.skips_plugin"]
@@ -10,3 +12,7 @@ pytest_plugins = ["pytester", "tests.rows_plugin", "tests.skips_plugin"]
 # A failing example is printed in a form that can be pasted into the test.
 hypothesis.settings.register_profile("ternmq", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("ternmq")
+
+# A shell that starts the tests in the background has them ignore SIGINT, and whatever they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
