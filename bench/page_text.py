@@ -160,7 +160,10 @@ def _aims(results: Results) -> str:
 def _rounds(rounds: Sequence[Mapping[str, Any]]) -> str:
     parts = [_PROFILES]
     for kept in rounds:
-        parts.append(f"- {kept['text']}\n")
+        load = kept["load_before"]
+        parts.append(
+            f"- {kept['text']} (Others' load on the two cores when it began: {load:.1f}.)\n"
+        )
         for load, one in kept["loads"].items():
             for figure in (
                 "messages_per_s",
