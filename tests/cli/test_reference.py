@@ -14,7 +14,7 @@ from ternmq.cli.main import ternmq
 from ternmq.cli.reference import reference
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
-ROOT = click.Context(ternmq, info_name="ternmq")
+ROOT = ternmq.make_context("ternmq", [], resilient_parsing=True)
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:

@@ -14,6 +14,7 @@ import click
 
 from ternmq.cli.problems import near
 
+_WHOLE: Final = 300
 CONNECTION: Final = frozenset({"url", "app", "token", "context", "timeout"})
 
 
@@ -67,6 +68,14 @@ class Group(click.Group):
         """Return the names in the order of the file, which is that of use."""
         del ctx
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, each with its whole first sentence."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(_WHOLE)) for name, one in self.commands.items()]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

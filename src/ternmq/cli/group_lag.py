@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from ternmq.cli import output
+from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker
 from ternmq.cli.live import Screen, every
 from ternmq.cli.output import Cell
@@ -51,7 +52,7 @@ class Rates:
         }  # fmt: skip
 
 
-@click.command()
+@click.command(cls=Command)
 @topic_argument(required=False)
 @group_argument(required=False)
 @click.option("--queues", "by_queue", is_flag=True, help="One row for each queue.")

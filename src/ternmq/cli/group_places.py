@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from ternmq.cli import output
+from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_argument
@@ -29,7 +30,7 @@ class _To(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
         return value if value in _WORDS else WHEN.convert(value, param, ctx)
 
 
-@click.command()
+@click.command(cls=Command)
 @topic_argument()
 @group_argument()
 @click.option(
@@ -113,7 +114,7 @@ def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
     }
 
 
-@click.command()
+@click.command(cls=Command)
 @topic_argument()
 @group_argument()
 @click.option("--offset", type=OFFSET, required=True, help="The next one that is to be read.")

@@ -37,6 +37,12 @@ class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
             self.fail(f"{value!r} {error}", param, ctx)
 
 
+class _Number(click.IntRange):
+    """A number, called so."""
+
+    name = "number"
+
+
 def _duration(text: str) -> timedelta:
     try:
         return timedelta(microseconds=read_duration(text))
@@ -96,9 +102,9 @@ SIZE: Final = _Type("size", read_size)
 WHEN: Final = _Type("time", read_when)
 PROPERTY: Final = _Type("name=value", read_property)
 NAME: Final = _Type("name", _name)
-COUNT: Final = click.IntRange(min=1)
-OFFSET: Final = click.IntRange(min=0, max=2**63 - 1)
-QUEUE: Final = click.IntRange(min=0, max=2**32 - 1)
+COUNT: Final = _Number(min=1)
+OFFSET: Final = _Number(min=0)
+QUEUE: Final = _Number(min=0)
 
 
 def _ask(context: click.Context, what: str) -> list[str]:

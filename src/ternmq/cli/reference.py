@@ -58,7 +58,7 @@ complete commands, options, topics and groups.
 
 def reference() -> str:
     """Return the page."""
-    root = click.Context(ternmq, info_name=PROGRAM)
+    root = ternmq.make_context(PROGRAM, [], resilient_parsing=True)
     exits = "| status | meaning |\n|---|---|\n" + "\n".join(
         f"| {int(code)} | {text} |" for code, text in MEANING.items()
     )
