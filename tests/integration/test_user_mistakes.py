@@ -106,6 +106,15 @@ def test_consume_without_async_with(url: str) -> None:
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("rows", ["no money", 3, ["a"], [0.5]])
+def test_rows_that_are_no_places(client: ternmq.sync.Client, rows: Any) -> None:
+    client.send("t", b"x")
+    batch = client.pull("t", group=f"rows-{type(rows).__name__}", max_messages=1)
+    with pytest.raises(ternmq.InvalidRequest, match="by places"):
+        batch.reject(rows)
+    batch.ack()
+
+
 def test_settling_twice(client: ternmq.sync.Client) -> None:
     client.send("t", b"x")
     delivery = client.pull("t", group="twice", max_messages=1)[0]

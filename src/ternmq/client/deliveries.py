@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -14,7 +15,7 @@ from ternmq.client.chunk import Chunk
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
 from ternmq.client.lease import Lease
-from ternmq.model.errors import AlreadySettled, LeaseExpired
+from ternmq.model.errors import AlreadySettled, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
 
 if TYPE_CHECKING:
@@ -228,7 +229,10 @@ class Deliveries(Sequence[Delivery]):
         return spans
 
     def _named(self, rows: Iterable[int]) -> list[_Held]:
-        named = sorted(set(rows))
+        try:
+            named = sorted({operator.index(row) for row in rows})
+        except TypeError:
+            raise InvalidRequest(f"rows={rows!r}: name them by places, as rows=[0, 3]") from None
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}
         for row in named:

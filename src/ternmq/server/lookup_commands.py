@@ -7,20 +7,25 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.access import Authoriser
+from ternmq.broker.catalog import Topic
 from ternmq.broker.queries import FailedRow, Queries
 from ternmq.journal.lookup import Cursor, Found
 from ternmq.journal.tail import Place
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.model.types import Position
+from ternmq.record.batch import Batch, Compression, slice_batch
 from ternmq.record.facts import Cause, LeasedRun, Outcome
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
+from ternmq.server.rows import SMALL_BYTES
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
 MAX_OFFSETS: Final = 10_000
 """Most offsets that one FAILED_RETRY or FAILED_DELETE may name."""
+PAGE_BYTES: Final = 1 << 20
+"""What messages may take of one page; the first is there whatever its size."""
 _MESSAGE_ID: Final = re.compile("[0-9a-f]{1,16}:[0-9a-f]{1,16}")
 _CURSOR: Final = re.compile("[0-9]{1,19}[.][0-9]{1,9}[.][0-9]{1,20}")
 
@@ -52,6 +57,7 @@ class LookupCommands(ControlCommands):
         queries = self._queries
         topic = self._broker.views.catalog.topic(asked.topic)
         following = ""
+        below = self._broker.journal.durable
         if asked.key is not None:
             page = queries.by_key(
                 asked.topic,
@@ -63,8 +69,7 @@ class LookupCommands(ControlCommands):
             )
             found = page.found
             if page.next is not None:
-                place = page.next.place
-                following = f"{place.position}.{place.row}.{page.next.below}"
+                below, following = page.next.below, _text(page.next)
         elif asked.id is not None:
             found = [queries.by_id(*_message_id(asked.id))]
             if found[0].topic != topic.number:
@@ -74,7 +79,15 @@ class LookupCommands(ControlCommands):
         else:
             assert asked.offset is not None
             found = [queries.by_offset(asked.topic, asked.queue, asked.offset)]
-        told = [_message(asked.topic, one) for one in found]
+        told: list[control.FoundMessage] = []
+        room = PAGE_BYTES
+        for one in found:
+            message = _message(topic, one)
+            room -= len(message.batch)
+            if told and room < 0:  # only a page by key has so many
+                following = _text(Cursor(found[len(told) - 1].place, below))
+                break
+            told.append(message)
         return control.FoundPage(found=told, next=following), 0
 
     def offset_at(self, peer: Peer, asked: control.OffsetAt) -> Told:
@@ -87,13 +100,21 @@ class LookupCommands(ControlCommands):
         ask = self._queries.dead_letters if asked.dead else self._queries.waiting
         limit = max(1, min(asked.limit, 1000))
         rows = ask(asked.topic, asked.group, asked.queue, after=asked.after, limit=limit + 1)
-        told = [self._failed(asked.topic, asked.queue, row) for row in rows[:limit]]
-        page = control.FailedPage(rows=told, more=len(rows) > limit)
+        topic = self._broker.views.catalog.topic(asked.topic)
+        told: list[control.FailedMessage] = []
+        room = PAGE_BYTES
+        for row in rows[:limit]:
+            failed = self._failed(topic, asked.queue, row)
+            room -= 0 if failed.message is None else len(failed.message.batch)
+            if told and room < 0:
+                break
+            told.append(failed)
+        page = control.FailedPage(rows=told, more=len(rows) > len(told))
         return page, self._broker.journal.end
 
-    def _failed(self, topic: str, queue: int, row: FailedRow) -> control.FailedMessage:
+    def _failed(self, topic: Topic, queue: int, row: FailedRow) -> control.FailedMessage:
         try:
-            message = _message(topic, self._queries.by_offset(topic, queue, row.offset))
+            message = _message(topic, self._queries.by_offset(topic.spec.name, queue, row.offset))
         except MessageNotFound:
             message = None  # its topic does not keep what its groups are owed
         return control.FailedMessage(
@@ -134,15 +155,24 @@ class LookupCommands(ControlCommands):
         return _done(reply.settled, asked.offsets), reply.position
 
 
-def _message(topic: str, found: Found) -> control.FoundMessage:
+def _message(topic: Topic, found: Found) -> control.FoundMessage:
+    """Return what a look-up tells of a message: of a large batch nothing but its row."""
+    row, batch = found.row, found.batch
+    if len(batch) > SMALL_BYTES and Batch(batch).compression is Compression.NONE:
+        row, batch = 0, slice_batch(batch, row, row + 1, topic.seed)
     return control.FoundMessage(
-        topic=topic,
+        topic=topic.spec.name,
         queue=found.queue,
         offset=found.offset,
         stored_us=found.stored_us,
-        row=found.row,
-        batch=found.batch,
+        row=row,
+        batch=batch,
     )
+
+
+def _text(cursor: Cursor) -> str:
+    """Return a cursor as clients carry it."""
+    return f"{cursor.place.position}.{cursor.place.row}.{cursor.below}"
 
 
 def _message_id(text: str) -> tuple[int, int]:

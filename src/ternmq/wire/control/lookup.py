@@ -47,7 +47,10 @@ class FoundMessage(Body, frozen=True, kw_only=True):
 
 
 class FoundPage(Body, frozen=True, kw_only=True):
-    """Messages, newest first; ``next`` is empty on the last page."""
+    """Messages, newest first; ``next`` is empty on the last page.
+
+    At most a megabyte of batches, or one message.
+    """
 
     found: list[FoundMessage]
     next: str = ""
@@ -117,7 +120,7 @@ class FailedMessage(Body, frozen=True, kw_only=True):
 
 
 class FailedPage(Body, frozen=True, kw_only=True):
-    """Failed rows, by offset."""
+    """Failed rows, by offset: at most a megabyte of batches, or one row."""
 
     rows: list[FailedMessage]
     more: bool = False
