@@ -57,9 +57,11 @@ from ternmq.model.errors import (
     UnknownGroup,
     UnknownQueue,
     UnknownTopic,
+    Unreadable,
     UnsentMessages,
 )
 from ternmq.model.specs import Durability, Exhausted, Mode, RetryPolicy, Start
+from ternmq.wire.control import GrantInfo
 
 __version__ = "0.1.0.dev0"
 
@@ -96,7 +98,7 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage",
+    "FailedMessage", "GrantInfo",
     "Durability", "Exhausted", "Mode", "RetryPolicy", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",
@@ -105,6 +107,6 @@ __all__ = [
     "InvalidUrl", "LeaseExpired", "MessageNotFound", "MessageTooLarge", "ModeNotAllowed",
     "OffsetExpired", "OrderingKeyRequired", "PartialSendError", "ProtocolError", "ResendTooOld",
     "SendTimeout", "ShuttingDown", "StrictNeedsReplica", "TopicExists", "Unauthenticated",
-    "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic", "UnsentMessages",
+    "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic", "Unreadable", "UnsentMessages",
     "__version__",
 ]  # fmt: skip

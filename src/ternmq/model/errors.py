@@ -100,6 +100,7 @@ class UnknownQueue(RefusedError):
 
     code = 111
     http = 404
+    hint = "`ternmq topic show` says which queues it has"
 
 
 class UnknownGroup(RefusedError):
@@ -122,18 +123,21 @@ class TopicExists(RefusedError):
     """A topic of that name is there already."""
 
     code = 114
+    hint = "`ternmq topic set` changes it"
 
 
 class GroupExists(RefusedError):
     """The group consumes that topic already."""
 
     code = 115
+    hint = "`ternmq group set` changes it"
 
 
 class GroupSettingsMismatch(RefusedError):
     """A stated filter, mode or start differs from what the group has."""
 
     code = 116
+    hint = "leave tags=, mode= and start= out to take the group as it is"
 
 
 class LeaseExpired(RefusedError):
@@ -149,6 +153,7 @@ class OffsetExpired(RefusedError):
 
     code = 121
     http = 410
+    hint = "read on from the offset that is named"
 
 
 class MessageNotFound(RefusedError):
@@ -171,12 +176,14 @@ class IdConflict(RefusedError):
     """The same identifier was used with other content."""
 
     code = 130
+    hint = "an id names one message: give another message another id"
 
 
 class ResendTooOld(RefusedError):
     """The resend reaches below what deduplication remembers; its first outcome is unknown."""
 
     code = 131
+    hint = "whether it was stored is not known: look it up before sending it anew"
 
 
 class StrictNeedsReplica(RefusedError):
@@ -185,6 +192,7 @@ class StrictNeedsReplica(RefusedError):
     code = 132
     http = 503
     retriable = True
+    hint = "a topic of durability normal needs none"
 
 
 class Busy(RefusedError):
@@ -217,6 +225,7 @@ class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 
     code = 143
+    hint = "send less; the setting `body` raises the limit, to 16MiB at most"
 
 
 class ShuttingDown(RefusedError):
@@ -257,6 +266,7 @@ class UnknownApp(RefusedError):
 
     code = 152
     http = 404
+    hint = "`ternmq app list` shows those there are"
 
 
 class UnknownCommand(RefusedError):
@@ -291,10 +301,11 @@ class CorruptJournal(JournalError):
     """Bytes that were durable are damaged."""
 
     code = 203
-    hint = "restore the file from a replica or a backup"
+    hint = "`ternmq journal verify` says more; restore the file from a backup, or `journal repair`"
 
     def __init__(self, message: str, *, file: str = "", byte: int = 0) -> None:
-        super().__init__(message)
+        named = not file or file in message
+        super().__init__(message if named else f"{file}, byte {byte}: {message}")
         self.file = file
         self.byte = byte
 
@@ -434,6 +445,7 @@ class UnsentMessages(ClientError):
     """Messages of send_soon were not stored when the client was closed; see ``failures``."""
 
     code = 407
+    hint = "client.flush() waits for them"
 
     def __init__(self, message: str, *, failures: Sequence[Any] = ()) -> None:
         super().__init__(message)
@@ -457,6 +469,7 @@ class EncodeError(ClientError):
     """A body cannot be turned into bytes."""
 
     code = 409
+    hint = "send bytes, str, or what JSON can hold, or give the client a codec"
 
 
 class DecodeError(ClientError):
