@@ -85,7 +85,24 @@ def test_acks_survive_a_kill_and_change_no_index(broker: BrokerProcess) -> None:
         assert client.pull("orders", group="g", max_messages=1)[0].offset == 1000
 
 
-@pytest.mark.row("C9")
+@pytest.mark.row("L2", "F11", "E7")
+def test_seventy_groups_get_everything(broker: BrokerProcess) -> None:
+    with ternmq.sync.connect(broker.url) as client:
+        bodies = [b"%d" % n for n in range(500)]
+        client.send_many("orders", bodies)
+        for group in range(70):
+            got: list[bytes] = []
+            while len(got) < len(bodies):
+                batch = client.pull("orders", group=f"g-{group}", max_messages=500, wait=10)
+                got += batch.bodies
+                batch.ack()
+            assert got == bodies
+        lags = {one.group: sum(q.lag for q in one.queues) for one in client.admin.groups("orders")}
+        assert len(lags) == 70
+        assert not any(lags.values())
+
+
+@pytest.mark.row("C9", "L2")
 def test_seventy_groups_have_one_index(
     tmp_path: Path, make_broker: Callable[[str], BrokerProcess]
 ) -> None:

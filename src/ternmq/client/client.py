@@ -289,7 +289,7 @@ class Client(Sending, Receiving):
         key: str,
         since: datetime | None = None,
         until: datetime | None = None,
-        limit: int = 100,
+        limit: int = 32,
     ) -> list[FoundMessage]:
         """Return the messages with a key, newest first.
 

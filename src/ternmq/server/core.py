@@ -115,13 +115,14 @@ class Core:
         self.loop = loop
         self.clocks = clocks
         chance = random.Random(seed)  # noqa: S311 - jitter of retries, no secret
+        opening_us = clocks.monotonic_us()  # belongs to the wall clock's reading, not to its end
         self.started: Started = open_broker(
             disk, wall_us=clocks.wall_us(), chance=chance, options=options
         )
         self.broker = self.started.broker
         self.upkeep = self.started.upkeep
         start_us = max(self.started.report.time_us, self.broker.views.last_time_us)
-        self.clock = BrokerClock(start_us, clocks.monotonic_us())
+        self.clock = BrokerClock(start_us, opening_us)
         self.gate: Gate[tuple[Outlet, bytes, int]] = Gate()
         self.failure: JournalError | None = None
         self.on_failure: Callable[[JournalError], None] = lambda _: None
