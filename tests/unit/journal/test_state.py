@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ternmq.journal import state
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.scan import scan
@@ -290,6 +291,31 @@ def test_a_set_is_due_by_bytes_and_by_records() -> None:
     assert not writer.due()
     journal.append(Kind.COUNTS, body(1, 2000), 1)
     assert writer.due()
+
+
+def test_with_very_many_objects_sets_are_due_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MANY_OBJECTS", 3)
+    disk = MemoryDisk()
+    journal = Journal.create(disk, segment_size=SEGMENT)
+    commit(journal)
+    source = Source()
+    writer = StateWriter(journal, source, interval_bytes=4000, interval_records=8)
+    for count, records in ((3, 8), (5, 10)):
+        while len(source.objects) < count:
+            source.put(len(source.objects), b"x", journal.end)
+        writer.begin(1)
+        begun = journal.appended
+        writer.step(1, lambda: True)
+        while not writer.due():
+            journal.append(Kind.COUNTS, body(1), 1)
+        assert journal.appended - begun == records
+    writer.begin(1)
+    writer.step(1, lambda: True)
+    end = journal.end
+    while not writer.due():
+        journal.append(Kind.COUNTS, body(1, 2000), 1)
+        commit(journal)
+    assert journal.end - end >= 5 * 2048
 
 
 def test_an_end_names_its_begin() -> None:
