@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Final
 
 from broker_kit import client
+from broker_scale import CLIENTS as SCALE_CLIENTS
+from broker_scale import TOPICS
 from core_kit import Figures, Settings, folder
 from core_machine import machine, versions
 from runner import RESULTS
@@ -69,9 +71,14 @@ def process(url: str, seconds: float) -> Figures:
     return client(url, "process", count=int(30_000 * seconds), of=1000)
 
 
+def hot_topic(url: str, seconds: float) -> Figures:
+    """Load: single sends of 1 KiB, 16 connections x 16, to one topic beside 40,000 others."""
+    return sends(url, seconds)
+
+
 LOADS: Final[dict[str, Callable[[str, float], Figures]]] = {
     "sends-256": sends, "send-many": send_many, "send-soon": send_soon, "pull": pull,
-    "process": process,
+    "process": process, "hot-topic": hot_topic,
 }  # fmt: skip
 BACKLOG: Final = {"pull": 110_000, "process": 35_000}
 """Messages a second that a load wants to find."""
@@ -92,6 +99,8 @@ def profile(name: str, seconds: float) -> str:
             if name in BACKLOG:
                 count = int(BACKLOG[name] * seconds) + 10_000
                 client(url, "send_many", count=count, of=1000)
+            if name == "hot-topic":
+                client(url, "make_topics", SCALE_CLIENTS, count=TOPICS)
             one.send_signal(signal.SIGUSR1)
             figures = LOADS[name](url, seconds)
             one.send_signal(signal.SIGUSR2)

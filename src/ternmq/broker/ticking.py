@@ -129,12 +129,15 @@ class Ticking:
         """Give up dead letters that are older than they are kept."""
         rows = 0
         before = now_us - self._views.limits.dead_letter_us
-        for held in self._views.held.values():
-            if held.dead_rows and rows < ENDED_ROWS_A_TURN:
-                old = held.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
-                if old:
-                    self._settling.operate(
-                        now_us, held, [row.offset for row in old], Outcome.DONE, Cause.EXPIRED
-                    )
-                    rows += len(old)
+        # Attributes, not properties: there may be 100,000 of them, and this is asked each second.
+        with_dead = [held for held in self._views.held.values() if held.failures.dead_rows]
+        for held in with_dead:
+            if rows >= ENDED_ROWS_A_TURN:
+                break
+            old = held.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
+            if old:
+                self._settling.operate(
+                    now_us, held, [row.offset for row in old], Outcome.DONE, Cause.EXPIRED
+                )
+                rows += len(old)
         return rows
