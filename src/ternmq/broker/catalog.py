@@ -6,7 +6,6 @@ object. Changes are CONFIG records, decided in `administration` and applied here
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from ternmq.broker.filter import TagFilter, parse
@@ -122,7 +121,7 @@ class Subscription:
         self.group = group
         self.name = name
         self.topic = topic
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: list[Waiter] = []
         """Volatile: pulls that wait for rows."""
         self.queues: list[GroupQueue] = []
         self.turn = 0

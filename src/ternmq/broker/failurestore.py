@@ -11,7 +11,6 @@ position of the record that tells of their newest failure.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
@@ -50,10 +49,11 @@ class FailureStore:
         """Offset -> newest failure record, of rows that failed before and are leased or ready."""
         self.waiting_rows = 0
         self.dead_rows = 0
-        self.due_rows: deque[int] = deque()
+        # Empty in most of 100,000: a list takes 56 bytes, a deque 760; a dict 64, a set 216.
+        self.due_rows: list[int] = []
         self._due: list[tuple[int, int]] = []  # (time, shard): when to look at a shard again
         self._due_at: dict[int, int] = {}  # of each shard the earliest of them; others are stale
-        self._due_known: set[int] = set()
+        self._due_known: dict[int, None] = {}
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class FailureStore:
                 if lines is not None:
                     lines.offer(offset)
                 elif offset not in self._due_known:
-                    self._due_known.add(offset)
+                    self._due_known[offset] = None
                     self.due_rows.append(offset)
             later = rows.later_us(now_us)
             if later is not None:
@@ -178,14 +178,17 @@ class FailureStore:
         """Return waiting rows whose time has come, at most ``limit``; they stay until pulled."""
         self.look_for_due(now_us, limit, lines)
         found: list[Failure] = []
-        while self.due_rows and len(found) < limit:
-            offset = self.due_rows.popleft()
+        looked = 0
+        for offset in self.due_rows:
+            if len(found) >= limit:
+                break
+            looked += 1
             row = self.failure(offset)
             if row is not None and row.when_us <= now_us:
                 found.append(row)
             else:
-                self._due_known.discard(offset)
-        self.due_rows.extendleft([row.offset for row in reversed(found)])
+                self._due_known.pop(offset, None)
+        self.due_rows[:looked] = [row.offset for row in found]
         return found
 
     def next_due_us(self) -> int | None:

@@ -128,7 +128,7 @@ class Parking:
     def dismiss(self, subscription: Subscription) -> None:
         """Answer the parked pulls of a subscription that goes: there was nothing for them."""
         while subscription.waiters:
-            self._finish(subscription.waiters.popleft(), None)
+            self._finish(subscription.waiters.pop(0), None)
 
     def _forget(self, waiter: Waiter) -> None:
         self.waiters.pop(waiter.token, None)
@@ -234,5 +234,5 @@ class Parking:
             )
             if reply is None:
                 return
-            subscription.waiters.popleft()
+            subscription.waiters.pop(0)
             self._finish(waiter, reply)

@@ -53,8 +53,8 @@ DEFAULT_INTERVAL_BYTES: Final = 64 << 20
 DEFAULT_INTERVAL_RECORDS: Final = 200_000
 MANY_OBJECTS: Final = 10_000
 """From so many on, sets begin less often: each of them names every object, in some 7 us."""
-_BYTES_AN_OBJECT: Final = 6144
-_RECORDS_AN_OBJECT: Final = 6
+_BYTES_AN_OBJECT: Final = 8192
+_RECORDS_AN_OBJECT: Final = 8
 
 
 class StateKey(NamedTuple):
@@ -263,9 +263,11 @@ class StateWriter:
         """Note in which chunk an object stands; a DIRECTORY record follows every some thousand."""
         self._written.pop(packed, None)  # so that little is left to free when the set ends
         self._naming[packed] = position
-        self._oldest = min(self._oldest, position)
-        self._named.append(_NAMED.pack(packed, position))
-        if len(self._named) * _NAMED.size >= self._chunk_bytes:
+        if position < self._oldest:
+            self._oldest = position
+        named = self._named
+        named.append(_NAMED.pack(packed, position))
+        if len(named) * _NAMED.size >= self._chunk_bytes:
             try:
                 self._put_directory(now_us)
             except JournalFull:
