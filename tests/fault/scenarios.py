@@ -116,7 +116,7 @@ class Fill:
                     if self._turn % 10 == 0:
                         traffic.send_new(ORDERS, 1)
                     return True
-            if traffic.unsettled:
+            if traffic.pending:  # more may come to hand
                 return False
             self._begin("again")
         if self._turn % 4 == 0 and traffic.waiting < 64:

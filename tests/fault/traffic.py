@@ -78,8 +78,6 @@ class Traffic:
         self.answered = 0
         self.acknowledged = 0
         """Settles answered in this reign."""
-        self.unsettled = 0
-        """Settles that wait for their answer."""
         self.refused = 0
         """Sends refused since the last one that was not."""
         self._shell = shell
@@ -89,6 +87,8 @@ class Traffic:
         self._plan = plan
         self._sent = 0
         self._waiting = 0
+        self._handing = 0
+        self._settling = 0
         self._settles = sum(line["op"] == "settle" for line in past)
         self._held: list[Held] = []
         self._known: list[Attempt] = []
@@ -146,6 +146,11 @@ class Traffic:
     def waiting(self) -> int:
         """How many sends have no answer yet."""
         return self._waiting
+
+    @property
+    def pending(self) -> int:
+        """How many sends, pulls and settles wait for their answer."""
+        return self._waiting + self._handing + self._settling
 
     @property
     def held(self) -> list[Held]:
@@ -307,6 +312,7 @@ class Traffic:
         keys = {row.offset: row.row.ordering_key for row in rows}
 
         def out() -> None:
+            self._handing -= 1
             self._history.write(
                 "out",
                 T=topic,
@@ -326,6 +332,7 @@ class Traffic:
                     )
                 )
 
+        self._handing += 1
         self._shell.answer(reply.position, reply.rests, out)
 
     # -- settles ----------------------------------------------------------------------------------
@@ -395,7 +402,7 @@ class Traffic:
             self._history.write("expired", n=number)
             return
         taken = list(reply.settled)
-        self.unsettled += 1
+        self._settling += 1
         shell.answer(
             reply.position,
             Rests.DURABLE,
@@ -406,7 +413,7 @@ class Traffic:
         self, number: int, taken: Sequence[tuple[int, int, int, int]], fields: dict[str, object]
     ) -> None:
         self.acknowledged += 1
-        self.unsettled -= 1
+        self._settling -= 1
         self._history.write("settled", n=number, runs=taken, t=self._shell.now_us, **fields)
 
 
