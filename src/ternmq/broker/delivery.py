@@ -63,7 +63,9 @@ class Delivery:
         if room <= 0:
             return None
         journal = context.journal
-        if held.crowded(context.limits.intervals):
+        limits, failures = context.limits, held.failures
+        ready, ahead = held.ready.runs, held.ahead.starts
+        if len(held.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
             visible = held.cursor  # what is owed goes on, or the runs could never become fewer
         elif queue.end <= journal.durable:
             visible = queue.next
@@ -72,12 +74,12 @@ class Delivery:
         if not (
             subscription.ordered
             or subscription.filter is not None
-            or held.ready.runs
-            or held.failures.waiting_rows
-            or held.ahead.starts
+            or ready
+            or failures.waiting_rows
+            or ahead
             or held.cursor < queue.first
             or held.cursor >= visible
-            or self._shared.failures_full(held)
+            or failures.dead_rows >= limits.failures
         ):
             # Nothing comes again and nothing is passed over: what most pulls are. The next rows,
             # if one look finds them all.

@@ -311,10 +311,6 @@ class GroupQueue:
 
     # -- what is there ----------------------------------------------------------------------------
 
-    def crowded(self, limit: int) -> bool:
-        """Return whether so many runs are open that nothing more may be handed out."""
-        return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts) >= limit
-
     def open_runs(self) -> int:
         """Return how many leases, ready runs and runs ahead of the cursor there are."""
         return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts)
