@@ -412,4 +412,9 @@ def _why_not_up(settings: Settings, error: OSError) -> str:
         if settings.http is not None:
             ports += f" or {settings.http.host}:{settings.http.port}"
         return f"{ports} is in use; is another broker running? --listen and --http name others"
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
+        return (
+            f"{error.filename}: {error.strerror}; the data folder must belong to the user that "
+            f"runs the broker, who has the number {os.geteuid()}"
+        )
     return str(error)
