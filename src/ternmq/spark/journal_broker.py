@@ -13,7 +13,7 @@ from ternmq.record import control
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from ternmq.spark.bulk_port import reach
 from ternmq.spark.connecting import Broker
-from ternmq.spark.journal_events import Record
+from ternmq.spark.journal_facts import Record
 from ternmq.spark.journal_names import Client, Names
 from ternmq.spark.journal_port import Bounds
 

@@ -8,18 +8,13 @@ a client's whole name.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from ternmq.record import control, facts, messages, moved
-from ternmq.record.batch import Batch
-from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.record.header import Kind
 from ternmq.spark import schema
-from ternmq.spark.journal_names import Names
+from ternmq.spark.journal_facts import MAKERS, SIMPLE, Record, other
+from ternmq.spark.journal_names import Client, Names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,31 +61,17 @@ COLUMNS: Final[dict[str, str]] = {
 """All columns, with their types in Spark's words."""
 LEFT_OUT: Final = frozenset({Kind.SEGMENT, Kind.PAD, Kind.STATE, Kind.MARK})
 """Records that tell of the journal, not of messages."""
-
-_AT: Final = {name: number for number, name in enumerate(COLUMNS)}
-_WIDTH: Final = len(COLUMNS)
-_NAMES_OF_KINDS: Final = {int(kind): kind.name.lower() for kind in Kind}
-_OUTCOMES: Final = {int(one): one.name.lower() for one in facts.Outcome}
-_CAUSES: Final = {int(one): one.name.lower() for one in facts.Cause}
-_MOVES: Final = {int(one): one.name.lower() for one in facts.Move}
-_SIGN: Final = 2**63
-
-
-class Record(NamedTuple):
-    """A record of the journal, as far as events need it."""
-
-    position: int
-    kind: int
-    epoch: int
-    time_us: int
-    body: bytes
-
-
-Row = list[Any]
+_BASE: Final = ("position", "row", "event", "time", "epoch")
+"""Columns of every row."""
+_NAMED: Final = {"topic": "topic_id", "group": "group_id", "app": "session", "client": "session"}
+"""Columns that are looked up, and by what."""
 
 
 class Events:
     """Gathers rows of records; gives Arrow batches.
+
+    Rows that fill the same columns are kept together, as tuples; in ``table`` each column is made
+    of all of them at once, and put in order.
 
     Args:
         names: What numbers stand for before the first record; learns from the records.
@@ -98,10 +79,11 @@ class Events:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._rows: list[Row] = []
+        self._rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._count
 
     def add(self, record: Record) -> None:
         """Take the facts of a record. Records come in the order of the journal.
@@ -109,234 +91,69 @@ class Events:
         Raises:
             struct.error, ValueError: It holds what no record does.
         """
-        self.names.learn(record.kind, record.body)
-        if record.kind in LEFT_OUT:
+        position, kind, epoch, time_us, body = record
+        if kind in LEFT_OUT:
             return
-        make = _MAKERS.get(record.kind, _other)
+        simple = SIMPLE.get(kind)
+        values = None if simple is None else simple.values(body, epoch)
+        if simple is not None and values is not None:
+            self._put(simple.columns, (position, 0, simple.event, time_us, epoch, *values))
+            return
+        self.names.learn(kind, body)
+        make = MAKERS.get(kind, other)
         for number, (event, told) in enumerate(make(record)):
-            self._rows.append(self._row(record, number, event, told))
+            row = (position, number, event, time_us, epoch, *told.values())
+            self._put(tuple(told), row)
 
-    def _row(self, record: Record, number: int, event: str, told: Mapping[str, Any]) -> Row:
-        row: Row = [None] * _WIDTH
-        row[0:5] = record.position, number, event, record.time_us, record.epoch
-        for name, value in told.items():
-            row[_AT[name]] = value
-        names = self.names
-        if "topic_id" in told:
-            row[_TOPIC] = names.topics.get(told["topic_id"])
-        if "group_id" in told:
-            row[_GROUP] = names.groups.get(told["group_id"])
-        if "session" in told:
-            client = names.sessions.get(told["session"])
-            if client is not None:
-                row[_APP], row[_CLIENT] = client.app, client.client
-        return row
+    def _put(self, columns: tuple[str, ...], row: tuple[Any, ...]) -> None:
+        rows = self._rows.get(columns)
+        if rows is None:
+            rows = self._rows[columns] = []
+        rows.append((self._count, *row))
+        self._count += 1
 
     def table(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return the rows that were gathered, and forget them."""
+        import numpy as np
         import pyarrow as pa
 
         kinds = schema.arrow({name: COLUMNS[name] for name in columns})
-        rows, self._rows = self._rows, []
+        blocks, self._rows = self._rows, {}
+        count, self._count = self._count, 0
         if not columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-        values = list(zip(*rows, strict=True)) if rows else [()] * _WIDTH
-        return pa.RecordBatch.from_arrays(
-            [pa.array(values[_AT[one.name]], one.type) for one in kinds], schema=kinds
-        )
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+        made: list[list[pa.Array]] = []
+        orders: list[int] = []
+        for filled, rows in blocks.items():
+            order, *values = zip(*rows, strict=True)
+            orders += order
+            known = dict(zip((*_BASE, *filled), values, strict=True))
+            made.append([self._column(one.name, one.type, known, len(rows)) for one in kinds])
+        whole = [pa.concat_arrays(arrays) for arrays in zip(*made, strict=True)] or [
+            pa.nulls(0, one.type) for one in kinds
+        ]
+        table = pa.RecordBatch.from_arrays(whole, schema=kinds)
+        return table if len(made) < 2 else table.take(pa.array(np.argsort(orders)))
 
+    def _column(
+        self, name: str, kind: pa.DataType, known: Mapping[str, Sequence[Any]], count: int
+    ) -> pa.Array:
+        import pyarrow as pa
 
-_TOPIC, _GROUP, _APP, _CLIENT = (_AT[name] for name in ("topic", "group", "app", "client"))
-Told = Iterator[tuple[str, Mapping[str, Any]]]
-
-
-def _signed(number: int) -> int:
-    """Return the i64 with the bits of a u64: Spark knows no unsigned numbers."""
-    return number - 2 * _SIGN if number >= _SIGN else number
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
-
-
-def _stored(record: Record) -> Told:
-    """Yield a row for each run of rows that follow each other in their batch."""
-    body = record.body
-    topic, queue, offset, count, run_count, *_ = messages.PREFIX.unpack_from(body)
-    at = messages.PREFIX_BYTES + messages.RUN.size * run_count
-    # Of the batch the head alone: a broker need not send the bodies.
-    _, _, size, _, _, _, _, rows, producer, first, born_us = BATCH.unpack_from(body, at)
-    told = {
-        "topic_id": topic,
-        "partition": queue,
-        "producer": f"{producer:016x}",
-        "born": born_us,
-    }
-    runs = list(messages.RUN.iter_unpack(body[messages.PREFIX_BYTES : at])) or [(0, count)]
-    row = 0
-    for start, stop in runs:
-        if start > row:
-            yield "duplicate", {**told, "count": start - row, "sequence": _signed(first + row)}
-        yield (
-            "stored",
-            {
-                **told,
-                "start": offset,
-                "end": offset + stop - start,
-                "count": stop - start,
-                "bytes": size * (stop - start) // rows,
-                "sequence": _signed(first + start),
-            },
-        )
-        offset, row = offset + stop - start, stop
-    if row < rows:
-        yield "duplicate", {**told, "count": rows - row, "sequence": _signed(first + row)}
-
-
-def _pulled(record: Record) -> Told:
-    for fact in facts.unpack_pulled(record.body):
-        told = {
-            "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
-            "session": fact.session, "lease": _signed(fact.lease), "lease_epoch": record.epoch,
-            "cursor": fact.cursor,
-        }  # fmt: skip
-        for start, stop, attempt, deliveries in fact.leased:
-            yield "delivered", {
-                **told, "start": start, "end": stop, "count": stop - start, "attempt": attempt,
-                "deliveries": deliveries, "due": fact.until_us,
-            }  # fmt: skip
-        for event, spans in (("skipped", fact.skipped), ("parked", fact.parked)):
-            for start, stop in spans:
-                yield event, {**told, "start": start, "end": stop, "count": stop - start}
-
-
-def _settled(event: str) -> Callable[[Record], Told]:
-    def make(record: Record) -> Told:
-        for fact in facts.unpack_settled(record.body):
-            told = {
-                "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
-                "session": fact.session, "lease": _signed(fact.lease),
-                "lease_epoch": fact.lease_epoch, "round": fact.round,
-                "outcome": _OUTCOMES[fact.outcome], "cause": _CAUSES[fact.cause],
-                "reason": fact.reason.decode(errors="replace") or None,
-                "due": fact.due_us if fact.outcome == facts.Outcome.RETRY else None,
-            }  # fmt: skip
-            previous = fact.previous or (None,) * len(fact.runs)
-            for (start, stop, attempt, deliveries), before in zip(fact.runs, previous, strict=True):
-                yield event, {
-                    **told, "start": start, "end": stop, "count": stop - start,
-                    "attempt": attempt, "deliveries": deliveries,
-                    "refers_to": _signed(before) if before else None,
-                }  # fmt: skip
-
-    return make
-
-
-def _extended(record: Record) -> Told:
-    for fact in facts.unpack_extended(record.body):
-        yield "extended", {
-            "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
-            "session": fact.session, "lease": _signed(fact.lease),
-            "lease_epoch": fact.lease_epoch, "due": fact.until_us,
-        }  # fmt: skip
-
-
-def _cursor(record: Record) -> Told:
-    fact = facts.unpack_cursor(record.body)
-    yield "cursor", {
-        "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
-        "cause": _MOVES[fact.move], "cursor": fact.cursor, "round": fact.round,
-    }  # fmt: skip
-
-
-def _moved(record: Record) -> Told:
-    content = moved.unpack(record.body)
-    for piece in content.pieces:
-        batch = Batch(piece.batch)
-        yield "moved", {
-            "topic_id": content.topic, "partition": content.queue, "start": piece.first_offset,
-            "end": piece.first_offset + piece.row_count, "count": piece.row_count,
-            "bytes": len(piece.batch), "producer": f"{batch.producer_id:016x}",
-            "sequence": _signed(batch.first_sequence + piece.row_start), "born": batch.born_us,
-        }  # fmt: skip
-
-
-def _config(record: Record) -> Told:
-    change = control.unpack_config(record.body)
-    told: dict[str, Any] = {}
-    kept = change
-    if isinstance(change, control.App):
-        kept = msgspec.structs.replace(change, salt=b"", hash=b"")
-        told["app"] = change.name
-    elif isinstance(change, control.AppDeleted):
-        told["app"] = change.name
-    elif isinstance(
-        change, control.Subscribed | control.SubscriptionChanged | control.Unsubscribed
-    ):
-        told |= {"topic_id": change.topic, "group_id": change.group}
-    elif hasattr(change, "number"):
-        told["topic_id"] = change.number
-    shown = msgspec.to_builtins(kept)
-    if isinstance(change, control.App):
-        shown.pop("salt", None)
-        shown.pop("hash", None)
-    yield "config", {**told, "cause": shown.pop("type", None), "details": _json(shown)}
-
-
-def _joined(record: Record) -> Told:
-    joined = control.unpack_joined(record.body)
-    details = {
-        "address": joined.address, "pid": joined.pid, "version": joined.version,
-        "since_us": joined.since_us,
-    }  # fmt: skip
-    yield "joined", {"session": joined.session, "details": _json(details)}
-
-
-def _left(record: Record) -> Told:
-    left = control.unpack_left(record.body)
-    yield "left", {"session": left.session, "reason": left.reason or None}
-
-
-def _counts(record: Record) -> Told:
-    counts = control.unpack_counts(record.body)
-    for entry in counts.entries:
-        yield "counts", {
-            "topic_id": counts.topic, "producer": f"{counts.producer:016x}",
-            "born": entry.bucket_us, "sent": entry.sent, "given_up": entry.given_up,
-        }  # fmt: skip
-
-
-def _alarm(record: Record) -> Told:
-    alarm = control.unpack_alarm(record.body)
-    yield "alarm", {"cause": alarm.name, "reason": alarm.text}
-
-
-def _started(record: Record) -> Told:
-    epoch, flags, end, found = control.EPOCH.unpack_from(record.body)
-    details = {
-        "epoch": epoch, "clean": bool(flags & control.EPOCH_CLEAN),
-        "first": bool(flags & control.EPOCH_FIRST), "valid_end": end, "durable_found": found,
-    }  # fmt: skip
-    yield "started", {"details": _json(details)}
-
-
-def _other(record: Record) -> Told:
-    """A fact that this version knows by name only."""
-    yield _NAMES_OF_KINDS.get(record.kind, f"kind-{record.kind}"), {}
-
-
-_MAKERS: Final[dict[int, Callable[[Record], Told]]] = {
-    Kind.MESSAGES: _stored,
-    Kind.PULLED: _pulled,
-    Kind.SETTLED: _settled("settled"),
-    Kind.ENDED: _settled("ended"),
-    Kind.EXTENDED: _extended,
-    Kind.CURSOR: _cursor,
-    Kind.MOVED: _moved,
-    Kind.CONFIG: _config,
-    Kind.JOINED: _joined,
-    Kind.LEFT: _left,
-    Kind.COUNTS: _counts,
-    Kind.ALARM: _alarm,
-    Kind.EPOCH: _started,
-}
+        values = known.get(name)
+        if values is not None:
+            return pa.array(values, kind)
+        numbers = known.get(_NAMED.get(name, ""))
+        if numbers is None:
+            return pa.nulls(count, kind)
+        names = self.names
+        found: Sequence[str | None]
+        if name == "topic":
+            found = [names.topics.get(number) for number in numbers]
+        elif name == "group":
+            found = [names.groups.get(number) for number in numbers]
+        else:
+            at = 0 if name == "app" else 1
+            nobody = Client("", "")
+            found = [names.sessions.get(number, nobody)[at] or None for number in numbers]
+        return pa.array(found, kind)

@@ -13,7 +13,7 @@ from ternmq.model.errors import DataLoss
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record import control
 from ternmq.record.header import Kind
-from ternmq.spark.journal_events import Record
+from ternmq.spark.journal_facts import Record
 from ternmq.spark.journal_names import Client, Names
 from ternmq.spark.journal_port import Bounds
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ternmq.spark.journal_events import Record
+from ternmq.spark.journal_facts import Record
 from ternmq.spark.journal_names import Names
 
 

@@ -15,6 +15,7 @@ import ternmq.sync
 from ternmq.journal.reader import JournalReader
 from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import DataLoss, FileMissing, OptionError
+from ternmq.spark import journal_events
 from ternmq.spark.journal_events import COLUMNS, LEFT_OUT
 from ternmq.spark.journal_options import journal_options
 from ternmq.spark.journal_reading import (
@@ -346,3 +347,9 @@ def test_positions_as_spark_keeps_them():
 def test_readers_travel(lived):
     one = reading(lived)
     assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_simple_facts_are_read_as_all_others(monkeypatch, lived):
+    whole = rows(reading(lived))
+    monkeypatch.setattr(journal_events, "SIMPLE", {})
+    assert rows(reading(lived)) == whole

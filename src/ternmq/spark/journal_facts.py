@@ -1,0 +1,282 @@
+"""What a record of the journal says, fact by fact: the columns that each fills.
+
+``MAKERS`` has a function for each kind of record; ``SIMPLE`` reads most pulls and settles at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ternmq.record import control, facts, messages, moved
+from ternmq.record.batch import Batch
+from ternmq.record.batch_layout import HEADER as BATCH
+from ternmq.record.header import Kind
+
+_NAMES_OF_KINDS: Final = {int(kind): kind.name.lower() for kind in Kind}
+_OUTCOMES: Final = {int(one): one.name.lower() for one in facts.Outcome}
+_CAUSES: Final = {int(one): one.name.lower() for one in facts.Cause}
+_MOVES: Final = {int(one): one.name.lower() for one in facts.Move}
+_SIGN: Final = 2**63
+
+
+class Record(NamedTuple):
+    """A record of the journal, as far as events need it."""
+
+    position: int
+    kind: int
+    epoch: int
+    time_us: int
+    body: bytes
+
+
+Told = Iterator[tuple[str, Mapping[str, Any]]]
+
+
+def _signed(number: int) -> int:
+    """Return the i64 with the bits of a u64: Spark knows no unsigned numbers."""
+    return number - 2 * _SIGN if number >= _SIGN else number
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=repr)
+
+
+def _stored(record: Record) -> Told:
+    """Yield a row for each run of rows that follow each other in their batch."""
+    body = record.body
+    topic, queue, offset, count, run_count, *_ = messages.PREFIX.unpack_from(body)
+    at = messages.PREFIX_BYTES + messages.RUN.size * run_count
+    # Of the batch the head alone: a broker need not send the bodies.
+    _, _, size, _, _, _, _, rows, producer, first, born_us = BATCH.unpack_from(body, at)
+    told = {
+        "topic_id": topic,
+        "partition": queue,
+        "producer": f"{producer:016x}",
+        "born": born_us,
+    }
+    runs = list(messages.RUN.iter_unpack(body[messages.PREFIX_BYTES : at])) or [(0, count)]
+    row = 0
+    for start, stop in runs:
+        if start > row:
+            yield "duplicate", {**told, "count": start - row, "sequence": _signed(first + row)}
+        yield (
+            "stored",
+            {
+                **told,
+                "start": offset,
+                "end": offset + stop - start,
+                "count": stop - start,
+                "bytes": size * (stop - start) // rows,
+                "sequence": _signed(first + start),
+            },
+        )
+        offset, row = offset + stop - start, stop
+    if row < rows:
+        yield "duplicate", {**told, "count": rows - row, "sequence": _signed(first + row)}
+
+
+def _pulled(record: Record) -> Told:
+    for fact in facts.unpack_pulled(record.body):
+        told = {
+            "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+            "session": fact.session, "lease": _signed(fact.lease), "lease_epoch": record.epoch,
+            "cursor": fact.cursor,
+        }  # fmt: skip
+        for start, stop, attempt, deliveries in fact.leased:
+            yield "delivered", {
+                **told, "start": start, "end": stop, "count": stop - start, "attempt": attempt,
+                "deliveries": deliveries, "due": fact.until_us,
+            }  # fmt: skip
+        for event, spans in (("skipped", fact.skipped), ("parked", fact.parked)):
+            for start, stop in spans:
+                yield event, {**told, "start": start, "end": stop, "count": stop - start}
+
+
+def _settled(event: str) -> Callable[[Record], Told]:
+    def make(record: Record) -> Told:
+        for fact in facts.unpack_settled(record.body):
+            told = {
+                "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+                "session": fact.session, "lease": _signed(fact.lease),
+                "lease_epoch": fact.lease_epoch, "round": fact.round,
+                "outcome": _OUTCOMES[fact.outcome], "cause": _CAUSES[fact.cause],
+                "reason": fact.reason.decode(errors="replace") or None,
+                "due": fact.due_us if fact.outcome == facts.Outcome.RETRY else None,
+            }  # fmt: skip
+            previous = fact.previous or (None,) * len(fact.runs)
+            for (start, stop, attempt, deliveries), before in zip(fact.runs, previous, strict=True):
+                yield event, {
+                    **told, "start": start, "end": stop, "count": stop - start,
+                    "attempt": attempt, "deliveries": deliveries,
+                    "refers_to": _signed(before) if before else None,
+                }  # fmt: skip
+
+    return make
+
+
+class Simple(NamedTuple):
+    """A record of one fact and one run, read at once: what most pulls and settles are."""
+
+    event: str
+    columns: tuple[str, ...]
+    values: Callable[[bytes, int], tuple[Any, ...] | None]
+    """Of the columns; None: the record is no such one."""
+
+
+def _one_pulled(body: bytes, epoch: int) -> tuple[Any, ...] | None:
+    if len(body) != facts.ONE_PULLED.size:
+        return None
+    (
+        count, _, group, topic, queue, session, lease, until_us, cursor, leased, skipped, parked,
+        flags, start, rows, attempt, deliveries,
+    ) = facts.ONE_PULLED.unpack(body)  # fmt: skip
+    if count != 1 or leased != 1 or skipped or parked or flags:
+        return None
+    return (
+        topic, queue, group, session, _signed(lease), epoch, cursor, start, start + rows, rows,
+        attempt, deliveries, until_us,
+    )  # fmt: skip
+
+
+def _one_settled(body: bytes, epoch: int) -> tuple[Any, ...] | None:  # noqa: ARG001 - see above
+    if len(body) != facts.ONE_SETTLED.size:
+        return None
+    (
+        count, _, group, topic, queue, session, lease, lease_epoch, round_, _, run_count, outcome,
+        cause, reason, start, rows, attempt, deliveries,
+    ) = facts.ONE_SETTLED.unpack(body)  # fmt: skip
+    if count != 1 or run_count != 1 or reason or facts.failing(outcome):
+        return None
+    return (
+        topic, queue, group, session, _signed(lease), lease_epoch, round_, _OUTCOMES[outcome],
+        _CAUSES[cause], start, start + rows, rows, attempt, deliveries,
+    )  # fmt: skip
+
+
+_OF_PULLED: Final = (
+    "topic_id", "partition", "group_id", "session", "lease", "lease_epoch", "cursor", "start",
+    "end", "count", "attempt", "deliveries", "due",
+)  # fmt: skip
+_OF_SETTLED: Final = (
+    "topic_id", "partition", "group_id", "session", "lease", "lease_epoch", "round", "outcome",
+    "cause", "start", "end", "count", "attempt", "deliveries",
+)  # fmt: skip
+SIMPLE: Final[dict[int, Simple]] = {
+    Kind.PULLED: Simple("delivered", _OF_PULLED, _one_pulled),
+    Kind.SETTLED: Simple("settled", _OF_SETTLED, _one_settled),
+    Kind.ENDED: Simple("ended", _OF_SETTLED, _one_settled),
+}
+
+
+def _extended(record: Record) -> Told:
+    for fact in facts.unpack_extended(record.body):
+        yield "extended", {
+            "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+            "session": fact.session, "lease": _signed(fact.lease),
+            "lease_epoch": fact.lease_epoch, "due": fact.until_us,
+        }  # fmt: skip
+
+
+def _cursor(record: Record) -> Told:
+    fact = facts.unpack_cursor(record.body)
+    yield "cursor", {
+        "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+        "cause": _MOVES[fact.move], "cursor": fact.cursor, "round": fact.round,
+    }  # fmt: skip
+
+
+def _moved(record: Record) -> Told:
+    content = moved.unpack(record.body)
+    for piece in content.pieces:
+        batch = Batch(piece.batch)
+        yield "moved", {
+            "topic_id": content.topic, "partition": content.queue, "start": piece.first_offset,
+            "end": piece.first_offset + piece.row_count, "count": piece.row_count,
+            "bytes": len(piece.batch), "producer": f"{batch.producer_id:016x}",
+            "sequence": _signed(batch.first_sequence + piece.row_start), "born": batch.born_us,
+        }  # fmt: skip
+
+
+def _config(record: Record) -> Told:
+    change = control.unpack_config(record.body)
+    told: dict[str, Any] = {}
+    kept = change
+    if isinstance(change, control.App):
+        kept = msgspec.structs.replace(change, salt=b"", hash=b"")
+        told["app"] = change.name
+    elif isinstance(change, control.AppDeleted):
+        told["app"] = change.name
+    elif isinstance(
+        change, control.Subscribed | control.SubscriptionChanged | control.Unsubscribed
+    ):
+        told |= {"topic_id": change.topic, "group_id": change.group}
+    elif hasattr(change, "number"):
+        told["topic_id"] = change.number
+    shown = msgspec.to_builtins(kept)
+    if isinstance(change, control.App):
+        shown.pop("salt", None)
+        shown.pop("hash", None)
+    yield "config", {**told, "cause": shown.pop("type", None), "details": _json(shown)}
+
+
+def _joined(record: Record) -> Told:
+    joined = control.unpack_joined(record.body)
+    details = {
+        "address": joined.address, "pid": joined.pid, "version": joined.version,
+        "since_us": joined.since_us,
+    }  # fmt: skip
+    yield "joined", {"session": joined.session, "details": _json(details)}
+
+
+def _left(record: Record) -> Told:
+    left = control.unpack_left(record.body)
+    yield "left", {"session": left.session, "reason": left.reason or None}
+
+
+def _counts(record: Record) -> Told:
+    counts = control.unpack_counts(record.body)
+    for entry in counts.entries:
+        yield "counts", {
+            "topic_id": counts.topic, "producer": f"{counts.producer:016x}",
+            "born": entry.bucket_us, "sent": entry.sent, "given_up": entry.given_up,
+        }  # fmt: skip
+
+
+def _alarm(record: Record) -> Told:
+    alarm = control.unpack_alarm(record.body)
+    yield "alarm", {"cause": alarm.name, "reason": alarm.text}
+
+
+def _started(record: Record) -> Told:
+    epoch, flags, end, found = control.EPOCH.unpack_from(record.body)
+    details = {
+        "epoch": epoch, "clean": bool(flags & control.EPOCH_CLEAN),
+        "first": bool(flags & control.EPOCH_FIRST), "valid_end": end, "durable_found": found,
+    }  # fmt: skip
+    yield "started", {"details": _json(details)}
+
+
+def other(record: Record) -> Told:
+    """A fact that this version knows by name only."""
+    yield _NAMES_OF_KINDS.get(record.kind, f"kind-{record.kind}"), {}
+
+
+MAKERS: Final[dict[int, Callable[[Record], Told]]] = {
+    Kind.MESSAGES: _stored,
+    Kind.PULLED: _pulled,
+    Kind.SETTLED: _settled("settled"),
+    Kind.ENDED: _settled("ended"),
+    Kind.EXTENDED: _extended,
+    Kind.CURSOR: _cursor,
+    Kind.MOVED: _moved,
+    Kind.CONFIG: _config,
+    Kind.JOINED: _joined,
+    Kind.LEFT: _left,
+    Kind.COUNTS: _counts,
+    Kind.ALARM: _alarm,
+    Kind.EPOCH: _started,
+}
