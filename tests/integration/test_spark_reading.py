@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 
@@ -285,3 +286,11 @@ def test_the_journal_wants_the_right_to_audit(tmp_path):
         who = {"ternmq__app": "auditor", "ternmq__tokenFile": str(tmp_path / "auditor")}
         found = rows(journal(guarded, **who))
         assert {row["event"] for row in found} >= {"config", "joined", "started"}
+
+
+def test_the_first_broker_that_answers_is_asked(real, client):
+    send(client, 5)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        away = taken.getsockname()[1]
+    reader = batch(real, bootstrap__servers=f"127.0.0.1:{away},127.0.0.1:{real.port}")
+    assert len(rows(reader)) == 5

@@ -185,7 +185,7 @@ TABLE: Final = CONNECTION + tuple(
          "beginning of the name of the group that progress is told as"),
         ("group.id", Use.READ, values.group, "none",
          "the whole name; also the group of `startingOffsets=group`"),
-        ("reportProgress", Use.READ, values.flag, "stream true, batch false",
+        ("reportProgress", Use.STREAM_READ, values.flag, "true",
          "tell the broker how far the query is"),
         ("isolationLevel", Use.READ, _choice("read_committed"), "`read_committed`",
          "there is no other"),

@@ -173,8 +173,6 @@ def _fits(given: Given, found: ReadOptions, *, stream: bool) -> None:
         raise OptionError("option startingOffsets='latest': a batch read would read nothing")
     if not stream and start.offsets is not None and LATEST in start.offsets.values():
         raise OptionError("option startingOffsets: -1, the latest, is not for a batch read")
-    if not stream and found.report and not found.group:
-        raise OptionError("option reportProgress=true: option group.id must name the group")
     if "startingOffsetsByTimestampStrategy" in given.parsed and not (
         start.times_us is not None or start.time_us is not None
     ):

@@ -96,7 +96,7 @@ def test_bootstrap_servers_may_have_the_prefix():
         ({"bootstrap.servers": "ternmq://app:secret@h:1"}, "use ternmq.tokenFile"),
         ({"subscribe": "no such"}, "is no name of a topic"),
         ({"subscribe": "a,a"}, "a topic is named twice"),
-        ({"reportProgress": "true"}, "option reportProgress=true: option group.id"),
+        ({"reportProgress": "true"}, "option reportProgress: it says nothing to a batch read"),
         ({"group.id": "a b"}, "is no name of a group"),
     ],
 )  # fmt: skip
