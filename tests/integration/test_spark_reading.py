@@ -88,6 +88,13 @@ def test_a_batch_read_gives_what_a_reader_gets(real, client):
         assert row["headers"] == ([{"key": "a", "value": b"1"}] if one.headers else None)
 
 
+def test_batches_that_do_not_end_where_answers_do(real, client):
+    for first in range(0, 33_000, 3000):
+        client.send_many("orders", [b"%d" % n for n in range(first, first + 3000)], queue=0)
+    found = rows(batch(real))
+    assert [int(row["value"]) for row in found] == list(range(33_000))
+
+
 def test_from_a_time_on(real, client):
     send(client, 10)
     middle = client.send("orders", b"middle", key="m")

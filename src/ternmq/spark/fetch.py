@@ -53,7 +53,8 @@ def read_span(
     while offset < span.stop:
         try:
             for found in _pieces(port, options, span, offset, clock):
-                yield from decoder.feed(found.records, offset, span.stop)
+                # Records are whole: they hold rows of the next piece too, which come again with it.
+                yield from decoder.feed(found.records, offset, found.stop)
                 offset = found.stop
         except OffsetExpired:
             offset = _oldest(port, options, span, offset)

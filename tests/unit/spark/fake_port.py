@@ -83,7 +83,7 @@ class FakeBroker:
         self.calls: list[str] = []
         self.open = 0
         self.batch_rows = 1_000_000
-        """A fetch gives at most so many stored batches' rows."""
+        """A piece has at most so many rows; its records are whole all the same."""
         self.failures: dict[str, list[TernMQError]] = {}
         self.sizes_told = True
         self._sequence = 0
@@ -232,13 +232,11 @@ class FakePort:
         if start < there.first:
             raise OffsetExpired(f"the oldest offset kept is {there.first}")
         records, end = b"", start
+        stop = min(stop, start + broker.batch_rows)
         for one in there.batches:
-            if one.first + one.count <= start or one.first >= stop:
-                continue
-            if end - start >= broker.batch_rows:
-                break
-            records += one.record
-            end = min(stop, one.first + one.count)
+            if one.first + one.count > start and one.first < stop:
+                records += one.record
+                end = min(stop, one.first + one.count)
         return Fetched(records, start, end, there.first, there.next)
 
     def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:

@@ -112,6 +112,16 @@ def test_only_the_range_is_read(broker):
     assert [int(row["value"]) for row in found] == list(range(17, 42))
 
 
+@pytest.mark.parametrize("piece", [1, 7, 10, 11, 25])
+def test_pieces_end_within_stored_batches(broker, piece):
+    """A broker answers with so many rows, in records that are whole."""
+    for n in range(5):
+        broker.put("orders", *[b"%d" % (10 * n + k) for k in range(10)])
+    broker.batch_rows = piece
+    found = rows(reading(broker), [Span("orders", 0, 3, 48)])
+    assert [int(row["value"]) for row in found] == list(range(3, 48))
+
+
 def test_projection_and_types(broker):
     broker.put("orders", Row(b"caf\xc3\xa9", key="k"), Row(b"\xff"))
     reader = reading(broker, columns="offset,value,key", valueType="string", keyType="string")
