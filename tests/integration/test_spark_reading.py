@@ -273,7 +273,7 @@ def test_the_journal_of_a_broker_is_that_of_its_files(tmp_path):
     files = journal_options({"path": str(tmp_path), "endingPosition": str(stop)}, Use.BATCH_READ)
     copied = JournalReading(files, files.offered)
     assert rows(copied) == found
-    assert {row["topic"] for row in found if row["event"] == "stored"} == {"gone", "orders"}
+    assert {row["topic"] for row in found if row["kind"] == "stored"} == {"gone", "orders"}
 
 
 def test_the_journal_wants_the_right_to_audit(tmp_path):
@@ -292,7 +292,7 @@ def test_the_journal_wants_the_right_to_audit(tmp_path):
             journal(guarded, **who).plan()
         who = {"ternmq__app": "auditor", "ternmq__tokenFile": str(tmp_path / "auditor")}
         found = rows(journal(guarded, **who))
-        assert {row["event"] for row in found} >= {"config", "joined", "started"}
+        assert {row["kind"] for row in found} >= {"config", "joined", "reign"}
 
 
 def test_the_first_broker_that_answers_is_asked(real, client):

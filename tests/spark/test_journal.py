@@ -32,10 +32,10 @@ def lived(tmp_path):
 def test_facts_are_a_table(spark, lived):
     table = spark.read.format("ternmq.journal").load(str(lived))
     assert dict(table.dtypes) == COLUMNS
-    counts = {row["event"]: row["n"] for row in table.groupBy("event").agg({"count": "sum"})
-              .withColumnRenamed("sum(count)", "n").collect()}  # fmt: skip
-    assert (counts["stored"], counts["delivered"], counts["settled"]) == (100, 100, 100)
-    dead = table.where("event = 'settled' and outcome = 'dead'").select("group", "reason", "app")
+    counts = {row["kind"]: row["n"] for row in table.groupBy("kind").agg({"rows": "sum"})
+              .withColumnRenamed("sum(rows)", "n").collect()}  # fmt: skip
+    assert (counts["stored"], counts["pulled"], counts["settled"]) == (100, 100, 100)
+    dead = table.where("kind = 'settled' and outcome = 'dead'").select("group", "reason", "app")
     assert [tuple(row) for row in dead.distinct().collect()] == [("billing", "broken", "shop")]
     reader = JournalReader(str(lived))
     wanted = {one["position"] for one in reader.dump()
@@ -48,7 +48,7 @@ def test_facts_are_a_table(spark, lived):
 def test_facts_are_a_stream(spark, lived, tmp_path):
     table = (
         spark.readStream.format("ternmq.journal").option("startingPosition", "earliest")
-        .option("columns", "position,row,event").load(str(lived))
+        .option("columns", "position,part,kind").load(str(lived))
     )  # fmt: skip
 
     def run():

@@ -22,48 +22,57 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 COLUMNS: Final[dict[str, str]] = {
     "position": "bigint",  # of the record
-    "row": "int",  # among those of the record; (position, row) names a row for ever
-    "event": "string",
+    "part": "int",  # among the rows of the record; (position, part) names a row for ever
     "time": "timestamp",  # broker time
     "epoch": "int",
+    "kind": "string",
+    "topic_number": "int",
     "topic": "string",
-    "topic_id": "bigint",
-    "partition": "int",
-    "start": "bigint",  # offsets [start, end)
-    "end": "bigint",
-    "count": "bigint",  # messages
-    "bytes": "bigint",  # of the record's batch
+    "queue": "int",
+    "group_number": "int",
     "group": "string",
-    "group_id": "bigint",
+    "start": "bigint",  # offsets [start, stop)
+    "stop": "bigint",
+    "producer_id": "bigint",  # the u64's bits
+    "sequence": "bigint",  # of the row at ``start``; the others follow
+    "born_time": "timestamp",  # of the messages; of counts: beginning of the bucket
+    "bytes": "bigint",  # of the record's batch, on the first of its runs
     "session": "bigint",
     "app": "string",
     "client": "string",
-    "lease": "bigint",
     "lease_epoch": "int",
-    "round": "int",
+    "lease": "bigint",
     "attempt": "int",
     "deliveries": "int",
+    "until": "timestamp",  # when the lease ends
+    "round": "int",
     "outcome": "string",
     "cause": "string",
     "reason": "string",
-    "due": "timestamp",  # when the lease ends, or the next attempt, or delivery, comes
+    "due": "timestamp",  # when the next attempt, or delivery, comes
     "cursor": "bigint",  # of the group, after it
-    "refers_to": "bigint",  # position of an earlier record
-    "producer": "string",
-    "sequence": "bigint",  # of the row with offset ``start``: message_id = producer:hex(sequence)
-    "born": "timestamp",  # of the messages; of counts: beginning of the bucket
-    "sent": "bigint",
-    "given_up": "bigint",
     "writer": "string",  # of a transaction that its writer named
-    "writer_batch": "bigint",
-    "details": "string",  # JSON: what was set, what was found at a start
+    "batch_id": "bigint",
+    "decision": "string",
+    "name": "string",  # of what was set, of the alarm
+    "detail": "string",  # JSON of what has no column
+    "rows": "bigint",  # how many it is about, also where there are no offsets
+    "refers_to": "bigint",  # position of an earlier record
+    "sent": "bigint",  # what a producer says of a bucket, since it began
+    "given_up": "bigint",
+    "schema_version": "int",
 }
 """All columns, with their types in Spark's words."""
 LEFT_OUT: Final = frozenset({Kind.SEGMENT, Kind.PAD, Kind.STATE, Kind.MARK})
 """Records that tell of the journal, not of messages."""
-_BASE: Final = ("position", "row", "event", "time", "epoch")
+_BASE: Final = ("position", "part", "kind", "time", "epoch")
 """Columns of every row."""
-_NAMED: Final = {"topic": "topic_id", "group": "group_id", "app": "session", "client": "session"}
+_NAMED: Final = {
+    "topic": "topic_number",
+    "group": "group_number",
+    "app": "session",
+    "client": "session",
+}
 """Columns that are looked up, and by what."""
 
 
@@ -97,7 +106,7 @@ class Events:
         simple = SIMPLE.get(kind)
         values = None if simple is None else simple.values(body, epoch)
         if simple is not None and values is not None:
-            self._put(simple.columns, (position, 0, simple.event, time_us, epoch, *values))
+            self._put(simple.columns, (position, 0, simple.kind, time_us, epoch, *values))
             return
         self.names.learn(kind, body)
         make = MAKERS.get(kind, other)
@@ -143,6 +152,8 @@ class Events:
         values = known.get(name)
         if values is not None:
             return pa.array(values, kind)
+        if name == "schema_version":
+            return pa.repeat(pa.scalar(SCHEMA_VERSION, kind), count)
         numbers = known.get(_NAMED.get(name, ""))
         if numbers is None:
             return pa.nulls(count, kind)

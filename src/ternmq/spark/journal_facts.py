@@ -16,7 +16,9 @@ from ternmq.record.batch import Batch
 from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.record.header import Kind
 
-_NAMES_OF_KINDS: Final = {int(kind): kind.name.lower() for kind in Kind}
+_NAMES_OF_KINDS: Final = {int(kind): kind.name.lower() for kind in Kind} | {
+    int(Kind.REPLAY): "replayed"
+}
 _OUTCOMES: Final = {int(one): one.name.lower() for one in facts.Outcome}
 _CAUSES: Final = {int(one): one.name.lower() for one in facts.Cause}
 _MOVES: Final = {int(one): one.name.lower() for one in facts.Move}
@@ -48,59 +50,59 @@ def _json(value: object) -> str:
 def _stored(record: Record) -> Told:
     """Yield a row for each run of rows that follow each other in their batch."""
     body = record.body
-    topic, queue, offset, count, run_count, *_ = messages.PREFIX.unpack_from(body)
+    topic, queue, begin, count, run_count, *_ = messages.PREFIX.unpack_from(body)
     at = messages.PREFIX_BYTES + messages.RUN.size * run_count
     # Of the batch the head alone: a broker need not send the bodies.
     _, _, size, _, _, _, _, rows, producer, first, born_us = BATCH.unpack_from(body, at)
     told = {
-        "topic_id": topic,
-        "partition": queue,
-        "producer": f"{producer:016x}",
-        "born": born_us,
+        "topic_number": topic,
+        "queue": queue,
+        "producer_id": _signed(producer),
+        "born_time": born_us,
     }
     runs = list(messages.RUN.iter_unpack(body[messages.PREFIX_BYTES : at])) or [(0, count)]
-    row = 0
+    offset, row = begin, 0
     for start, stop in runs:
         if start > row:
-            yield "duplicate", {**told, "count": start - row, "sequence": _signed(first + row)}
+            yield "duplicate", {**told, "rows": start - row, "sequence": _signed(first + row)}
         yield (
             "stored",
             {
                 **told,
                 "start": offset,
-                "end": offset + stop - start,
-                "count": stop - start,
-                "bytes": size * (stop - start) // rows,
+                "stop": offset + stop - start,
+                "rows": stop - start,
+                "bytes": size if offset == begin else 0,
                 "sequence": _signed(first + start),
             },
         )
         offset, row = offset + stop - start, stop
     if row < rows:
-        yield "duplicate", {**told, "count": rows - row, "sequence": _signed(first + row)}
+        yield "duplicate", {**told, "rows": rows - row, "sequence": _signed(first + row)}
 
 
 def _pulled(record: Record) -> Told:
     for fact in facts.unpack_pulled(record.body):
         told = {
-            "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+            "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
             "session": fact.session, "lease": _signed(fact.lease), "lease_epoch": record.epoch,
             "cursor": fact.cursor,
         }  # fmt: skip
         for start, stop, attempt, deliveries in fact.leased:
-            yield "delivered", {
-                **told, "start": start, "end": stop, "count": stop - start, "attempt": attempt,
-                "deliveries": deliveries, "due": fact.until_us,
+            yield "pulled", {
+                **told, "start": start, "stop": stop, "rows": stop - start, "attempt": attempt,
+                "deliveries": deliveries, "until": fact.until_us,
             }  # fmt: skip
         for event, spans in (("skipped", fact.skipped), ("parked", fact.parked)):
             for start, stop in spans:
-                yield event, {**told, "start": start, "end": stop, "count": stop - start}
+                yield event, {**told, "start": start, "stop": stop, "rows": stop - start}
 
 
 def _settled(event: str) -> Callable[[Record], Told]:
     def make(record: Record) -> Told:
         for fact in facts.unpack_settled(record.body):
             told = {
-                "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+                "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
                 "session": fact.session, "lease": _signed(fact.lease),
                 "lease_epoch": fact.lease_epoch, "round": fact.round,
                 "outcome": _OUTCOMES[fact.outcome], "cause": _CAUSES[fact.cause],
@@ -110,7 +112,7 @@ def _settled(event: str) -> Callable[[Record], Told]:
             previous = fact.previous or (None,) * len(fact.runs)
             for (start, stop, attempt, deliveries), before in zip(fact.runs, previous, strict=True):
                 yield event, {
-                    **told, "start": start, "end": stop, "count": stop - start,
+                    **told, "start": start, "stop": stop, "rows": stop - start,
                     "attempt": attempt, "deliveries": deliveries,
                     "refers_to": _signed(before) if before else None,
                 }  # fmt: skip
@@ -121,7 +123,7 @@ def _settled(event: str) -> Callable[[Record], Told]:
 class Simple(NamedTuple):
     """A record of one fact and one run, read at once: what most pulls and settles are."""
 
-    event: str
+    kind: str
     columns: tuple[str, ...]
     values: Callable[[bytes, int], tuple[Any, ...] | None]
     """Of the columns; None: the record is no such one."""
@@ -158,15 +160,15 @@ def _one_settled(body: bytes, epoch: int) -> tuple[Any, ...] | None:  # noqa: AR
 
 
 _OF_PULLED: Final = (
-    "topic_id", "partition", "group_id", "session", "lease", "lease_epoch", "cursor", "start",
-    "end", "count", "attempt", "deliveries", "due",
+    "topic_number", "queue", "group_number", "session", "lease", "lease_epoch", "cursor", "start",
+    "stop", "rows", "attempt", "deliveries", "until",
 )  # fmt: skip
 _OF_SETTLED: Final = (
-    "topic_id", "partition", "group_id", "session", "lease", "lease_epoch", "round", "outcome",
-    "cause", "start", "end", "count", "attempt", "deliveries",
+    "topic_number", "queue", "group_number", "session", "lease", "lease_epoch", "round", "outcome",
+    "cause", "start", "stop", "rows", "attempt", "deliveries",
 )  # fmt: skip
 SIMPLE: Final[dict[int, Simple]] = {
-    Kind.PULLED: Simple("delivered", _OF_PULLED, _one_pulled),
+    Kind.PULLED: Simple("pulled", _OF_PULLED, _one_pulled),
     Kind.SETTLED: Simple("settled", _OF_SETTLED, _one_settled),
     Kind.ENDED: Simple("ended", _OF_SETTLED, _one_settled),
 }
@@ -175,16 +177,16 @@ SIMPLE: Final[dict[int, Simple]] = {
 def _extended(record: Record) -> Told:
     for fact in facts.unpack_extended(record.body):
         yield "extended", {
-            "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+            "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
             "session": fact.session, "lease": _signed(fact.lease),
-            "lease_epoch": fact.lease_epoch, "due": fact.until_us,
+            "lease_epoch": fact.lease_epoch, "until": fact.until_us,
         }  # fmt: skip
 
 
 def _cursor(record: Record) -> Told:
     fact = facts.unpack_cursor(record.body)
     yield "cursor", {
-        "topic_id": fact.topic, "partition": fact.queue, "group_id": fact.group,
+        "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
         "cause": _MOVES[fact.move], "cursor": fact.cursor, "round": fact.round,
     }  # fmt: skip
 
@@ -194,10 +196,10 @@ def _moved(record: Record) -> Told:
     for piece in content.pieces:
         batch = Batch(piece.batch)
         yield "moved", {
-            "topic_id": content.topic, "partition": content.queue, "start": piece.first_offset,
-            "end": piece.first_offset + piece.row_count, "count": piece.row_count,
-            "bytes": len(piece.batch), "producer": f"{batch.producer_id:016x}",
-            "sequence": _signed(batch.first_sequence + piece.row_start), "born": batch.born_us,
+            "topic_number": content.topic, "queue": content.queue, "start": piece.first_offset,
+            "stop": piece.first_offset + piece.row_count, "rows": piece.row_count,
+            "bytes": len(piece.batch), "producer_id": _signed(batch.producer_id),
+            "sequence": _signed(batch.first_sequence + piece.row_start), "born_time": batch.born_us,
         }  # fmt: skip
 
 
@@ -213,14 +215,14 @@ def _config(record: Record) -> Told:
     elif isinstance(
         change, control.Subscribed | control.SubscriptionChanged | control.Unsubscribed
     ):
-        told |= {"topic_id": change.topic, "group_id": change.group}
+        told |= {"topic_number": change.topic, "group_number": change.group}
     elif hasattr(change, "number"):
-        told["topic_id"] = change.number
+        told["topic_number"] = change.number
     shown = msgspec.to_builtins(kept)
     if isinstance(change, control.App):
         shown.pop("salt", None)
         shown.pop("hash", None)
-    yield "config", {**told, "cause": shown.pop("type", None), "details": _json(shown)}
+    yield "config", {**told, "name": shown.pop("type", None), "detail": _json(shown)}
 
 
 def _joined(record: Record) -> Told:
@@ -229,7 +231,7 @@ def _joined(record: Record) -> Told:
         "address": joined.address, "pid": joined.pid, "version": joined.version,
         "since_us": joined.since_us,
     }  # fmt: skip
-    yield "joined", {"session": joined.session, "details": _json(details)}
+    yield "joined", {"session": joined.session, "detail": _json(details)}
 
 
 def _left(record: Record) -> Told:
@@ -241,14 +243,14 @@ def _counts(record: Record) -> Told:
     counts = control.unpack_counts(record.body)
     for entry in counts.entries:
         yield "counts", {
-            "topic_id": counts.topic, "producer": f"{counts.producer:016x}",
-            "born": entry.bucket_us, "sent": entry.sent, "given_up": entry.given_up,
+            "topic_number": counts.topic, "producer_id": _signed(counts.producer),
+            "born_time": entry.bucket_us, "sent": entry.sent, "given_up": entry.given_up,
         }  # fmt: skip
 
 
 def _alarm(record: Record) -> Told:
     alarm = control.unpack_alarm(record.body)
-    yield "alarm", {"cause": alarm.name, "reason": alarm.text}
+    yield "alarm", {"name": alarm.name, "reason": alarm.text}
 
 
 def _started(record: Record) -> Told:
@@ -257,7 +259,7 @@ def _started(record: Record) -> Told:
         "epoch": epoch, "clean": bool(flags & control.EPOCH_CLEAN),
         "first": bool(flags & control.EPOCH_FIRST), "valid_end": end, "durable_found": found,
     }  # fmt: skip
-    yield "started", {"details": _json(details)}
+    yield "reign", {"detail": _json(details)}
 
 
 def other(record: Record) -> Told:

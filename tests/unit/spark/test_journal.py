@@ -94,11 +94,11 @@ def rows(one, stretches=None):
     ]
 
 
-def of(event, found, **wanted):
+def of(kind, found, **wanted):
     return [
         row
         for row in found
-        if row["event"] == event and all(row[name] == value for name, value in wanted.items())
+        if row["kind"] == kind and all(row[name] == value for name, value in wanted.items())
     ]
 
 
@@ -107,7 +107,7 @@ def test_every_record_that_the_dump_has_is_there(lived):
     found = rows(reading(lived))
     dumped = [one for one in dump(lived) if one["kind"] not in {k.name for k in LEFT_OUT}]
     assert {row["position"] for row in found} == {one["position"] for one in dumped}
-    names = [(row["position"], row["row"]) for row in found]
+    names = [(row["position"], row["part"]) for row in found]
     assert names == sorted(set(names))
     by_position = {one["position"]: one for one in dumped}
     for row in found:
@@ -131,8 +131,8 @@ def test_runs_are_those_of_the_facts(lived):
                 for a, b, n, d in f["leased"]
             ]
             got = [
-                (r["topic_id"], r["partition"], r["start"], r["end"], r["attempt"],
-                 r["deliveries"]) for r in mine if r["event"] == "delivered"
+                (r["topic_number"], r["queue"], r["start"], r["stop"], r["attempt"],
+                 r["deliveries"]) for r in mine if r["kind"] == "pulled"
             ]  # fmt: skip
             assert got == wanted
         elif one["kind"] in {"SETTLED", "ENDED"}:
@@ -142,41 +142,41 @@ def test_runs_are_those_of_the_facts(lived):
                 for f in one["facts"] for a, b, n, d in f["runs"]
             ]  # fmt: skip
             got = [
-                (r["start"], r["end"], r["attempt"], r["deliveries"], r["outcome"], r["cause"],
+                (r["start"], r["stop"], r["attempt"], r["deliveries"], r["outcome"], r["cause"],
                  r["reason"]) for r in mine
             ]  # fmt: skip
             assert got == wanted
         elif one["kind"] == "MESSAGES":
-            stored = [r for r in mine if r["event"] == "stored"]
-            assert sum(r["count"] for r in stored) == one["count"]
+            stored = [r for r in mine if r["kind"] == "stored"]
+            assert sum(r["rows"] for r in stored) == one["count"]
             if stored:
                 assert stored[0]["start"] == one["first_offset"]
-                assert stored[-1]["end"] == one["first_offset"] + one["count"]
-                assert stored[0]["producer"] == f"{one['producer']:016x}"
+                assert stored[-1]["stop"] == one["first_offset"] + one["count"]
+                assert stored[0]["producer_id"] % 2**64 == one["producer"]
 
 
 def test_numbers_have_names_those_of_what_is_gone_included(lived):
     found = rows(reading(lived))
     assert {row["topic"] for row in of("stored", found)} == {"orders", "short-lived"}
-    assert {row["group"] for row in of("delivered", found)} == {"billing"}
+    assert {row["group"] for row in of("pulled", found)} == {"billing"}
     assert {row["app"] for row in of("joined", found)} == {"shop"}
     assert {len(row["client"]) for row in of("joined", found)} == {8}
     assert of("settled", found, outcome="dead")[0]["reason"] == "broken"
     assert of("settled", found, outcome="retry")[0]["reason"] == "später"
     assert of("cursor", found, cause="reset", group="billing")
-    deleted = of("config", found, cause="topic-deleted")
+    deleted = of("config", found, name="topic-deleted")
     assert [row["topic"] for row in deleted] == ["short-lived"]
 
 
 def test_what_was_left_out_is_told(lived):
     (row,) = of("duplicate", rows(reading(lived)))
-    assert (row["count"], row["start"], row["topic"]) == (1, None, "orders")
+    assert (row["rows"], row["start"], row["topic"]) == (1, None, "orders")
 
 
 def test_no_secret_is_shown(lived):
     found = rows(reading(lived))
-    (row,) = of("config", found, cause="app-put", app="shop")
-    assert json.loads(row["details"]).keys() == {"name", "owner", "grants", "created_us"}
+    (row,) = of("config", found, name="app-put", app="shop")
+    assert json.loads(row["detail"]).keys() == {"name", "owner", "grants", "created_us"}
     clients = [one["joined"]["client"] for one in dump(lived) if one["kind"] == "JOINED"]
     assert clients
     everything = json.dumps(found, default=str)
@@ -208,7 +208,7 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
     apart = rows(reading(path, maxBytesPerPartition="4m"))
     assert apart == rows(reading(path))
     assert {row["topic"] for row in of("stored", apart)} == {"orders"}
-    assert sum(row["count"] for row in of("stored", apart)) == 320
+    assert sum(row["rows"] for row in of("stored", apart)) == 320
     # A stream goes from segment to segment.
     given = journal_options(
         {"path": path, "startingPosition": "earliest", "maxBytesPerTrigger": "4m"},
@@ -248,16 +248,16 @@ def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
                 after = stream.latest(at)
                 assert after > at
                 found = rows(stream.reading, stream.stretches(at, after))
-                seen += sum(row["count"] for row in of("stored", found))
+                seen += sum(row["rows"] for row in of("stored", found))
                 at = after
             assert seen >= 16
             stream.stop()
 
 
 def test_columns(lived):
-    one = reading(lived, columns="event,time")
-    assert one.columns == {"event": "string", "time": "timestamp"}
-    assert set(rows(one)[0]) == {"event", "time"}
+    one = reading(lived, columns="kind,time")
+    assert one.columns == {"kind": "string", "time": "timestamp"}
+    assert set(rows(one)[0]) == {"kind", "time"}
     bare = JournalReading(one.options, {})
     assert sum(b.num_rows for s in bare.plan() for b in bare.read(s)) == len(rows(one))
     assert list(reading(lived).columns) == list(COLUMNS)
