@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from typing import Any, Final
-
-import msgspec
 
 from ternmq.journal.reader import JournalReader
 from ternmq.model.errors import DataLoss
-from ternmq.model.types import NO_POSITION, Position
-from ternmq.record import control
-from ternmq.record.header import Kind
+from ternmq.model.types import Position
 from ternmq.spark.journal_facts import Record
-from ternmq.spark.journal_names import Client, Names
+from ternmq.spark.journal_names import Names
 from ternmq.spark.journal_port import Bounds
-
-# Of docs/format/state.md: what holds names.
-_HEAD: Final = struct.Struct("<QBBHI")
-_KEY: Final = struct.Struct("<IIIIQ")
-_ENTRY: Final = struct.Struct("<24sII")
-_NAMED: Final = struct.Struct("<24sQ")
-_POSITION: Final = struct.Struct("<Q")
-_TOPICS, _SUBSCRIPTIONS, _SESSIONS, _GONE = 2, 3, 5, 21
-_HOLD_NAMES: Final = frozenset({_TOPICS, _SUBSCRIPTIONS, _SESSIONS, _GONE})
-_GONE_TOPIC, _GONE_GROUP, _GONE_SESSION = 1, 2, 3
 
 
 class FileJournal:
@@ -100,97 +84,13 @@ class FileJournal:
         """See ``JournalPort``."""
         self._reader.close()
 
-    # -- names
-
-    def names(self, position: int) -> Names:
-        """See ``JournalPort``.
-
-        They are those of the newest STATE set before, and of the records since. Numbers are never
-        used again, so a newer set may say more of them, of what stands before it as well: that of
-        the newest segment is asked too, for the records of a journal whose beginning is gone.
-        """
-        reader = self._reader
-        oldest = reader.first()
-        names = Names()
-        start: int = oldest
-        newest = self._newest_segment(oldest)
-        for base in sorted({newest, max(oldest, position - position % reader.segment_size)}):
-            segment = self._at(Position(base))
-            if segment is None or segment.kind != Kind.SEGMENT:
-                continue
-            _, _, begin, end = control.SEGMENT.unpack_from(segment.body)
-            if begin == NO_POSITION or begin < oldest:
-                continue
-            self._load(names, end)
-            if begin <= position:
-                start = max(start, begin)
-        if start < position:
-            for record in reader.records(Position(start)):
-                if record.position >= position:
-                    break
-                names.learn(record.kind, record.body)
+    def names(self, position: int) -> Names:  # noqa: ARG002 - all that there are
+        """See ``JournalPort``: numbers are never used again, so names of later ones do no harm."""
+        told = self._reader.names()
+        names = Names(
+            {number: one.name for number, one in told.topics.items()},
+            {number: one.name for number, one in told.groups.items()},
+        )
+        for number, one in told.sessions.items():
+            names.joined(number, one.name, one.client, one.address)
         return names
-
-    def _load(self, names: Names, end: int) -> None:
-        """Take the names of a STATE set, given its END."""
-        body = self._state(end)
-        _, _, _, _, count = _HEAD.unpack_from(body)
-        chunks: dict[int, set[bytes]] = {}
-        for number in range(count):
-            (place,) = _POSITION.unpack_from(body, _HEAD.size + number * _POSITION.size)
-            for key, chunk in _directory(self._state(place)):
-                if _KEY.unpack(key)[0] in _HOLD_NAMES:
-                    chunks.setdefault(chunk, set()).add(key)
-        for chunk, keys in sorted(chunks.items()):
-            for key, payload in _objects(self._state(chunk)):
-                if key in keys:
-                    _take(names, key, payload)
-
-    def _state(self, position: int) -> bytes:
-        record = self._at(Position(position))
-        if record is None or record.kind != Kind.STATE:
-            raise DataLoss(
-                f"the journal in {self._path} has no STATE at {position}; was all of it copied?"
-            )
-        return record.body
-
-
-def _directory(body: bytes) -> Iterator[tuple[bytes, int]]:
-    _, _, _, _, count = _HEAD.unpack_from(body)
-    for number in range(count):
-        yield _NAMED.unpack_from(body, _HEAD.size + number * _NAMED.size)
-
-
-def _objects(body: bytes) -> Iterator[tuple[bytes, bytes]]:
-    _, _, _, _, count = _HEAD.unpack_from(body)
-    at = _HEAD.size
-    for _ in range(count):
-        key, length, _ = _ENTRY.unpack_from(body, at)
-        at += _ENTRY.size
-        yield key, body[at : at + length]
-        at += length + (-length % 8)
-
-
-def _take(names: Names, key: bytes, payload: bytes) -> None:
-    """Take the names that an object of the state holds."""
-    kind, sort = _KEY.unpack(key)[:2]
-    if not payload:
-        return
-    for one in _decode(payload):
-        if kind == _TOPICS:
-            names.topics[one["number"]] = one["spec"]["name"]
-        elif kind == _SUBSCRIPTIONS:
-            names.groups[one["group"]] = one["name"]
-        elif kind == _SESSIONS:
-            names.joined(one["session"], one["app"], one["client"], one.get("address", ""))
-        elif sort == _GONE_TOPIC:
-            names.topics[one[0]] = one[1]
-        elif sort == _GONE_GROUP:
-            names.groups[one[0]] = one[1]
-        elif sort == _GONE_SESSION:
-            names.sessions[one[0]] = Client(one[1], one[4], one[5])
-
-
-def _decode(payload: bytes) -> list[Any]:
-    found: list[Any] = msgspec.msgpack.decode(payload)
-    return found
