@@ -8,6 +8,7 @@ from functools import partial
 
 from ternmq.model.errors import (
     ConnectionLost,
+    IdConflict,
     OffsetExpired,
     RefusedError,
     TernMQError,
@@ -30,17 +31,9 @@ from ternmq.spark.port import (
     Transaction,
 )
 
-
-class TransactionConflict(RefusedError):
-    """Stands for the broker's own."""
-
-    code = 99_001
-
-
-class TransactionDecided(RefusedError):
-    """Likewise."""
-
-    code = 99_002
+# No classes of its own: every error that there is stands in a table.
+TransactionConflict = IdConflict
+TransactionDecided = RefusedError
 
 
 @dataclass
