@@ -17,14 +17,12 @@ from ternmq.model.errors import (
 from ternmq.spark.decode import Decoder
 from ternmq.spark.offsets import Span
 from ternmq.spark.options import ReadOptions
-from ternmq.spark.port import Port
+from ternmq.spark.port import Fetched, Port
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log: Final = logging.getLogger("ternmq.spark")
-
-_PIECE_BYTES: Final = 8 << 20
 
 
 def read_span(
@@ -52,31 +50,50 @@ def read_span(
     """
     decoder = Decoder(span.topic, span.queue, columns, options.batch_rows, options.batch_bytes)
     offset = span.start
-    quiet_until = clock() + options.max_wait_ms / 1000
     while offset < span.stop:
-        left_ms = int((quiet_until - clock()) * 1000)
-        if left_ms <= 0:
+        try:
+            for found in _pieces(port, options, span, offset, clock):
+                yield from decoder.feed(found.records, offset, span.stop)
+                offset = found.stop
+        except OffsetExpired:
+            offset = _oldest(port, options, span, offset)
+        except (UnknownTopic, UnknownQueue) as error:
+            _lost(options, span, offset, f"it is gone: {error.args[0]}")
+            break
+        except _AnotherQueueError as error:
+            _lost(options, span, offset, str(error))
+            break
+    yield from decoder.flush()
+
+
+class _AnotherQueueError(Exception):
+    """The queue ends before what is to be read."""
+
+
+def _pieces(
+    port: Port, options: ReadOptions, span: Span, offset: int, clock: Callable[[], float]
+) -> Iterator[Fetched]:
+    """Yield pieces with rows, to the end of the range.
+
+    Raises:
+        ReadIncomplete: None came for ``maxWaitMs``.
+    """
+    patience = options.max_wait_ms / 1000
+    until = clock() + patience
+    wait_ms = min(options.poll_timeout_ms, options.max_wait_ms)
+    for found in port.fetch(span.topic, span.queue, offset, span.stop, wait_ms):
+        if found.stop > found.start:
+            yield found
+            offset = found.stop
+            until = clock() + patience
+        elif found.next < offset:
+            raise _AnotherQueueError(
+                f"the queue ends at {found.next}: it is another one of the same name"
+            )
+        elif clock() >= until:
             raise ReadIncomplete(
                 f"{span}: nothing came from offset {offset} on for {options.max_wait_ms} ms"
             )
-        wait_ms = min(options.poll_timeout_ms, left_ms)
-        try:
-            found = port.fetch(span.topic, span.queue, offset, span.stop, _PIECE_BYTES, wait_ms)
-        except OffsetExpired:
-            offset = _oldest(port, options, span, offset)
-            continue
-        except (UnknownTopic, UnknownQueue) as error:
-            _lost(options, span, offset, span.stop, f"it is gone: {error.args[0]}")
-            break
-        if found.stop > found.start:
-            yield from decoder.feed(found.records, offset, span.stop)
-            offset = found.stop
-            quiet_until = clock() + options.max_wait_ms / 1000
-        elif found.next < offset:
-            why = f"the queue ends at {found.next}: it is another one of the same name"
-            _lost(options, span, offset, span.stop, why)
-            break
-    yield from decoder.flush()
 
 
 def _oldest(port: Port, options: ReadOptions, span: Span, offset: int) -> int:
@@ -87,12 +104,14 @@ def _oldest(port: Port, options: ReadOptions, span: Span, offset: int) -> int:
     )
     there = min(max(first, offset), span.stop)
     if there > offset:
-        _lost(options, span, offset, there, f"the queue keeps nothing below {first}")
+        _lost(options, span, offset, f"the queue keeps nothing below {first}", there)
     return there
 
 
-def _lost(options: ReadOptions, span: Span, start: int, stop: int, why: str) -> None:
-    what = f"{stop - start} messages from offset {start} on, of {span}, cannot be read: {why}"
+def _lost(options: ReadOptions, span: Span, start: int, why: str, stop: int | None = None) -> None:
+    """Fail, or say what is missing: rows ``[start, stop)``, by default to the end of the range."""
+    missing = (span.stop if stop is None else stop) - start
+    what = f"{missing} messages from offset {start} on, of {span}, cannot be read: {why}"
     if options.fail_on_data_loss:
         raise DataLoss(what)
     log.warning("%s", what)

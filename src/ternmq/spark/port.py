@@ -111,12 +111,12 @@ class Port(Protocol):
         """Return every queue of these topics; topics that are not there are left out."""
 
     def fetch(
-        self, topic: str, queue: int, start: int, stop: int, max_bytes: int, wait_ms: int
-    ) -> Fetched:
-        """Return rows from ``start`` on, at most to ``stop``; empty when none came in time.
+        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
+    ) -> Iterator[Fetched]:
+        """Yield the rows ``[start, stop)``, piece by piece; an empty piece when none came in time.
 
         Raises:
-            OffsetExpired: ``start`` is older than what is kept.
+            OffsetExpired: The next rows are older than what is kept.
             UnknownTopic, UnknownQueue: It is gone.
         """
 

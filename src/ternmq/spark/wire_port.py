@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,7 +17,8 @@ from ternmq.wire.commands import Command
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_PAGE = 1000
+_PAGE: Final = 1000
+_ROWS: Final = 1_000_000
 
 
 class WirePort:
@@ -69,13 +70,15 @@ class WirePort:
         return found
 
     def fetch(
-        self, topic: str, queue: int, start: int, stop: int, max_bytes: int, wait_ms: int
-    ) -> Fetched:
+        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
+    ) -> Iterator[Fetched]:
         """See ``Port``."""
-        asked = bodies.Read(topic, queue, start, min(stop - start, 2**32 - 1), max_bytes, wait_ms)
-        answer = self._connection.ask(Command.READ, bodies.pack_read(asked), wait_ms)
-        rows = bodies.unpack_rows(answer)
-        return Fetched(rows.records, rows.start, rows.stop, rows.first, rows.next)
+        while start < stop:
+            asked = bodies.Read(topic, queue, start, min(stop - start, _ROWS), 0, wait_ms)
+            answer = self._connection.ask(Command.READ, bodies.pack_read(asked), wait_ms)
+            rows = bodies.unpack_rows(answer)
+            yield Fetched(rows.records, rows.start, rows.stop, rows.first, rows.next)
+            start = max(start, rows.stop)
 
     def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
         """See ``Port``."""

@@ -33,9 +33,13 @@ from ternmq.spark.port import (
 class TransactionConflict(RefusedError):
     """Stands for the broker's own."""
 
+    code = 99_001
+
 
 class TransactionDecided(RefusedError):
     """Likewise."""
+
+    code = 99_002
 
 
 @dataclass
@@ -213,8 +217,14 @@ class FakePort:
         return found
 
     def fetch(
-        self, topic: str, queue: int, start: int, stop: int, max_bytes: int, wait_ms: int
-    ) -> Fetched:
+        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
+    ) -> Iterator[Fetched]:
+        while start < stop:
+            found = self._piece(topic, queue, start, stop)
+            yield found
+            start = max(start, found.stop)
+
+    def _piece(self, topic: str, queue: int, start: int, stop: int) -> Fetched:
         broker = self._broker
         broker.tell("fetch")
         there = broker.queue(topic, queue)
