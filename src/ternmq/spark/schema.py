@@ -1,0 +1,108 @@
+"""The columns that are read and written, in Arrow's words and in Spark's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ternmq.model.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_KINDS: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "headers": _HEADERS,
+    "message_id": "string",
+    "born_timestamp": "timestamp",
+    "tags": "string",
+    "producer": "string",
+    "delay_until": "timestamp",
+    "attempt": "int",
+    "txn_id": "string",
+    "crc": "bigint",
+    "order_key": "string",
+    "content_type": "string",
+    "application_id": "string",
+    "priority": "int",
+    "expires_at": "timestamp",
+}
+FIELDS: Final = tuple(_KINDS)
+"""All columns that can be read; the first six are the default."""
+METADATA: Final = FIELDS[7:]
+"""Those of the option ``metadataFields``."""
+RANGES: Final = {"topic": "string", "partition": "int", "start": "bigint", "end": "bigint"}
+"""The columns of ``emit=ranges``."""
+
+
+def kinds(
+    columns: Sequence[str], key_type: str = "binary", value_type: str = "binary"
+) -> dict[str, str]:
+    """Return the type of each column, in Spark's words."""
+    own = {"key": key_type, "value": value_type}
+    return {name: own.get(name, _KINDS[name]) for name in columns}
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    """Return columns as Spark takes a schema."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+
+@functools.cache
+def _arrow_kinds() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        _HEADERS: pa.list_(
+            pa.field(
+                "element",
+                pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]),
+            )
+        ),
+    }
+
+
+def arrow(columns: Mapping[str, str]) -> pa.Schema:
+    """Return columns as Arrow has them; as Spark compares them, to the letter."""
+    import pyarrow as pa
+
+    types = _arrow_kinds()
+    return pa.schema([pa.field(name, types[kind]) for name, kind in columns.items()])
+
+
+def projected(chosen: Mapping[str, str], offered: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a schema that the user gave, checked.
+
+    Args:
+        chosen: Names and types as Spark writes them (``simpleString``).
+        offered: What could be had with the same options; ``key`` and ``value`` may be had as
+            binary or as string.
+
+    Raises:
+        OptionError: There is no such column, or not of that type.
+    """
+    found: dict[str, str] = {}
+    for name, kind in chosen.items():
+        # ``emit=ranges`` has columns of its own, and no others.
+        wanted = offered.get(name) or (None if "start" in offered else _KINDS.get(name))
+        if wanted is None:
+            raise OptionError(
+                f"schema: there is no column {name!r}; there are {', '.join(offered)}"
+            )
+        either = name in {"key", "value"} and kind in {"binary", "string"}
+        if kind != wanted and not either:
+            raise OptionError(f"schema: column {name!r} is of type {wanted}, not {kind}")
+        found[name] = kind
+    return found

@@ -1,0 +1,195 @@
+"""What a batch write and a streaming write do, without Spark: stage, then commit.
+
+Each task stores its rows as *prepared* batches, which nobody sees, and tells the driver their ids.
+The driver commits all of them with one request that names the writer and the batch: at that moment
+they become visible, all at once. Whatever is asked again has no second effect:
+
+* a task that runs twice leaves prepared batches that nobody names, and that are dropped in time;
+* a commit that is repeated (its answer was lost, or Spark was restarted before it wrote down that
+  the batch was done) names a transaction that the broker knows, with the same digest: no effect;
+* with another digest it is another content under the same name, and refused;
+* an abort after the commit was applied is refused, and that is right: Spark aborts a batch whose
+  commit it got no answer to, and then runs it again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ternmq.model.errors import OptionError, TernMQError, UnknownTopic
+from ternmq.spark.connecting import Broker
+from ternmq.spark.options import WriteOptions
+from ternmq.spark.port import Port, TopicFacts, Transaction
+from ternmq.spark.stage import Stage
+from ternmq.spark.wire_port import connect as connect_wire
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log: Final = logging.getLogger("ternmq.spark")
+
+BATCH: Final = 0
+"""Number of a batch write: its ``writerId`` names one write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a task knows of itself.
+
+    Attributes:
+        query: Id of the streaming query; empty in a batch write.
+        batch_id: Number of the batch.
+        part: ``partition/attempt``.
+    """
+
+    query: str
+    batch_id: int
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a task tells the driver: what it stored, and under which name."""
+
+    transaction: Transaction
+    ids: tuple[int, ...]
+    rows: int
+    bytes: int
+    digest: int
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Writes rows, commits them. Travels to workers.
+
+    Attributes:
+        options: What it was told.
+        columns: The columns that are written.
+        connect: Makes a port.
+    """
+
+    options: WriteOptions
+    columns: tuple[str, ...]
+    connect: Callable[[Broker], Port] = connect_wire
+
+    def check(self) -> None:
+        """See that the topic is there, before anything is computed.
+
+        Raises:
+            UnknownTopic: It is not.
+        """
+        if not self.options.topic:
+            return
+        port = self.connect(self.options.broker)
+        try:
+            _Facts(port)(self.options.topic)
+        finally:
+            port.close()
+
+    def write(self, tables: Iterable[pa.RecordBatch], task: Task) -> Staged:
+        """Store the rows of a task; on a worker.
+
+        Raises:
+            OptionError: It is not known whose transaction it is.
+            TernMQError: They are not stored; Spark runs the task, or the batch, again.
+        """
+        transaction = Transaction(self.options.writer or task.query, task.batch_id)
+        if self.options.exactly_once and not transaction.writer:
+            raise OptionError(
+                "option writerId: this Spark does not tell tasks which query they belong to; "
+                "name the writer"
+            )
+        port = self.connect(self.options.broker)
+        try:
+            stage = Stage(self.options, self.columns, _Facts(port))
+            batches = stage.batches(tables)
+            ids: list[int] = []
+            if self.options.exactly_once:
+                ids += port.prepare(batches, transaction, task.part, self.options.in_flight)
+            else:
+                for _ in port.send(batches, self.options.in_flight):
+                    pass
+        finally:
+            port.close()
+        return Staged(transaction, tuple(ids), stage.rows, stage.bytes, stage.digest)
+
+    def commit(self, told: Sequence[Staged | None], batch_id: int = BATCH) -> None:
+        """Make what tasks stored visible, all at once; on the driver.
+
+        Raises:
+            TransactionConflict: Another content was committed under this name.
+            TernMQError: Whether it is visible is not known; Spark runs the batch again.
+        """
+        staged = [one for one in told if one is not None]
+        if not self.options.exactly_once or not any(one.ids for one in staged):
+            return
+        transaction = _one_of(staged, batch_id)
+        ids = [number for one in staged for number in one.ids]
+        digest = sum(one.digest for one in staged) % 2**64
+        rows = sum(one.rows for one in staged)
+        port = self.connect(self.options.broker)
+        try:
+            fresh = port.commit_prepared(transaction, ids, digest)
+        finally:
+            port.close()
+        log.info(
+            "transaction %s/%d: %d rows %s", transaction.writer, transaction.batch_id, rows,
+            "are visible" if fresh else "were visible already",
+        )  # fmt: skip
+
+    def abort(self, told: Sequence[Staged | None], batch_id: int = BATCH) -> None:
+        """Drop what tasks stored, if it is not visible yet; on the driver. Never raises."""
+        staged = [one for one in told if one is not None and one.ids]
+        if not self.options.exactly_once or not staged:
+            return
+        port = self.connect(self.options.broker)
+        try:
+            transaction = _one_of(staged, batch_id)
+            port.abort_prepared(transaction, [number for one in staged for number in one.ids])
+        except TernMQError as error:
+            log.warning("batch %d is not rolled back: %s", batch_id, error)
+        finally:
+            port.close()
+
+
+def _one_of(staged: Sequence[Staged], batch_id: int) -> Transaction:
+    """Return the transaction that tasks name; all the same one.
+
+    Raises:
+        OptionError: They do not.
+    """
+    named = {one.transaction for one in staged}
+    if len(named) != 1:
+        raise OptionError(f"option writerId: tasks of one batch name several writers: {named}")
+    (transaction,) = named
+    if transaction.batch_id != batch_id:
+        raise OptionError(
+            f"option writerId: tasks say batch {transaction.batch_id}, Spark commits {batch_id}: "
+            f"this Spark numbers batches in another way"
+        )
+    return transaction
+
+
+class _Facts:
+    """How topics are; each is asked for once."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._known: dict[str, TopicFacts] = {}
+
+    def __call__(self, topic: str) -> TopicFacts:
+        """Return how a topic is.
+
+        Raises:
+            UnknownTopic: There is none of that name.
+        """
+        found = self._known.get(topic)
+        if found is None:
+            there = {one.name: one for one in self._port.topics([topic])}
+            if topic not in there:
+                raise UnknownTopic(f"there is no topic {topic!r}, or this app has no right on it")
+            found = self._known[topic] = there[topic]
+        return found

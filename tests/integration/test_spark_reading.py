@@ -1,0 +1,194 @@
+"""What the Spark connector does at a real broker, without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+import ternmq.sync
+from ternmq.model.errors import CannotConnect, OptionError, Unauthenticated, UnknownCommand
+from ternmq.spark.offsets import Place, Span
+from ternmq.spark.option_table import Use
+from ternmq.spark.options import read_options, write_options
+from ternmq.spark.reading import BatchRead, Reading, StreamRead
+from ternmq.spark.wire_port import connect
+from ternmq.spark.writing import Task, Writing
+from ternmq.testing import broker
+from ternmq.wire.control import GrantInfo
+
+pa = pytest.importorskip("pyarrow")
+
+
+def told(real, **options):
+    return {
+        "bootstrap.servers": f"127.0.0.1:{real.port}",
+        **{name.replace("__", "."): value for name, value in options.items()},
+    }
+
+
+def batch(real, topic="orders", **options):
+    found = read_options(told(real, subscribe=topic, **options), Use.BATCH_READ)
+    return BatchRead(found, found.offered)
+
+
+def stream(real, topic="orders", **options):
+    found = read_options(
+        told(real, subscribe=topic, watermarkCacheMs="0", **options), Use.STREAM_READ
+    )
+    return StreamRead(Reading(found, found.offered))
+
+
+def rows(reader, spans=None):
+    return [
+        row
+        for span in (reader.plan() if spans is None else spans)
+        for part in reader.read(span)
+        for row in part.to_pylist()
+    ]
+
+
+@pytest.fixture
+def client(real):
+    with ternmq.sync.connect(real.url) as one:
+        one.admin.create_topic("orders", queues=2)
+        yield one
+
+
+def send(client, count, topic="orders", **message):
+    client.send_many(
+        topic,
+        [ternmq.sync.Message(b"%d" % n, key=f"k{n}", **message) for n in range(count)],
+    )
+
+
+@pytest.mark.row("R1")
+def test_a_batch_read_gives_what_a_reader_gets(real, client):
+    send(client, 3000, tag="t", headers={"a": "1"})
+    client.send("orders", b"alone", key="k")
+    found = rows(batch(real, includeHeaders="true", metadataFields="message_id,tags"))
+    read = {(one.queue, one.offset): one for one in client.read("orders")}
+    assert len(found) == len(read) == 3001
+    for row in found:
+        one = read[row["partition"], row["offset"]]
+        assert row["value"] == one.body
+        assert row["key"].decode() == one.key
+        assert row["tags"] == (one.tag or None)
+        assert row["message_id"] == one.id
+        assert row["timestamp"] == one.stored_at
+        assert row["headers"] == ([{"key": "a", "value": b"1"}] if one.headers else None)
+
+
+def test_from_a_time_on(real, client):
+    send(client, 10)
+    middle = client.send("orders", b"middle", key="m")
+    (stored,) = [one.stored_at for one in client.read("orders") if one.offset == middle.offset
+                 and one.queue == middle.queue]  # fmt: skip
+    found = rows(
+        batch(
+            real,
+            startingTimestamp=stored.isoformat(),
+            startingOffsetsByTimestampStrategy="latest",
+        )
+    )
+    assert [row["value"] for row in found] == [b"middle"]
+
+
+def test_a_stream_goes_on_where_it_was(real, client):
+    one = stream(real, startingOffsets="earliest", maxOffsetsPerTrigger="60")
+    at = one.initial()
+    send(client, 100)
+    seen = []
+    for _ in range(2):
+        after = one.latest(at)
+        seen += rows(one.reading, one.spans(at, after))
+        at = after
+    assert sorted(int(row["value"]) for row in seen) == list(range(100))
+    assert one.latest(at) == at
+    one.stop()
+
+
+def test_progress_is_seen_as_a_group(real, client):
+    send(client, 10)
+    one = stream(real, startingOffsets="earliest")
+    at = one.latest(one.initial())
+    one.committed(at)
+    (info,) = client.admin.groups(topic="orders", group="spark-ternmq.orders")
+    assert [queue.cursor for queue in info.queues] == [at[Place("orders", n)] for n in (0, 1)]
+    one.stop()
+
+
+def test_a_broker_that_restarts_is_only_a_pause(real, client):
+    send(client, 10)
+    one = stream(real, startingOffsets="earliest")
+    at = one.initial()
+    real.restart(clean=False)
+    after = one.latest(at)
+    assert sum(after.values()) == 10
+    one.stop()
+
+
+def test_rows_are_written(real, client):
+    options = write_options(told(real, topic="orders"), Use.BATCH_WRITE)
+    writing = Writing(options, ("key", "value", "headers"))
+    writing.check()
+    table = pa.RecordBatch.from_pylist(
+        [
+            {"key": f"k{n % 5}", "value": b"%d" % n, "headers": [{"key": "n", "value": b"x"}]}
+            for n in range(20_000)
+        ]
+    )
+    staged = writing.write([table], Task("", 0, "0/0"))
+    writing.commit([staged])
+    found = list(client.read("orders"))
+    assert sorted(int(one.body) for one in found) == list(range(20_000))
+    assert {one.headers["n"] for one in found} == {"x"}
+    # A client puts them where these are.
+    receipt = client.send("orders", b"next", key="k3")
+    assert {one.queue for one in found if one.key == "k3"} == {receipt.queue}
+
+
+def test_a_broker_that_is_away_is_named(real, client):
+    reader = batch(real, ternmq__timeoutMs="200", fetchOffset__numRetries="0")
+    real.stop()
+    with pytest.raises(CannotConnect, match=r"no broker at ternmq://127.0.0.1:"):
+        reader.plan()
+
+
+def test_transactions_wait_for_a_broker_that_knows_them(real, client):
+    options = write_options(told(real, topic="orders", writerId="w"), Use.BATCH_WRITE)
+    table = pa.RecordBatch.from_pylist([{"value": b"x"}])
+    with pytest.raises(UnknownCommand, match="delivery=at_least_once"):
+        Writing(options, ("value",)).write([table], Task("", 0, "0/0"))
+
+
+def test_a_range_beyond_the_end_is_waited_for(real, client):
+    client.send("orders", b"x", queue=0)
+    reader = batch(real, maxWaitMs="20000", pollTimeoutMs="50")
+    port = connect(reader.options.broker)
+    pieces = port.fetch("orders", 0, 0, 2, 50)
+    assert next(pieces).stop == 1
+    assert next(pieces).stop == 1  # nothing came in 50 ms
+    client.send("orders", b"y", queue=0)
+    assert [one.stop for one in pieces][-1] == 2
+    port.close()
+    assert len(rows(reader, [Span("orders", 0, 0, 2)])) == 2
+
+
+def test_an_app_reads_what_it_may(tmp_path):
+    with broker(
+        manual=False, settings={"auth": True, "admin_token": "root-token-of-the-test"}
+    ) as guarded:
+        with ternmq.sync.connect(guarded.url, app="admin", token="root-token-of-the-test") as admin:
+            for name in ("orders", "secret"):
+                admin.admin.create_topic(name)
+                admin.send(name, b"x")
+            token = admin.admin.put_app("dw", [GrantInfo(right="consume", topic="orders")])
+        file = tmp_path / "token"
+        file.write_text(token)
+        who = {"ternmq__app": "dw", "ternmq__tokenFile": str(file)}
+        assert len(rows(batch(guarded, **who))) == 1
+        assert len(rows(batch(guarded, "orders", **who))) == 1
+        with pytest.raises(OptionError, match=r"no topic 'secret'.*or this app may not read it"):
+            batch(guarded, "secret", **who).plan()
+        file.write_text("wrong")
+        with pytest.raises(Unauthenticated):
+            batch(guarded, **who).plan()

@@ -1,0 +1,83 @@
+"""``format("ternmq")`` written by Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+WAIT_S = 120
+
+
+def writer(frame, real, **options):
+    told = frame.write.format("ternmq").mode(options.pop("mode", "append"))
+    return told.option("bootstrap.servers", f"127.0.0.1:{real.port}").options(**options)
+
+
+@pytest.mark.row("R3")
+def test_a_table_becomes_messages(spark, real, client):
+    client.admin.create_topic("out", queues=3)
+    frame = spark.range(5000).selectExpr(
+        "concat('k', id % 11) as key",
+        "cast(id as string) as value",
+        "array(named_struct('key', 'n', 'value', cast(cast(id as string) as binary))) as headers",
+        "if(id % 2 = 0, 'even', 'odd') as tags",
+    )
+    writer(frame, real, topic="out").save()
+    found = list(client.read("out"))
+    assert sorted(int(one.body) for one in found) == list(range(5000))
+    for one in found:
+        n = int(one.body)
+        assert one.key == f"k{n % 11}"
+        assert one.headers == {"n": str(n)}
+        assert one.tag == ("odd" if n % 2 else "even")
+
+
+@pytest.mark.row("R3")
+def test_the_topic_may_be_a_column(spark, real, client):
+    for name in ("a", "b"):
+        client.admin.create_topic(name)
+    frame = spark.range(10).selectExpr("if(id < 4, 'a', 'b') as topic", "cast(id as string) value")
+    writer(frame, real).save()
+    assert len(list(client.read("a"))) == 4
+    assert len(list(client.read("b"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        (["id as value"], {"topic": "out"}, "column value: its type is bigint"),
+        (["'x' as key"], {"topic": "out"}, "column value: it is missing"),
+        (["'x' as value", "id"], {"topic": "out"}, "column id: it is no part of a message"),
+        (["'x' as value"], {}, "option topic: it is missing"),
+        (["'x' as value"], {"topic": "nowhere"}, "there is no topic 'nowhere'"),
+        (["'x' as value"], {"topic": "out", "mode": "overwrite"}, "mode overwrite: a topic is"),
+        (
+            ["'x' as value", "current_timestamp() as delay_until"],
+            {"topic": "out"},
+            "column delay_until: this broker does not keep",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_one_clear_error(spark, real, client, columns, options, said):
+    client.admin.create_topic("out")
+    with pytest.raises(Exception, match=r"\w+") as raised:
+        writer(spark.range(3).selectExpr(*columns), real, **options).save()
+    assert said in str(raised.value)
+    assert list(client.read("out")) == []
+
+
+def test_a_stream_is_written_at_least_once(spark, real, client, tmp_path):
+    for name in ("orders", "out"):
+        client.admin.create_topic(name)
+    client.send_many("orders", [b"%d" % n for n in range(100)])
+    table = (
+        spark.readStream.format("ternmq").option("bootstrap.servers", f"127.0.0.1:{real.port}")
+        .option("subscribe", "orders").option("startingOffsets", "earliest").load()
+    )  # fmt: skip
+    query = (
+        table.select("key", "value").writeStream.format("ternmq")
+        .option("bootstrap.servers", f"127.0.0.1:{real.port}").option("topic", "out")
+        .option("delivery", "at_least_once").option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True).start()
+    )  # fmt: skip
+    assert query.awaitTermination(WAIT_S)
+    assert sorted(int(one.body) for one in client.read("out")) == list(range(100))
