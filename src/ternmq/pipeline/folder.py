@@ -89,24 +89,26 @@ class Folder:
             return cast("BinaryIO", system.open_output_stream(full))
         return cast("BinaryIO", system.open_output_stream(self._full(path)))
 
-    def finish(self, path: str, *, durable: bool = True) -> int:
-        """Give a closed file its final name; return its size.
+    def finish(self, path: str, name: str | None = None, *, durable: bool = True) -> Found:
+        """Give a closed file its final name; return what is there then.
 
         Args:
             path: As it was begun.
+            name: Another name than that, if a rename is made anyway; an object keeps its own.
             durable: On this machine, have the bytes on the disk first.
         """
+        system, _ = self._system()
         if self.local:
+            begun = Path(self._full(temporary(path)))
+            path = name or path
             full = Path(self._full(path))
-            begun = full.parent / posixpath.basename(temporary(path))
             if durable:
                 sync(begun)
             begun.replace(full)
             if durable:
                 sync(full.parent)
-            return full.stat().st_size
-        system, _ = self._system()
-        return int(system.get_file_info(self._full(path)).size)
+        info = system.get_file_info(self._full(path))
+        return Found(path, int(info.size), info.mtime_ns // 1000)
 
     def abandon(self, path: str) -> None:
         """Forget a file that was begun."""

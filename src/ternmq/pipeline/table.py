@@ -231,9 +231,9 @@ class Table:
         stored = rows.select(self.spec.stored.names)
         with self.folder.begin(path) as sink:
             pq.write_table(stored, sink, **COMPRESSION)
-        size = self.folder.finish(path, durable=durable)
+        done = self.folder.finish(path, durable=durable)
         low, high = bounds(rows, self.spec.bounds)
-        return DataFile(path, size, len(rows), partition, low, high)
+        return DataFile(done.path, done.size, len(rows), partition, low, high)
 
     def append(self, rows: pa.Table, remember: Mapping[str, int] | None = None) -> None:
         """Add rows, and remember numbers, all or nothing."""
