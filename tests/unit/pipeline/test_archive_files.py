@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline import archive_files
-from ternmq.pipeline.archive_files import Missing, Range, Sizes, Written, named_rows, write_range
+from ternmq.pipeline.archive_file import Named, Sizes, file_name, named_rows
+from ternmq.pipeline.archive_files import Missing, Written, write_range
 from ternmq.pipeline.schemas import ARCHIVE
 from tests.unit.pipeline import made
 from tests.unit.pipeline.made import span
@@ -42,7 +42,7 @@ def test_a_range_becomes_a_file_with_its_rows(folder):
     assert file.high["offset"] == 1004
     assert names(folder) == [file.path]
     assert file.path.startswith("topic=orders/day=2026-11-21/orders-0-")
-    assert named_rows(file.path) == Range("orders", 0, 0, 5, 1005)
+    assert named_rows(file.path) == Named("orders", 0, 5, 1005)
 
 
 def test_a_file_holds_all_columns_but_those_of_its_folders(folder):
@@ -168,9 +168,9 @@ def test_what_was_written_travels_as_text(folder):
 
 @pytest.mark.parametrize("topic", ["orders", "a-b.c", "1-2-3", "-"])
 def test_names_of_files_say_which_rows(topic):
-    name = archive_files.file_name(topic, 3, 10, 19)
-    assert named_rows(f"topic={topic}/day=2026-11-21/{name}") == Range(topic, 0, 3, 10, 20)
-    assert named_rows(f"x/.tmp-{name}") == Range(topic, 0, 3, 10, 20)
+    name = file_name(Named(topic, 3, 10, 20))
+    assert named_rows(f"topic={topic}/day=2026-11-21/{name}") == Named(topic, 3, 10, 20)
+    assert named_rows(f"x/.tmp-{name}") == Named(topic, 3, 10, 20)
 
 
 def test_other_names_say_nothing():
