@@ -51,6 +51,7 @@ class Named(NamedTuple):
     """What the name of a file says: rows ``[start, stop)`` of a queue."""
 
     topic: str
+    topic_number: int
     queue: int
     start: int
     stop: int
@@ -58,17 +59,22 @@ class Named(NamedTuple):
 
 def file_name(named: Named) -> str:
     """Return a new name for a file of these rows."""
+    place = f"{named.topic}-{named.topic_number}-{named.queue}"
     rows = f"{named.start:020d}-{named.stop - 1:020d}"
-    return f"{named.topic}-{named.queue}-{rows}-{secrets.token_hex(4)}.parquet"
+    return f"{place}-{rows}-{secrets.token_hex(4)}.parquet"
 
 
 def named_rows(path: str) -> Named | None:
-    """Return what the name of a file says, temporary ones included; None if it is no such name."""
+    """Return what the name of a file says; None if it is no such name.
+
+    One that is still being written (``is_temporary``) does not know yet how far it will go.
+    """
     name = posixpath.basename(path).removeprefix(TEMPORARY).removesuffix(".parquet")
-    parts = name.rsplit("-", 4)
-    if len(parts) != 5 or not all(one.isdecimal() for one in parts[1:4]):
+    parts = name.rsplit("-", 5)
+    if len(parts) != 6 or not all(one.isdecimal() for one in parts[1:5]):
         return None
-    return Named(parts[0], int(parts[1]), int(parts[2]), int(parts[3]) + 1)
+    number, queue, first, last = map(int, parts[1:5])
+    return Named(parts[0], number, queue, first, last + 1)
 
 
 class ArchiveFile:
@@ -77,6 +83,7 @@ class ArchiveFile:
     Args:
         folder: Of the table.
         topic: The topic.
+        topic_number: Its number.
         queue: The queue.
         day: The day, in days since 1970.
         sizes: How large it may become.
@@ -85,10 +92,13 @@ class ArchiveFile:
         day: As given.
     """
 
-    def __init__(self, folder: Folder, topic: str, queue: int, day: int, sizes: Sizes) -> None:
+    def __init__(
+        self, folder: Folder, topic: str, topic_number: int, queue: int, day: int, sizes: Sizes
+    ) -> None:
         self.day = day
         self._folder = folder
         self._topic = topic
+        self._number = topic_number
         self._queue = queue
         self._sizes = sizes
         self._date = datetime.fromtimestamp(day * 86_400, UTC).date().isoformat()
@@ -145,7 +155,7 @@ class ArchiveFile:
         )
 
     def _placed(self, stop: int) -> str:
-        name = file_name(Named(self._topic, self._queue, self._first, stop))
+        name = file_name(Named(self._topic, self._number, self._queue, self._first, stop))
         return f"topic={self._topic}/day={self._date}/{name}"
 
     def _flush(self) -> None:

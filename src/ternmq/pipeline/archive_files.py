@@ -131,8 +131,9 @@ class RangeWriter:
                 self._done.append(file.finish(durable=self._durable))
                 file = self._open = None
             if file is None:
+                at = self._span
                 file = self._open = ArchiveFile(
-                    self._folder, self._span.topic, self._span.queue, day, self._sizes
+                    self._folder, at.topic, at.topic_number, at.queue, day, self._sizes
                 )
             rows = rows.slice(file.add(rows))
 

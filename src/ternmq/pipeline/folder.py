@@ -177,6 +177,11 @@ def temporary(path: str) -> str:
     return posixpath.join(head, TEMPORARY + name)
 
 
+def is_temporary(path: str) -> bool:
+    """Return whether a file is still being written, or was given up."""
+    return posixpath.basename(path).startswith(TEMPORARY)
+
+
 def sync(path: Path) -> None:
     """Have a file or a folder's entries on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
-import duckdb
-
 from ternmq.model.errors import InvalidRequest
 from ternmq.pipeline.files import DataFile
+from ternmq.pipeline.finding import Finding
 from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.schemas import ARCHIVE
 from ternmq.pipeline.table import Table
@@ -54,10 +53,9 @@ class Archived:
 
 
 _TIMES: Final = frozenset({"born_time", "stored_time"})
-_NAMES: Final = (*ARCHIVE.stored.names, "filename")
 # Times as numbers: for what has a zone, DuckDB wants another package.
 _CHOSEN: Final = ", ".join(
-    f'epoch_us("{name}")' if name in _TIMES else f'"{name}"' for name in _NAMES
+    f'epoch_us("{name}")' if name in _TIMES else f'"{name}"' for name in ARCHIVE.stored.names
 )
 
 
@@ -74,9 +72,7 @@ class Lookup:
 
     def __init__(self, tables: Folder, storage: Mapping[str, str] | None = None) -> None:
         self._table = Table.open(tables, ARCHIVE, create=False, storage=storage)
-        self._database = duckdb.connect(":memory:")
-        # What a file holds does not change: its end is read once.
-        self._database.execute("set parquet_metadata_cache = true; set TimeZone = 'UTC'")
+        self._finding = Finding(self._table.folder)
 
     def refresh(self) -> None:
         """See what came since."""
@@ -84,7 +80,7 @@ class Lookup:
 
     def close(self) -> None:
         """Forget what was read."""
-        self._database.close()
+        self._finding.close()
 
     def by_id(self, message_id: str) -> Archived | None:
         """Return the message of an id, as it is printed: ``producer:sequence``, hexadecimal.
@@ -169,25 +165,21 @@ class Lookup:
         self, files: Sequence[DataFile], where: str, given: Mapping[str, object], limit: int
     ) -> list[Archived]:
         """Return rows, newest first."""
-        if not files:
-            return []
-        partitions = {self._table.folder.uri_of(one.path): one.partition for one in files}
-        asked = (
-            f"select {_CHOSEN} from read_parquet($files, filename = true) "  # noqa: S608
+        behind = (
             f"where {where} order by stored_time desc, topic_number desc, position desc, "
             f'"offset" desc limit {limit}'
         )
-        rows = self._database.execute(asked, {"files": list(partitions), **given}).fetchall()
-        return [_archived(dict(zip(_NAMES, row, strict=True)), partitions) for row in rows]
+        return [_archived(*one) for one in self._finding.rows(files, _CHOSEN, behind, given)]
 
 
-def _archived(row: dict[str, Any], partitions: Mapping[str, Mapping[str, str]]) -> Archived:
-    partition = partitions[row.pop("filename")]
+def _archived(file: DataFile, values: Sequence[Any]) -> Archived:
+    row = dict(zip(ARCHIVE.stored.names, values, strict=True))
     for name in _TIMES:
         seconds, micros = divmod(row[name], 1_000_000)
         row[name] = datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)
     row["headers"] = dict(row["headers"] or {})
-    return Archived(topic=partition["topic"], day=date.fromisoformat(partition["day"]), **row)
+    day = date.fromisoformat(file.partition["day"])
+    return Archived(topic=file.partition["topic"], day=day, **row)
 
 
 def _signed(number: int) -> int:

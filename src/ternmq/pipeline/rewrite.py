@@ -41,8 +41,7 @@ def rewritten(
     if not files:
         return []
     sizes = sizes or Sizes()
-    topic, queue = files[0].partition["topic"], files[0].low["queue"]
-    assert isinstance(queue, int)
+    topic, number, queue = place_of_file(files[0])
     day = (date.fromisoformat(files[0].partition["day"]) - _EPOCH).days
     done: list[DataFile] = []
     open_: ArchiveFile | None = None
@@ -53,7 +52,7 @@ def rewritten(
                     done.append(open_.finish(durable=durable))
                     open_ = None
                 if open_ is None:
-                    open_ = ArchiveFile(folder, topic, queue, day, sizes)
+                    open_ = ArchiveFile(folder, topic, number, queue, day, sizes)
                 rows = rows.slice(open_.add(rows))  # noqa: PLW2901 - what is left of them
         if open_ is not None:
             done.append(open_.finish(durable=durable))
@@ -63,6 +62,14 @@ def rewritten(
         folder.remove(one.path for one in done)
         raise
     return done
+
+
+def place_of_file(one: DataFile) -> tuple[str, int, int]:
+    """Return the topic, its number, and the queue of a file's rows."""
+    number, queue = one.low["topic_number"], one.low["queue"]
+    assert isinstance(number, int)
+    assert isinstance(queue, int)
+    return one.partition["topic"], number, queue
 
 
 def _kept(folder: Folder, files: Sequence[DataFile], keep: Keep | None) -> Iterator[pa.RecordBatch]:

@@ -43,7 +43,7 @@ ARCHIVE: Final = TableSpec(
         ]
     ),
     partition_by=("topic", "day"),
-    bounds=("queue", "offset", "stored_time", "born_time", "position"),
+    bounds=("topic_number", "queue", "offset", "stored_time", "born_time", "position"),
 )
 """One row for each message. ``topic_number`` tells a topic from one of the same name that was
 deleted before; ``body_crc`` is the CRC32C of the body; ``day`` is that of the stored time, in UTC;

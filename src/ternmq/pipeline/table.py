@@ -3,9 +3,9 @@
 The one module that knows the library which writes the log: it renames things often. What is used of
 it: making a table, the list of files, and one kind of commit, which adds files, removes files and
 remembers numbers (``app -> version``), all or nothing. Two commits at once that remember a number
-for the same app, or remove the same file, do not both succeed: the second is told so, and asks its
+for the same app, or that remove files, do not both succeed: the second is told so, and asks its
 caller to decide anew (the tests hold the installed release to it). So is one that adds files while
-another removes some; it goes in at the second attempt.
+another takes out rows; it goes in at the second attempt.
 
 Only tables that say so in their properties are touched: ``ternmq.owner`` is ``ternmq``, and
 ``ternmq.schema_version`` is one that this program knows.
@@ -36,6 +36,7 @@ T = TypeVar("T")
 OWNER: Final = "ternmq"
 _OWNER: Final = "ternmq.owner"
 _VERSION: Final = "ternmq.schema_version"
+_REMOVALS: Final = "ternmq/removals"
 COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 
 
@@ -137,6 +138,17 @@ class Table:
         ]
         return sorted(found, key=lambda one: one.path)
 
+    def removed_since(self, time_us: int) -> set[str]:
+        """Return the paths of files that commits took out of the table at or after a time."""
+        found: set[str] = set()
+        for one in self.folder.list("_delta_log"):
+            if not one.path.endswith(".json") or one.changed_us < time_us:
+                continue
+            with self.folder.open(one.path) as source:
+                actions = [json.loads(line) for line in source.read().splitlines()]
+            found |= {unquote(one["remove"]["path"]) for one in actions if "remove" in one}
+        return found
+
     def commit(
         self,
         add: Iterable[DataFile] = (),
@@ -169,10 +181,15 @@ class Table:
                     "any more as it was written"
                 )
             actions.append(self._adding(one, now_ms, changes=changes))
+        added = len(actions)
         actions += [
             RemoveAction(one.path, changes, now_ms, one.size, dict(one.partition)) for one in remove
         ]
         numbers = [Transaction(app, version) for app, version in (remember or {}).items()]
+        if len(actions) > added:
+            # The library does not see that two remove the same file if one of them says that the
+            # rows are the same ones. It does see two that remember a number for the same app.
+            numbers.append(Transaction(_REMOVALS, self.version + 1))
         if not actions and not numbers:
             return
         try:

@@ -36,13 +36,13 @@ def test_a_range_becomes_a_file_with_its_rows(folder):
     assert (file.rows, written.missing) == (1000, ())
     assert file.partition == {"topic": "orders", "day": "2026-11-21"}
     assert file.low == {
-        "queue": 0, "offset": 5, "stored_time": made.NOON + 5000, "born_time": made.NOON,
-        "position": 4596,
+        "topic_number": 7, "queue": 0, "offset": 5, "position": 4596,
+        "stored_time": made.NOON + 5000, "born_time": made.NOON,
     }  # fmt: skip
     assert file.high["offset"] == 1004
     assert names(folder) == [file.path]
-    assert file.path.startswith("topic=orders/day=2026-11-21/orders-0-")
-    assert named_rows(file.path) == Named("orders", 0, 5, 1005)
+    assert file.path.startswith("topic=orders/day=2026-11-21/orders-7-0-")
+    assert named_rows(file.path) == Named("orders", 7, 0, 5, 1005)
 
 
 def test_a_file_holds_all_columns_but_those_of_its_folders(folder):
@@ -168,9 +168,9 @@ def test_what_was_written_travels_as_text(folder):
 
 @pytest.mark.parametrize("topic", ["orders", "a-b.c", "1-2-3", "-"])
 def test_names_of_files_say_which_rows(topic):
-    name = file_name(Named(topic, 3, 10, 20))
-    assert named_rows(f"topic={topic}/day=2026-11-21/{name}") == Named(topic, 3, 10, 20)
-    assert named_rows(f"x/.tmp-{name}") == Named(topic, 3, 10, 20)
+    name = file_name(Named(topic, 7, 3, 10, 20))
+    assert named_rows(f"topic={topic}/day=2026-11-21/{name}") == Named(topic, 7, 3, 10, 20)
+    assert named_rows(f"x/.tmp-{name}") == Named(topic, 7, 3, 10, 20)
 
 
 def test_other_names_say_nothing():

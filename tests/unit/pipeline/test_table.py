@@ -149,6 +149,27 @@ def test_two_at_once_that_remove_the_same_file_do_not_both_succeed(table, tables
     assert numbers(table) == [2]
 
 
+@pytest.mark.parametrize("mine", [True, False])
+@pytest.mark.parametrize("theirs", [True, False])
+def test_two_at_once_that_remove_files_do_not_both_succeed(table, tables, mine, theirs):
+    table.append(rows(MONDAY, 1))
+    other = Table.open(tables, SPEC)
+    (old,) = table.files()
+    table.commit(table.stage(rows(MONDAY, 1)), [old], changes=mine)
+    with pytest.raises(TableConflict):
+        other.commit(other.stage(rows(MONDAY, 1)), [old], changes=theirs)
+    assert numbers(table) == [1]
+
+
+def test_adding_beside_the_same_rows_in_other_files_both_succeed(table, tables):
+    table.append(rows(MONDAY, 1))
+    other = Table.open(tables, SPEC)
+    table.commit(table.stage(rows(MONDAY, 1)), table.files(), changes=False)
+    other.append(rows(MONDAY, 3), {"app": 1})
+    table.refresh()
+    assert numbers(table) == [1, 3]
+
+
 def test_adding_beside_a_replacement_goes_in_at_the_second_attempt(table, tables):
     # The library takes every addition for one that has read the whole table.
     table.append(rows(MONDAY, 1))
