@@ -77,5 +77,5 @@ def test_facts_are_a_stream(spark, lived, tmp_path):
 
 
 def test_a_wrong_path_is_one_clear_error(spark, tmp_path):
-    with pytest.raises(Exception, match="there is no journal in|FileMissing"):
+    with pytest.raises(Exception, match="there is no journal in"):
         spark.read.format("ternmq.journal").load(str(tmp_path)).collect()

@@ -7,6 +7,7 @@ import json
 import pickle
 import shutil
 import time
+from typing import Any
 
 import pytest
 
@@ -66,10 +67,7 @@ def lived(tmp_path_factory):
 def _wait_for_left(folder):
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        reader = JournalReader(str(folder))
-        found = any(one["kind"] == "LEFT" for one in reader.dump())
-        reader.close()
-        if found:
+        if any(one["kind"] == "LEFT" for one in dump(folder)):
             return
     raise AssertionError("nobody left")
 
@@ -77,6 +75,13 @@ def _wait_for_left(folder):
 def reading(path, **options):
     found = journal_options({"path": path, **options}, Use.BATCH_READ)
     return JournalReading(found, found.offered)
+
+
+def dump(path) -> list[Any]:
+    reader = JournalReader(str(path))
+    found = list(reader.dump())
+    reader.close()
+    return found
 
 
 def rows(one, stretches=None):
@@ -99,9 +104,7 @@ def of(event, found, **wanted):
 @pytest.mark.row("R5")
 def test_every_record_that_the_dump_has_is_there(lived):
     found = rows(reading(lived))
-    reader = JournalReader(lived)
-    dumped = [one for one in reader.dump() if one["kind"] not in {k.name for k in LEFT_OUT}]
-    reader.close()
+    dumped = [one for one in dump(lived) if one["kind"] not in {k.name for k in LEFT_OUT}]
     assert {row["position"] for row in found} == {one["position"] for one in dumped}
     names = [(row["position"], row["row"]) for row in found]
     assert names == sorted(set(names))
@@ -116,8 +119,9 @@ def test_every_record_that_the_dump_has_is_there(lived):
 @pytest.mark.row("R5")
 def test_runs_are_those_of_the_facts(lived):
     found = rows(reading(lived))
-    reader = JournalReader(lived)
-    for one in reader.dump():
+    wanted: list[Any]
+    got: list[Any]
+    for one in dump(lived):
         mine = [row for row in found if row["position"] == one["position"]]
         if one["kind"] == "PULLED":
             wanted = [
@@ -148,7 +152,6 @@ def test_runs_are_those_of_the_facts(lived):
                 assert stored[0]["start"] == one["first_offset"]
                 assert stored[-1]["end"] == one["first_offset"] + one["count"]
                 assert stored[0]["producer"] == f"{one['producer']:016x}"
-    reader.close()
 
 
 def test_numbers_have_names_those_of_what_is_gone_included(lived):
@@ -173,9 +176,7 @@ def test_no_secret_is_shown(lived):
     found = rows(reading(lived))
     (row,) = of("config", found, cause="app-put", app="shop")
     assert json.loads(row["details"]).keys() == {"name", "owner", "grants", "created_us"}
-    reader = JournalReader(lived)
-    clients = [one["joined"]["client"] for one in reader.dump() if one["kind"] == "JOINED"]
-    reader.close()
+    clients = [one["joined"]["client"] for one in dump(lived) if one["kind"] == "JOINED"]
     assert clients
     everything = json.dumps(found, default=str)
     assert not any(client in everything for client in clients)
