@@ -13,7 +13,7 @@ _HEAD: Final = """\
 
 Made by `make docs` from `ternmq/spark/option_table.py` and `journal_options.py`: change them there.
 
-Names are the same in every case. What is wrong is an error that names the option. How they are used:
+Names are the same in every case. What is wrong is an error that names the option. How to use them:
 [Your messages as tables](../guide/tables.md).
 """
 _USES: Final = (
