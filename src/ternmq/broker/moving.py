@@ -65,6 +65,8 @@ class Moving:
         """The batch that was inflated last, by its record: its rows come one after the other."""
         self._judging: deque[list[QueueShare]] = deque()
         self._rewinds = 0
+        self.blocked_by_hold = False
+        """Sends are refused, and a hold is a reason for it."""
         self.moved_rows = 0
         self.removed_segments = 0
         self.expired_rows = 0
@@ -207,18 +209,23 @@ class Moving:
             self._judging.extend(
                 shares[at : at + SHARES_A_STEP] for at in range(0, len(shares), SHARES_A_STEP)
             )
+        held_from = self._broker.holding.lowest
         verdict = judge(
             self,
             self._judging.popleft() if self._judging else [],
             end=end,
             last_us=self._broker.index.last_time_us(journal.first),
             removable_below=self._broker.writer.removable_below(),
+            held_from=held_from,
             now_us=now_us,
             pressure=pressure,
         )
         if verdict is Verdict.REMOVE and self._judging:
             return None
         self._judging.clear()
+        self.blocked_by_hold = (
+            verdict is Verdict.REFUSE and held_from is not None and held_from < end
+        )
         return verdict
 
     def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
@@ -335,6 +342,7 @@ class Moving:
         for share in shares:
             self._count_expired(share)
         broker.journal.remove_first_segment()
+        broker.views.gone.forget_below(broker.journal.first)
         broker.store.drop_segment(base)
         job = broker.index.drop_segment(base)
         for share in shares:

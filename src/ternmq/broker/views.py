@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from ternmq.broker.catalog import PAGE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
+from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sessions import Sessions
-from ternmq.broker.stateobjects import APPS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
+from ternmq.broker.stateobjects import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
@@ -39,6 +40,10 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
+        self.holds: dict[str, control.Hold] = {}
+        self.holds_changed = 0
+        """Newest record that changed a hold."""
+        self.gone = Gone(limits.gone_names)
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
@@ -111,7 +116,7 @@ class Views:
     def _left(self, record: RawRecord) -> None:
         left = control.unpack_left(record.body)
         if record.position >= self.objects.stamp(SESSIONS, left.session >> PAGE_BITS):
-            self.sessions.apply_left(record.position, left.session)
+            self.session_left(record.position, left.session)
 
     def _moved(self, record: RawRecord) -> None:
         self.apply_moved(record.position, record.time_us, moved.unpack(record.body))
@@ -186,7 +191,9 @@ class Views:
             gone = catalog.remove_topic(change.number)
             catalog.topic_pages[page] = position
             if gone is not None:
+                self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
                 for group in list(gone.subscriptions):
+                    self._group_gone(position, gone, group)
                     self._drop(position, change.number, group)
             catalog.subscription_pages.pop(change.number, None)
         elif isinstance(change, control.Subscribed):
@@ -204,8 +211,33 @@ class Views:
                     self._touch_subscription(position, change.topic, change.group)
         elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
+        elif isinstance(change, control.Hold | control.HoldDeleted):
+            self._change_hold(position, change)
         else:
             self._change_app(position, change)
+
+    def _change_hold(self, position: int, change: control.Hold | control.HoldDeleted) -> None:
+        if position < self.objects.stamp(HOLDS, 0):
+            return
+        self.holds_changed = position
+        if isinstance(change, control.Hold):
+            self.holds[change.name] = change
+        else:
+            self.holds.pop(change.name, None)
+
+    def session_left(self, position: int, number: int) -> None:
+        """A client went."""
+        session = self.sessions.by_number.get(number)
+        if session is not None:
+            info = session.info
+            one = GoneName(number, info.app, position, 0, info.client[:8], info.address)
+            self.gone.add(Sort.SESSION, one)
+        self.sessions.apply_left(position, number)
+
+    def _group_gone(self, position: int, topic: Topic, group: int) -> None:
+        known = topic.subscriptions.get(group)
+        if known is not None:
+            self.gone.add(Sort.GROUP, GoneName(group, known.name, position, topic.number))
 
     def _change_app(self, position: int, change: control.App | control.AppDeleted) -> None:
         page = app_page(change.name)
@@ -256,6 +288,7 @@ class Views:
     def _drop(self, position: int, topic_number: int, group: int) -> None:
         topic = self.catalog.topics.get(topic_number)
         if topic is not None:
+            self._group_gone(position, topic, group)
             self.catalog.remove_subscription(topic, group)
         self._touch_subscription(position, topic_number, group)
         number = 0
@@ -291,6 +324,7 @@ class Views:
         self._begin = 0
         self.index_from = 0
         self.dedup.finish_load()
+        self.gone.finish()
         alive = {
             (group, topic.number, queue.number)
             for topic in self.catalog.topics.values()
