@@ -27,7 +27,7 @@ _USES: Final = (
 def _table(options: Iterable[Option]) -> str:
     lines = ["| option | for | default | what |", "|---|---|---|---|"]
     for one in options:
-        uses = "all" if one.use == Use.ALL else ", ".join(n for use, n in _USES if use in one.use)
+        uses = "all" if one.use == Use.ALL else ", ".join(n for use, n in _USES if one.use & use)
         default = one.default or "–"
         lines.append(f"| `{one.name}` | {uses} | {default} | {one.about} |")
     return "\n".join(lines)

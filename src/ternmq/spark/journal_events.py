@@ -16,6 +16,7 @@ import msgspec
 
 from ternmq.record import control, facts, messages, moved
 from ternmq.record.batch import Batch
+from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.record.header import Kind
 from ternmq.spark import schema
 from ternmq.spark.journal_names import Names
@@ -160,17 +161,19 @@ def _json(value: object) -> str:
 
 def _stored(record: Record) -> Told:
     """Yield a row for each run of rows that follow each other in their batch."""
-    content = messages.unpack(record.body)
-    batch = Batch(content.batch)
+    body = record.body
+    topic, queue, offset, count, run_count, *_ = messages.PREFIX.unpack_from(body)
+    at = messages.PREFIX_BYTES + messages.RUN.size * run_count
+    # Of the batch the head alone: a broker need not send the bodies.
+    _, _, size, _, _, _, _, rows, producer, first, born_us = BATCH.unpack_from(body, at)
     told = {
-        "topic_id": content.topic,
-        "partition": content.queue,
-        "producer": f"{batch.producer_id:016x}",
-        "born": batch.born_us,
+        "topic_id": topic,
+        "partition": queue,
+        "producer": f"{producer:016x}",
+        "born": born_us,
     }
-    size, first = len(content.batch), batch.first_sequence
-    runs = content.runs or ((0, content.count),)
-    offset, row = content.first_offset, 0
+    runs = list(messages.RUN.iter_unpack(body[messages.PREFIX_BYTES : at])) or [(0, count)]
+    row = 0
     for start, stop in runs:
         if start > row:
             yield "duplicate", {**told, "count": start - row, "sequence": _signed(first + row)}
@@ -181,13 +184,13 @@ def _stored(record: Record) -> Told:
                 "start": offset,
                 "end": offset + stop - start,
                 "count": stop - start,
-                "bytes": size * (stop - start) // batch.count,
+                "bytes": size * (stop - start) // rows,
                 "sequence": _signed(first + start),
             },
         )
         offset, row = offset + stop - start, stop
-    if row < batch.count:
-        yield "duplicate", {**told, "count": batch.count - row, "sequence": _signed(first + row)}
+    if row < rows:
+        yield "duplicate", {**told, "count": rows - row, "sequence": _signed(first + row)}
 
 
 def _pulled(record: Record) -> Told:

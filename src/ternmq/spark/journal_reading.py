@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ternmq.model.errors import DataLoss, OptionError, UnknownCommand
+from ternmq.model.errors import DataLoss, JournalExpired, OptionError
+from ternmq.spark.journal_broker import BrokerJournal
 from ternmq.spark.journal_events import Events
 from ternmq.spark.journal_files import FileJournal
 from ternmq.spark.journal_options import EARLIEST, LATEST, JournalOptions
@@ -35,9 +36,9 @@ class Stretch(NamedTuple):
 
 def connect(options: JournalOptions) -> JournalPort:
     """Return the journal that options name."""
-    if options.path:
+    if options.broker is None:
         return FileJournal(options.path)
-    raise UnknownCommand("this broker does not give its journal away; read a copy: .load(path)")
+    return BrokerJournal(options.broker)
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,30 @@ class JournalReading:
         """
         port = self.connect(self.options)
         try:
-            start = self._kept(port, stretch)
-            if start >= stretch.stop:
-                return
-            events = Events(port.names(start))
-            for record in port.records(start, stretch.stop):
-                events.add(record)
-                if len(events) >= self.options.batch_rows:
-                    yield events.table(list(self.columns))
-            if len(events):
-                yield events.table(list(self.columns))
+            yield from self._read(port, stretch)
         finally:
             port.close()
+
+    def _read(self, port: JournalPort, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        start = self._kept(port, stretch)
+        if start >= stretch.stop:
+            return
+        events = Events(port.names(start))
+        done = False
+        while not done:
+            try:
+                for record in port.records(start, stretch.stop):
+                    events.add(record)
+                    start = record.position + 1
+                    if len(events) >= self.options.batch_rows:
+                        yield events.table(list(self.columns))
+                done = True
+            except JournalExpired:
+                # Retention was quicker: what is gone begins behind the record read last.
+                start = self._kept(port, Stretch(start, stretch.stop))
+                done = start >= stretch.stop
+        if len(events):
+            yield events.table(list(self.columns))
 
     def _kept(self, port: JournalPort, stretch: Stretch) -> int:
         """Return where the stretch begins, of what is kept."""

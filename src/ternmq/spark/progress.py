@@ -15,6 +15,7 @@ from typing import Any, Final
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from ternmq.model.errors import TernMQError
+from ternmq.spark.bulk_port import connect as connect_bulk
 from ternmq.spark.connecting import Broker
 from ternmq.spark.offsets import of_json
 from ternmq.spark.option_table import Use
@@ -22,7 +23,6 @@ from ternmq.spark.options import read_options
 from ternmq.spark.plan import Planner
 from ternmq.spark.port import Port
 from ternmq.spark.reading import group_name, report
-from ternmq.spark.wire_port import connect as connect_wire
 
 log: Final = logging.getLogger("ternmq.spark")
 
@@ -42,7 +42,7 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         self,
         options: Mapping[str, str],
         query: str,
-        connect: Callable[[Broker], Port] = connect_wire,
+        connect: Callable[[Broker], Port] = connect_bulk,
     ) -> None:
         self._options = read_options(options, Use.STREAM_READ)
         self._query = query

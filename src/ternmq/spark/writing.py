@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ternmq.model.errors import OptionError, TernMQError, UnknownTopic
+from ternmq.spark.bulk_port import connect as connect_bulk
 from ternmq.spark.connecting import Broker
 from ternmq.spark.options import WriteOptions
 from ternmq.spark.port import Port, TopicFacts, Transaction
 from ternmq.spark.stage import Stage
-from ternmq.spark.wire_port import connect as connect_wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class Writing:
 
     options: WriteOptions
     columns: tuple[str, ...]
-    connect: Callable[[Broker], Port] = connect_wire
+    connect: Callable[[Broker], Port] = connect_bulk
 
     def check(self) -> None:
         """See that the topic is there, before anything is computed.

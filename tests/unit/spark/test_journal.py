@@ -14,7 +14,7 @@ import pytest
 import ternmq.sync
 from ternmq.journal.reader import JournalReader
 from ternmq.journal.real_disk import RealDisk
-from ternmq.model.errors import DataLoss, FileMissing, OptionError, UnknownCommand
+from ternmq.model.errors import DataLoss, FileMissing, OptionError
 from ternmq.spark.journal_events import COLUMNS, LEFT_OUT
 from ternmq.spark.journal_options import journal_options
 from ternmq.spark.journal_reading import (
@@ -346,9 +346,3 @@ def test_positions_as_spark_keeps_them():
 def test_readers_travel(lived):
     one = reading(lived)
     assert pickle.loads(pickle.dumps(one)) == one
-
-
-def test_a_broker_that_does_not_give_its_journal_away():
-    given = journal_options({"bootstrap.servers": "h:1"}, Use.BATCH_READ)
-    with pytest.raises(UnknownCommand, match="read a copy"):
-        JournalReading(given, given.offered).plan()
