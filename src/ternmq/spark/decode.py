@@ -54,6 +54,7 @@ class Decoder:
 
     def __init__(self, topic: str, columns: Mapping[str, str], rows: int, size: int) -> None:
         self._topic = topic
+        self._most_rows = rows
         self._schema = schema.arrow(columns)
         sources = {source: None for name in columns for source in _sources(name, columns[name])}
         # Without any column it is still wanted how many rows there are.
@@ -70,14 +71,23 @@ class Decoder:
         check(records)
         try:
             for batch in self._coalescer.add(records, start, stop, topic=self._topic):
-                yield self._made(batch)
+                yield from self._cut(batch)
         except BatchError as error:
             raise ProtocolError(f"the broker's records are damaged: {error}") from error
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left."""
         for batch in self._coalescer.finish():
-            yield self._made(batch)
+            yield from self._cut(batch)
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch in pieces of about the rows that are wanted; nothing is copied."""
+        made = self._made(batch)
+        rows = batch.num_rows
+        pieces = max(1, round(rows / self._most_rows))
+        for piece in range(pieces):
+            low, high = rows * piece // pieces, rows * (piece + 1) // pieces
+            yield made if pieces == 1 else made.slice(low, high - low)
 
     def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
