@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
@@ -20,6 +21,7 @@ from ternmq.wire.commands import Command
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_SOON: Final = 0.5
 _TOPICS: Final = 100
 """Topics of one question: an answer tells of ten thousand queues at most."""
 
@@ -119,11 +121,14 @@ class BulkPort:
     ) -> Iterator[Fetched]:
         """See ``Port``."""
         while start < stop:
+            asked = time.monotonic()
             try:
                 for page in self._bulk().fetch(topic, queue, start, stop):
                     yield Fetched(page.records, page.start, page.stop, page.first, page.next)
                     start = page.stop
-            except InvalidRequest:  # nothing came in its time
+            except InvalidRequest:
+                if time.monotonic() - asked < _SOON:
+                    raise  # something else is wrong than that nothing came in its time
                 place = Place(topic, queue)
                 for state in self.ranges([topic]):
                     if state.place == place:
