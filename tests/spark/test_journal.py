@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import ternmq.sync
@@ -11,8 +9,7 @@ from ternmq.journal.reader import JournalReader
 from ternmq.journal.real_disk import RealDisk
 from ternmq.spark.journal_events import COLUMNS
 from ternmq.testing import broker
-
-WAIT_S = 120
+from tests.spark.queries import finish
 
 
 @pytest.fixture
@@ -55,13 +52,12 @@ def test_facts_are_a_stream(spark, lived, tmp_path):
     )  # fmt: skip
 
     def run():
-        query = (
+        batches = finish(
             table.writeStream.format("parquet").option("path", str(tmp_path / "out"))
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True).start()
+            .trigger(availableNow=True).start
         )  # fmt: skip
-        assert query.awaitTermination(WAIT_S)
-        return [json.loads(one.json)["numInputRows"] for one in query.recentProgress]
+        return [one["numInputRows"] for one in batches]
 
     first = sum(run())
     with (

@@ -9,8 +9,7 @@ import time
 import pytest
 
 import ternmq.sync
-
-WAIT_S = 120
+from tests.spark.queries import WAIT_S, finish
 
 
 def stream(spark, real, **options):
@@ -25,16 +24,13 @@ def stream(spark, real, **options):
 
 def run(table, folder):
     """Read what is there into a table of files; return what Spark says of each batch."""
-    query = (
+    return finish(
         table.writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
+        .start
     )
-    assert query.awaitTermination(WAIT_S), "the query does not end"
-    progress = [dict(json.loads(one.json)) for one in query.recentProgress]
-    return [one for one in progress if one["numInputRows"]]
 
 
 def values(spark, folder):
@@ -153,12 +149,11 @@ def test_a_listener_tells_of_the_last_batch_too(spark, real, client, tmp_path):
     spark.streams.addListener(listener)
     try:
         table = stream(spark, real, group__id="spark.copy", maxOffsetsPerTrigger="30")
-        query = (
+        finish(
             table.writeStream.format("noop").queryName("copy")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True).start()
+            .trigger(availableNow=True).start
         )  # fmt: skip
-        assert query.awaitTermination(WAIT_S)
         # Listeners are told a moment later.
         until = time.monotonic() + WAIT_S
         while (at := _cursor(client)) < 100 and time.monotonic() < until:
