@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import pytest
 
 import ternmq.sync
-
-WAIT_S = 120
+from tests.spark.queries import WAIT_S, finish
 
 
 def stream(spark, real, **options):
@@ -24,16 +24,13 @@ def stream(spark, real, **options):
 
 def run(table, folder):
     """Read what is there into a table of files; return what Spark says of each batch."""
-    query = (
+    return finish(
         table.writeStream.format("parquet")
         .option("path", str(folder / "out"))
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
+        .start
     )
-    assert query.awaitTermination(WAIT_S), "the query does not end"
-    progress = [dict(json.loads(one.json)) for one in query.recentProgress]
-    return [one for one in progress if one["numInputRows"]]
 
 
 def values(spark, folder):
@@ -130,7 +127,40 @@ def test_progress_is_seen_by_whoever_asks_the_broker(spark, real, client, tmp_pa
     send(client, 0, 100)
     run(stream(spark, real, maxOffsetsPerTrigger="30", group__id="dw"), tmp_path)
     (info,) = client.admin.groups(topic="orders", group="dw")
-    assert info.queues[0].cursor == 90  # Spark never tells of the last one
+    assert info.queues[0].cursor == 90  # Spark never tells a source of the last one
+
+
+def _cursor(client):
+    (info,) = client.admin.groups(topic="orders", group="spark.copy")
+    return info.queues[0].cursor
+
+
+@pytest.mark.row("R15")
+def test_a_listener_tells_of_the_last_batch_too(spark, real, client, tmp_path):
+    from ternmq.spark.progress import ProgressListener
+
+    client.admin.create_topic("orders")
+    send(client, 0, 100)
+    told = {
+        "bootstrap.servers": f"127.0.0.1:{real.port}", "subscribe": "orders",
+        "group.id": "spark.copy",
+    }  # fmt: skip
+    listener = ProgressListener(told, "copy")
+    spark.streams.addListener(listener)
+    try:
+        table = stream(spark, real, group__id="spark.copy", maxOffsetsPerTrigger="30")
+        finish(
+            table.writeStream.format("noop").queryName("copy")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start
+        )  # fmt: skip
+        # Listeners are told a moment later.
+        until = time.monotonic() + WAIT_S
+        while (at := _cursor(client)) < 100 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert at == 100
+    finally:
+        spark.streams.removeListener(listener)
 
 
 def test_a_wrong_option_of_a_stream_is_one_clear_error(spark, real, client, tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-WAIT_S = 120
+from tests.spark.queries import finish
 
 
 def writer(frame, real, **options):
@@ -73,11 +73,10 @@ def test_a_stream_is_written_at_least_once(spark, real, client, tmp_path):
         spark.readStream.format("ternmq").option("bootstrap.servers", f"127.0.0.1:{real.port}")
         .option("subscribe", "orders").option("startingOffsets", "earliest").load()
     )  # fmt: skip
-    query = (
+    finish(
         table.select("key", "value").writeStream.format("ternmq")
         .option("bootstrap.servers", f"127.0.0.1:{real.port}").option("topic", "out")
         .option("delivery", "at_least_once").option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True).start()
+        .trigger(availableNow=True).start
     )  # fmt: skip
-    assert query.awaitTermination(WAIT_S)
     assert sorted(int(one.body) for one in client.read("out")) == list(range(100))

@@ -60,6 +60,12 @@ def written(columns: Mapping[str, str], options: WriteOptions) -> tuple[str, ...
             "column delay_until: this broker does not keep messages back until a time yet; drop "
             "the column"
         )
+    if "application_id" in found and options.exactly_once:
+        raise OptionError(
+            "column application_id: rows of a transaction have no ids of their own, since the name "
+            "of the transaction is what makes them once; drop the column, or say "
+            "delivery=at_least_once"
+        )
     if not options.topic and "topic" not in found:
         raise OptionError("option topic: it is missing, and there is no column topic")
     return found

@@ -2,120 +2,44 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from google_crc32c import value as crc32c
 
 from ternmq.model.errors import ProtocolError
-from ternmq.record import arrow as columnar
-from ternmq.record import messages
-from ternmq.record.batch import Batch, BatchError
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.batch import BatchError
+from ternmq.record.coalesce import Coalescer, check
 from ternmq.spark import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PREFIX_END: Final = HEADER_BYTES + messages.PREFIX_BYTES
-_MESSAGES: Final = int(Kind.MESSAGES)
-_FEW: Final = 16
-"""Rows of a record from which arrays are made of it; below, values are gathered one by one."""
-
-
-class Rows:
-    """Rows ``[row, row + count)`` of a stored batch; their offsets begin at ``offset``."""
-
-    __slots__ = ("_arrow", "batch", "count", "offset", "queue", "row", "stored_us", "topic")
-
-    def __init__(
-        self, topic: str, queue: int, batch: Batch, row: int, count: int, offset: int,
-        stored_us: int,
-    ) -> None:  # fmt: skip
-        self.topic = topic
-        self.queue = queue
-        self.batch = batch
-        self.row = row
-        self.count = count
-        self.offset = offset
-        self.stored_us = stored_us
-        self._arrow: pa.RecordBatch | None = None
-
-    def cut(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Return what belongs to these rows, of the values of a whole batch."""
-        if self.count == len(values):
-            return values
-        return values[self.row : self.row + self.count]
-
-    def column(self, name: str) -> pa.Array:
-        """Return a column of ``record.arrow``, of these rows."""
-        if self._arrow is None:
-            self._arrow = columnar.to_arrow(self.batch)
-        return self._arrow.column(name).slice(self.row, self.count)
-
-
-def _message_ids(rows: Rows) -> list[str]:
-    producer, first = rows.batch.producer_id, rows.batch.first_sequence + rows.row
-    return [f"{producer:016x}:{first + one:x}" for one in range(rows.count)]
-
-
-def _tags(rows: Rows) -> Sequence[str | None]:
-    codes, texts = rows.batch.tags()
-    return [texts[code] or None for code in rows.cut(codes)]
-
-
-def _header_lists(rows: Rows) -> list[list[dict[str, object]] | None]:
-    return [
-        [{"key": key, "value": value.encode()} for key, value in one.items()] or None
-        for one in rows.cut(rows.batch.headers())
-    ]
-
-
-def _none(rows: Rows) -> list[None]:
-    return [None] * rows.count
-
-
-def _or_none(values: Sequence[Any]) -> list[Any]:
-    return [value or None for value in values]
-
-
-_VALUES: Final[dict[str, Callable[[Rows], Sequence[Any]]]] = {
-    "key": lambda r: _or_none(r.cut(r.batch.keys())),
-    "value": lambda r: r.cut(r.batch.bodies()),
-    "topic": lambda r: [r.topic] * r.count,
-    "partition": lambda r: [r.queue] * r.count,
-    "offset": lambda r: range(r.offset, r.offset + r.count),
-    "timestamp": lambda r: [r.stored_us] * r.count,
-    "headers": _header_lists,
-    "message_id": _message_ids,
-    "born_timestamp": lambda r: [r.batch.born_us] * r.count,
-    "tags": _tags,
-    "producer": lambda r: [f"{r.batch.producer_id:016x}"] * r.count,
-    "delay_until": lambda r: _or_none(r.cut(r.batch.due_times_us())),
-    "attempt": _none,
-    "txn_id": _none,
-    "crc": lambda r: [crc32c(body) for body in r.cut(r.batch.bodies())],
-    "order_key": lambda r: _or_none(r.cut(r.batch.ordering_keys())),
-    "content_type": lambda r: _or_none(r.cut(r.batch.content_types())),
-    "application_id": lambda r: _or_none(r.cut(r.batch.application_id_texts())),
-    "priority": lambda r: r.cut(r.batch.priorities()),
-    "expires_at": lambda r: _or_none(r.cut(r.batch.expiry_times_us())),
+_LOW_64: Final = 2**64 - 1
+_SOURCES: Final[dict[str, tuple[str, ...]]] = {
+    "key": ("key_bytes",),
+    "value": ("body",),
+    "topic": ("topic",),
+    "partition": ("queue",),
+    "offset": ("offset",),
+    "timestamp": ("stored_time",),
+    "headers": ("headers",),
+    "message_id": ("producer_id", "sequence"),
+    "born_timestamp": ("born_time",),
+    "tags": ("tag",),
+    "producer": ("producer_id",),
+    "delay_until": ("due_time",),
+    "attempt": (),
+    "txn_id": (),
+    "crc": ("body",),
+    "order_key": ("ordering_key",),
+    "content_type": ("content_type",),
+    "application_id": ("application_id",),
+    "priority": ("priority",),
+    "expires_at": ("expiry_time",),
 }
-"""What a column holds, as values: for records of few rows, and what has no array."""
-_ARRAYS: Final = {
-    "key": "key",
-    "value": "body",
-    "born_timestamp": "born_time",
-    "tags": "tag",
-    "delay_until": "due_time",
-    "order_key": "ordering_key",
-    "content_type": "content_type",
-    "application_id": "application_id",
-    "priority": "priority",
-    "expires_at": "expiry_time",
-}
-"""Columns that ``record.arrow`` has, and how it calls them."""
+"""What each column is made of; the columns of ``record.coalesce``."""
 
 
 class Decoder:
@@ -123,24 +47,20 @@ class Decoder:
 
     Args:
         topic: Its name.
-        queue: Its number.
         columns: The columns wanted, with their types in Spark's words.
         rows: A batch is given when it has so many ...
-        size: ... or its bodies and keys have so many bytes.
+        size: ... or its records have so many bytes.
     """
 
-    def __init__(
-        self, topic: str, queue: int, columns: Mapping[str, str], rows: int, size: int
-    ) -> None:
+    def __init__(self, topic: str, columns: Mapping[str, str], rows: int, size: int) -> None:
         self._topic = topic
-        self._queue = queue
-        self._columns = dict(columns)
-        self._schema = schema.arrow(columns)
         self._most_rows = rows
-        self._most_bytes = size
-        self._values: dict[str, list[Any]] = {name: [] for name in columns}
-        self._arrays: dict[str, list[pa.Array]] = {name: [] for name in columns}
-        self._few = self._rows = self._bytes = 0
+        self._schema = schema.arrow(columns)
+        sources = {source: None for name in columns for source in _sources(name, columns[name])}
+        # Without any column it is still wanted how many rows there are.
+        self._coalescer = Coalescer(
+            list(sources) or ["offset"], target_bytes=size, target_rows=rows
+        )
 
     def feed(self, records: bytes, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Take the rows ``[start, stop)`` out of records; yield what is full.
@@ -148,126 +68,112 @@ class Decoder:
         Raises:
             ProtocolError: The records are damaged.
         """
-        at, end = 0, len(records)
+        check(records)
         try:
-            while at < end:
-                crc, _, length, _, kind, _, _, _, stored_us, _, _ = HEADER.unpack_from(records, at)
-                if length < _PREFIX_END or at + length > end or kind != _MESSAGES:
-                    raise ProtocolError("the broker's records are damaged")
-                if crc32c(records[at + 4 : at + length]) != crc:
-                    raise ProtocolError("the checksum of a record of the broker is wrong")
-                self._take(records, at, stored_us, start, stop)
-                at += length
-                if self._rows >= self._most_rows or self._bytes >= self._most_bytes:
-                    yield from self.flush()
-        except (struct.error, BatchError) as error:
+            for batch in self._coalescer.add(records, start, stop, topic=self._topic):
+                yield from self._cut(batch)
+        except BatchError as error:
             raise ProtocolError(f"the broker's records are damaged: {error}") from error
 
-    def _take(self, records: bytes, at: int, stored_us: int, start: int, stop: int) -> None:
-        _, _, first, count, run_count, _, size, _ = messages.PREFIX.unpack_from(
-            records, at + HEADER_BYTES
-        )
-        if first >= stop or first + count <= start:
-            return
-        begin = at + _PREFIX_END + messages.RUN.size * run_count
-        batch = Batch(records[begin : begin + size])
-        runs = list(messages.RUN.iter_unpack(records[at + _PREFIX_END : begin])) or [(0, count)]
-        for low, high in runs:
-            here, there = max(start, first), min(stop, first + high - low)
-            if here < there:
-                self._add(
-                    Rows(
-                        self._topic, self._queue, batch, low + here - first, there - here, here,
-                        stored_us,
-                    ),
-                    size * (there - here) // batch.count,
-                )  # fmt: skip
-            first += high - low
-
-    def _add(self, rows: Rows, size: int) -> None:
-        self._rows += rows.count
-        self._bytes += size
-        if rows.count < _FEW:
-            self._few += rows.count
-            for name, values in self._values.items():
-                values.extend(_VALUES[name](rows))
-            return
-        self._settle()
-        for name, arrays in self._arrays.items():
-            arrays.append(self._array(name, rows))
-
-    def _settle(self) -> None:
-        """Make arrays of the values that were gathered one by one."""
-        if not self._few:
-            return
-        self._few = 0
-        for name, values in self._values.items():
-            self._arrays[name].append(self._made(name, values))
-            self._values[name] = []
-
-    def _array(self, name: str, rows: Rows) -> pa.Array:
-        import numpy as np
-        import pyarrow as pa
-
-        kind = self._schema.field(name).type
-        source = _ARRAYS.get(name)
-        if source is not None:
-            found = rows.column(source)
-            return found if found.type == kind else self._cast(found, kind)
-        match name:
-            case "topic":
-                return pa.repeat(pa.scalar(rows.topic, kind), rows.count)
-            case "partition":
-                return pa.repeat(pa.scalar(rows.queue, kind), rows.count)
-            case "offset":
-                return pa.array(np.arange(rows.offset, rows.offset + rows.count, dtype=np.int64))
-            case "timestamp":
-                return pa.repeat(pa.scalar(rows.stored_us, kind), rows.count)
-            case "attempt" | "txn_id":
-                return pa.nulls(rows.count, kind)
-        return self._made(name, _VALUES[name](rows))
-
-    def _made(self, name: str, values: Sequence[Any]) -> pa.Array:
-        import pyarrow as pa
-
-        kind = self._schema.field(name).type
-        if name == "key" and kind == pa.binary():
-            return pa.array(values, pa.string()).cast(kind)
-        if name == "value" and kind == pa.string():
-            return self._cast(pa.array(values, pa.binary()), kind)
-        return pa.array(values, kind)
-
-    @staticmethod
-    def _cast(found: pa.Array, kind: pa.DataType) -> pa.Array:
-        """Return an array as another type; bytes that are no UTF-8 become replacement marks."""
-        import pyarrow as pa
-
-        try:
-            return found.cast(kind)
-        except pa.ArrowInvalid:
-            return pa.array(
-                [None if one is None else one.decode(errors="replace") for one in
-                 found.to_pylist()], kind,
-            )  # fmt: skip
-
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what was gathered, in batches of about the size that is wanted."""
+        """Yield what is left."""
+        for batch in self._coalescer.finish():
+            yield from self._cut(batch)
+
+    def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch in pieces of about the rows that are wanted; nothing is copied."""
+        made = self._made(batch)
+        rows = batch.num_rows
+        pieces = max(1, round(rows / self._most_rows))
+        for piece in range(pieces):
+            low, high = rows * piece // pieces, rows * (piece + 1) // pieces
+            yield made if pieces == 1 else made.slice(low, high - low)
+
+    def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
 
-        self._settle()
-        if not self._rows:
-            return
-        total = self._rows
-        arrays = [
-            found[0] if len(found) == 1 else pa.concat_arrays(found)
-            for found in self._arrays.values()
-        ]
-        self._arrays = {name: [] for name in self._columns}
-        self._rows = self._bytes = 0
-        whole = pa.RecordBatch.from_arrays(arrays, schema=self._schema) if arrays else None
-        if whole is None:  # no column is wanted: only how many rows there are
-            whole = pa.RecordBatch.from_struct_array(pa.array([{}] * total, pa.struct([])))
-        pieces = max(1, round(total / self._most_rows))
-        for piece in range(pieces):
-            low, high = total * piece // pieces, total * (piece + 1) // pieces
-            yield whole.slice(low, high - low)
+        if not self._schema.names:
+            return batch.select([])
+        arrays = [_column(batch, one.name, one.type) for one in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _sources(name: str, kind: str) -> tuple[str, ...]:
+    return ("key",) if name == "key" and kind == "string" else _SOURCES[name]
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """Return a column, as Spark compares it to the letter."""
+    import pyarrow as pa
+
+    make = _DERIVED.get(name)
+    if make is not None:
+        return make(batch, kind)
+    sources = _SOURCES[name]
+    if not sources:
+        return pa.nulls(batch.num_rows, kind)
+    source = "key" if name == "key" and kind == pa.string() else sources[0]
+    found = batch.column(source)
+    return found if found.type == kind else _cast(found, kind)
+
+
+def _cast(found: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array as another type; bytes that are no UTF-8 become replacement marks."""
+    import pyarrow as pa
+
+    try:
+        return found.cast(kind)
+    except pa.ArrowInvalid:
+        texts = [None if one is None else one.decode(errors="replace") for one in found.to_pylist()]
+        return pa.array(texts, kind)
+
+
+def _message_ids(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    producers = batch.column("producer_id").to_pylist()
+    sequences = batch.column("sequence").to_pylist()
+    return pa.array(
+        [
+            f"{producer & _LOW_64:016x}:{sequence & _LOW_64:x}"
+            for producer, sequence in zip(producers, sequences, strict=True)
+        ],
+        kind,
+    )
+
+
+def _producers(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    coded = batch.column("producer_id").dictionary_encode()
+    texts = pa.array([f"{one & _LOW_64:016x}" for one in coded.dictionary.to_pylist()], kind)
+    return texts.take(coded.indices)
+
+
+def _headers(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    rows: list[list[tuple[str, bytes]] | None] = []
+    try:
+        for packed in batch.column("headers").to_pylist():
+            pairs = _unpack(packed) if packed else {}
+            rows.append([(key, value.encode()) for key, value in pairs.items()] or None)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"headers of a message are no map of texts: {error}") from error
+    return pa.array(rows, kind)
+
+
+def _checksums(batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array([crc32c(body) for body in batch.column("body").to_pylist()], kind)
+
+
+_unpack: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
+_DERIVED: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "message_id": _message_ids,
+    "producer": _producers,
+    "headers": _headers,
+    "crc": _checksums,
+}
+"""Columns that are computed."""

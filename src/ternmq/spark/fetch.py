@@ -48,7 +48,7 @@ def read_span(
         DataLoss: Rows of it are not kept any more, or the topic is another one.
         ReadIncomplete: No row came for ``maxWaitMs``.
     """
-    decoder = Decoder(span.topic, span.queue, columns, options.batch_rows, options.batch_bytes)
+    decoder = Decoder(span.topic, columns, options.batch_rows, options.batch_bytes)
     offset = span.start
     while offset < span.stop:
         try:

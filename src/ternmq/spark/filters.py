@@ -36,7 +36,7 @@ _NUMBERS: Final = frozenset({"offset", "partition"})
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition on a column: a comparison (``pyarrow.compute``'s name), or ``in``."""
+    """A condition on a column: a comparison (``pyarrow.compute``'s name), ``in`` or ``there``."""
 
     column: str
     compare: str
@@ -47,6 +47,8 @@ class Filter:
         import pyarrow as pa
         from pyarrow import compute
 
+        if self.compare == "there":
+            return values.is_valid()
         if self.compare == "in":
             found = compute.is_in(values, pa.array(self.value, values.type))
         else:
@@ -55,6 +57,8 @@ class Filter:
 
     def allows(self, value: object) -> bool:
         """Return whether a single value of ``topic`` or ``partition`` may pass."""
+        if self.compare == "there":
+            return True
         if self.compare == "in":
             return value in self.value
         answer = {
@@ -110,6 +114,8 @@ def _allows(one: Filter, span: Span) -> bool:
 def _offsets(one: Filter) -> tuple[int, int]:
     """Return the offsets ``[low, high)`` that may pass."""
     match one.compare:
+        case "there":
+            return 0, 2**63
         case "in":
             return (min(one.value), max(one.value) + 1) if one.value else (0, 0)
         case "equal":
@@ -138,14 +144,13 @@ def taken(filters: Sequence[Any], columns: Mapping[str, str]) -> tuple[Filters, 
         path: tuple[str, ...] = getattr(one, "attribute", ())
         name = path[0] if len(path) == 1 else ""
         value = getattr(one, "value", None)
-        if (
-            kind == "In"
-            and name in _TAKEN
-            and value
-            and all(_fits(name, v, columns) for v in value)
-        ):
+        if name not in _TAKEN:
+            left.append(one)
+        elif kind == "IsNotNull":
+            found.append(Filter(name, "there", None))
+        elif kind == "In" and value and all(_fits(name, each, columns) for each in value):
             found.append(Filter(name, "in", tuple(value)))
-        elif kind in _COMPARED and name in _TAKEN and _fits(name, value, columns):
+        elif kind in _COMPARED and _fits(name, value, columns):
             found.append(Filter(name, _COMPARED[kind], value))
         else:
             left.append(one)

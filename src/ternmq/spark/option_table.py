@@ -121,7 +121,7 @@ def _writer(name: str, text: str) -> str:
 
 _zero = partial(values.count, least=0)
 
-TABLE: Final = tuple(
+CONNECTION: Final = tuple(
     Option(*row)
     for row in (
         (SERVERS, Use.ALL, _text, "required",
@@ -134,6 +134,12 @@ TABLE: Final = tuple(
         ("ternmq.ca", Use.ALL, _text, "the system's", "file with the certificates to trust"),
         ("ternmq.timeoutMs", Use.ALL, values.count, "30000",
          "how long a request may take, being asked again included"),
+    )
+)  # fmt: skip
+"""Which broker, and as whom: of every source and sink."""
+TABLE: Final = CONNECTION + tuple(
+    Option(*row)
+    for row in (
         ("subscribe", Use.READ, values.topics, "one of these three",
          "topics, parted by commas"),
         ("subscribePattern", Use.READ, values.pattern, "",
@@ -219,24 +225,30 @@ class Given:
         return self.parsed.get(name, default)
 
 
-def parse(options: Mapping[str, str], use: Use) -> Given:
+def parse(options: Mapping[str, str], use: Use, table: Mapping[str, Option] | None = None) -> Given:
     """Return options by the names of the table.
+
+    Args:
+        options: Names, in any case, and texts.
+        use: What they are for.
+        table: By names in small letters; None: that of topics.
 
     Raises:
         OptionError: Naming the first that is unknown, misplaced or wrong.
     """
+    table = _BY_NAME if table is None else table
     given = Given(use)
     for key, text in options.items():
         low = key.lower()
         if low in _SPARKS_OWN:
             continue
-        if low == "path":
+        if low == "path" and low not in table:
             what = "subscribe" if use & Use.READ else "topic"
             raise OptionError(f"option path={text!r}: topics have no path; say {what}={text!r}")
         low = SERVERS if low == f"ternmq.{SERVERS}" else low
-        option = _BY_NAME.get(low)
+        option = table.get(low)
         if option is None:
-            raise OptionError(f"option {key}: there is none of that name{_close(low)}")
+            raise OptionError(f"option {key}: there is none of that name{_close(low, table)}")
         if not option.use & use:
             raise OptionError(
                 f"option {option.name}: it says nothing to {_TOLD[use]}, only to {_meant(option)}"
@@ -247,9 +259,9 @@ def parse(options: Mapping[str, str], use: Use) -> Given:
     return given
 
 
-def _close(name: str) -> str:
-    near = difflib.get_close_matches(name, _BY_NAME, 1, 0.7)
-    return f"; did you mean {_BY_NAME[near[0]].name}?" if near else ""
+def _close(name: str, table: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(name, table, 1, 0.7)
+    return f"; did you mean {table[near[0]].name}?" if near else ""
 
 
 def _meant(option: Option) -> str:

@@ -114,7 +114,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     stream = use is Use.STREAM_READ
     emit = given.get("emit", "messages")
     found = ReadOptions(
-        broker=_broker(given),
+        broker=broker_of(given),
         topics=_topics(given),
         start=_bound(given, _STARTS, Start.LATEST if stream else Start.EARLIEST),
         end=_bound(given, _ENDS, Start.LATEST),
@@ -256,7 +256,12 @@ def _columns(given: Given, emit: str) -> tuple[str, ...]:
     return (*chosen, *(one for one in added if one not in chosen))
 
 
-def _broker(given: Given) -> Broker:
+def broker_of(given: Given) -> Broker:
+    """Return where the broker is.
+
+    Raises:
+        OptionError: Naming the option.
+    """
     if SERVERS not in given.parsed:
         raise OptionError(f"option {SERVERS}: it must say where the broker is: host:port")
     if "ternmq.token" in given.parsed and "ternmq.tokenFile" in given.parsed:
@@ -291,7 +296,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     if writer and not exactly_once:
         raise OptionError("option writerId: it says nothing to delivery=at_least_once")
     return WriteOptions(
-        broker=_broker(given),
+        broker=broker_of(given),
         topic=given.get("topic", ""),
         writer=writer,
         exactly_once=exactly_once,

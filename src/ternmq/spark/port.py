@@ -73,6 +73,10 @@ class Outgoing(NamedTuple):
     rows: int
 
 
+class CommittedError(Exception):
+    """The transaction is committed: nothing can be added to it, its commit may be repeated."""
+
+
 class Transaction(NamedTuple):
     """A transaction that its writer named."""
 
@@ -132,10 +136,16 @@ class Port(Protocol):
     def prepare(
         self, batches: Iterable[Outgoing], transaction: Transaction, part: str, in_flight: int
     ) -> Iterator[int]:
-        """Store batches that nobody sees; yield the prepared id of each, in order, when durable."""
+        """Store batches that nobody sees; yield the prepared id of each, in order, when durable.
+
+        Raises:
+            CommittedError: It was committed: this is a repetition.
+        """
 
     def commit_prepared(self, transaction: Transaction, ids: Sequence[int], digest: int) -> bool:
         """Make prepared batches visible, all at once; return False if that was done before.
+
+        What was prepared and is not listed is dropped.
 
         Raises:
             TransactionConflict: It was committed with another digest.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ternmq.model.errors import DataLoss, TernMQError
 from ternmq.spark import schema
 from ternmq.spark.admission import shares, split
+from ternmq.spark.bulk_port import connect as connect_bulk
 from ternmq.spark.connecting import Broker
 from ternmq.spark.fetch import read_span
 from ternmq.spark.filters import Filters
@@ -24,7 +25,6 @@ from ternmq.spark.offsets import Offsets, Place, Span
 from ternmq.spark.options import ReadOptions
 from ternmq.spark.plan import Planner
 from ternmq.spark.port import Budget, Port, QueueState
-from ternmq.spark.wire_port import connect as connect_wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ class Reading:
 
     options: ReadOptions
     columns: Mapping[str, str]
-    connect: Connect = connect_wire
+    connect: Connect = connect_bulk
     filters: Filters = _NONE
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:

@@ -82,21 +82,23 @@ def arrow(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([pa.field(name, types[kind]) for name, kind in columns.items()])
 
 
-def projected(chosen: Mapping[str, str], offered: Mapping[str, str]) -> dict[str, str]:
+def projected(
+    chosen: Mapping[str, str], offered: Mapping[str, str], *, others: bool = True
+) -> dict[str, str]:
     """Return the columns of a schema that the user gave, checked.
 
     Args:
         chosen: Names and types as Spark writes them (``simpleString``).
         offered: What could be had with the same options; ``key`` and ``value`` may be had as
             binary or as string.
+        others: Those of messages that were not asked for by an option may be had as well.
 
     Raises:
         OptionError: There is no such column, or not of that type.
     """
     found: dict[str, str] = {}
     for name, kind in chosen.items():
-        # ``emit=ranges`` has columns of its own, and no others.
-        wanted = offered.get(name) or (None if "start" in offered else _KINDS.get(name))
+        wanted = offered.get(name) or (_KINDS.get(name) if others else None)
         if wanted is None:
             raise OptionError(
                 f"schema: there is no column {name!r}; there are {', '.join(offered)}"

@@ -96,7 +96,7 @@ def _kinds(columns: StructType) -> dict[str, str]:
 
 def _chosen(options: ReadOptions, columns: StructType) -> Mapping[str, str]:
     """Return the columns of the user's own schema, or those that the options say."""
-    return schema.projected(_kinds(columns), options.offered)
+    return schema.projected(_kinds(columns), options.offered, others=options.emit != "ranges")
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]

@@ -5,6 +5,7 @@ The driver commits all of them with one request that names the writer and the ba
 they become visible, all at once. Whatever is asked again has no second effect:
 
 * a task that runs twice leaves prepared batches that nobody names, and that are dropped in time;
+* what is prepared for a transaction that is committed is refused, and counted all the same;
 * a commit that is repeated (its answer was lost, or Spark was restarted before it wrote down that
   the batch was done) names a transaction that the broker knows, with the same digest: no effect;
 * with another digest it is another content under the same name, and refused;
@@ -20,11 +21,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ternmq.model.errors import OptionError, TernMQError, UnknownTopic
+from ternmq.spark.bulk_port import connect as connect_bulk
 from ternmq.spark.connecting import Broker
 from ternmq.spark.options import WriteOptions
-from ternmq.spark.port import Port, TopicFacts, Transaction
+from ternmq.spark.port import CommittedError, Port, TopicFacts, Transaction
 from ternmq.spark.stage import Stage
-from ternmq.spark.wire_port import connect as connect_wire
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,7 @@ class Writing:
 
     options: WriteOptions
     columns: tuple[str, ...]
-    connect: Callable[[Broker], Port] = connect_wire
+    connect: Callable[[Broker], Port] = connect_bulk
 
     def check(self) -> None:
         """See that the topic is there, before anything is computed.
@@ -108,7 +109,14 @@ class Writing:
             batches = stage.batches(tables)
             ids: list[int] = []
             if self.options.exactly_once:
-                ids += port.prepare(batches, transaction, task.part, self.options.in_flight)
+                try:
+                    ids += port.prepare(batches, transaction, task.part, self.options.in_flight)
+                except CommittedError:
+                    # Spark runs a batch again that is visible already. What is left to do is to
+                    # say that these are the same rows: the digest, of all of them.
+                    ids.clear()
+                    for _ in batches:
+                        pass
             else:
                 for _ in port.send(batches, self.options.in_flight):
                     pass
@@ -124,7 +132,7 @@ class Writing:
             TernMQError: Whether it is visible is not known; Spark runs the batch again.
         """
         staged = [one for one in told if one is not None]
-        if not self.options.exactly_once or not any(one.ids for one in staged):
+        if not self.options.exactly_once or not any(one.rows for one in staged):
             return
         transaction = _one_of(staged, batch_id)
         ids = [number for one in staged for number in one.ids]
@@ -142,7 +150,7 @@ class Writing:
 
     def abort(self, told: Sequence[Staged | None], batch_id: int = BATCH) -> None:
         """Drop what tasks stored, if it is not visible yet; on the driver. Never raises."""
-        staged = [one for one in told if one is not None and one.ids]
+        staged = [one for one in told if one is not None]
         if not self.options.exactly_once or not staged:
             return
         port = self.connect(self.options.broker)

@@ -21,6 +21,7 @@ from ternmq.spark.connecting import Broker
 from ternmq.spark.offsets import Place
 from ternmq.spark.port import (
     Budget,
+    CommittedError,
     Fetched,
     Outgoing,
     Port,
@@ -270,6 +271,8 @@ class FakePort:
         broker = self._broker
         for one in batches:
             broker.tell("prepare")
+            if transaction in broker.committed:
+                raise CommittedError
             broker.queue(one.topic, one.queue or 0)
             number = broker._next_prepared
             broker._next_prepared += 1
@@ -284,6 +287,9 @@ class FakePort:
             if known != digest:
                 raise TransactionConflict(f"{transaction} was committed with another digest")
             return False
+        missing = [number for number in ids if number not in broker.prepared]
+        if missing:
+            raise TransactionDecided(f"{missing} were rolled back")
         for number in ids:
             self._store(broker.prepared[number].outgoing)
         broker.committed[transaction] = digest
@@ -300,8 +306,7 @@ class FakePort:
         self._broker.tell("abort_prepared")
         if transaction in self._broker.committed:
             raise TransactionDecided(f"{transaction} was committed")
-        for number in ids:
-            self._broker.prepared.pop(number, None)
+        self._drop(transaction)
 
     def close(self) -> None:
         if not self._closed:

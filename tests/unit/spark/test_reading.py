@@ -101,6 +101,8 @@ def test_small_batches_are_put_together_and_large_ones_cut(broker):
     reader = reading(broker, batchRows="25")
     sizes = [batch.num_rows for span in reader.plan() for batch in reader.read(span)]
     assert sizes == [25, 25, 25, 25]
+    reader = reading(broker)
+    assert [b.num_rows for span in reader.plan() for b in reader.read(span)] == [100]
 
 
 def test_only_the_range_is_read(broker):

@@ -50,6 +50,7 @@ TASK = Task("query", 3, "0/0")
         ({"value": "binary", "delay_until": "timestamp"}, {}, "column delay_until: this broker"),
         ({"value": "binary", "headers": "string"}, {}, "column headers: its type is string"),
         ({"value": "binary"}, {"topic": ""}, "option topic: it is missing"),
+        ({"value": "binary", "application_id": "string"}, {}, "column application_id: rows of a"),
     ],
 )
 def test_a_wrong_column_is_named(columns, told, said):
@@ -232,6 +233,23 @@ def test_the_answer_to_a_commit_is_lost_then_spark_aborts_and_runs_it_again(brok
     again = [one.write([values(b"b")], TASK), one.write([values(b"a")], Task("query", 3, "1/0"))]
     one.commit(again, 3)
     assert sorted(broker.bodies("orders")) == [b"a", b"b"]
+
+
+def test_a_batch_that_is_visible_is_known_by_its_rows(broker):
+    """Spark lost the note that it was done: all of it is run again, cut in another way."""
+    one = writing(broker)
+    rows = [b"%d" % n for n in range(100)]
+    one.commit([one.write([values(*rows)], TASK)], 3)
+    again = [
+        one.write([values(*rows[50:])], TASK),
+        one.write([values(*rows[:20]), values(*rows[20:50])], Task("query", 3, "1/5")),
+    ]
+    assert [staged.ids for staged in again] == [(), ()]
+    one.commit(again, 3)
+    other = [one.write([values(*rows[:99])], TASK)]
+    with pytest.raises(TransactionConflict):
+        one.commit(other, 3)
+    assert sorted(broker.bodies("orders")) == sorted(rows)
 
 
 def test_a_batch_that_failed_before_its_commit_is_run_again(broker):

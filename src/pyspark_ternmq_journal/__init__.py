@@ -1,0 +1,7 @@
+"""Found by Spark, by its name: ``format("ternmq.journal")``. See ``ternmq.spark``."""
+
+from __future__ import annotations
+
+from ternmq.spark.journal_source import JournalSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,211 @@
+"""A port to a broker, by the client for bulk work."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from ternmq.client.address import Address
+from ternmq.client.bulk import Bulk, BulkOptions, RangesAsk, RangeStart
+from ternmq.client.bulk_line import BulkLine
+from ternmq.model.errors import CannotConnect, InvalidRequest, UnknownCommand
+from ternmq.spark.connecting import Broker
+from ternmq.spark.offsets import Place
+from ternmq.spark.port import Budget, Fetched, Outgoing, QueueState, TopicFacts, Transaction
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_SOON: Final = 0.5
+_TOPICS: Final = 100
+"""Topics of one question: an answer tells of ten thousand queues at most."""
+
+
+def bulk_options(broker: Broker, address: Address) -> BulkOptions:
+    """Return the options of a client for bulk work at one of a broker's addresses."""
+    url = f"{address}?ca={address.ca}" if address.ca else str(address)
+    return BulkOptions(
+        url=url, app=broker.app, token=broker.secret(), timeout=broker.timeout_ms / 1000
+    )
+
+
+def reach(broker: Broker) -> Bulk:
+    """Return a client that is connected to the first broker that answers.
+
+    Raises:
+        CannotConnect: None does.
+        TernMQError: It does not want this client.
+    """
+    failure: CannotConnect | None = None
+    for address in broker.addresses:
+        bulk = Bulk(bulk_options(broker, address))
+        try:
+            bulk.connect()
+            return bulk
+        except CannotConnect as error:
+            bulk.close()
+            failure = error
+        except BaseException:
+            bulk.close()
+            raise
+    assert failure is not None
+    raise failure
+
+
+class BulkPort:
+    """See ``Port``."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._made: Bulk | None = None
+        self._line: BulkLine | None = None
+
+    def _bulk(self) -> Bulk:
+        if self._made is None:
+            self._made = reach(self._broker)
+        return self._made
+
+    def _sender(self) -> BulkLine:
+        """Return a connection for what the client for bulk work does not ask itself."""
+        if self._line is None:
+            self._line = BulkLine(self._bulk().options)
+        return self._line
+
+    def topics(self, names: Sequence[str] | None) -> list[TopicFacts]:
+        """See ``Port``."""
+        return [
+            TopicFacts(info.spec.name, len(info.queues), info.spec.ordered)
+            for info in self._bulk().topics(names)
+        ]
+
+    def ranges(
+        self,
+        topics: Sequence[str],
+        *,
+        times_us: Mapping[Place, int] | None = None,
+        budgets: Mapping[Place, Budget] | None = None,
+    ) -> list[QueueState]:
+        """See ``Port``."""
+        asks: list[RangesAsk] = []
+        for topic in topics:
+            starts = [
+                RangeStart(queue=place.queue, offset=start, max_bytes=most)
+                for place, (start, most) in sorted((budgets or {}).items())
+                if place.topic == topic
+            ]
+            times: set[int | None] = {
+                us for place, us in (times_us or {}).items() if place.topic == topic
+            }
+            # Queues of one topic may be asked about at times of their own: a question for each.
+            for time_us in times or {None}:
+                asks.append(RangesAsk(topic=topic, time_us=time_us, starts=starts))
+        found: dict[Place, QueueState] = {}
+        for first in range(0, len(asks), _TOPICS):
+            piece = asks[first : first + _TOPICS]
+            for ask, told in zip(piece, self._bulk().ranges(piece), strict=True):
+                for number, queue in enumerate(told.queues):
+                    place = Place(told.topic, number)
+                    wanted = (times_us or {}).get(place)
+                    if place in found and wanted != ask.time_us:
+                        continue
+                    found[place] = _state(place, queue, wanted is not None)
+        return list(found.values())
+
+    def fetch(
+        self, topic: str, queue: int, start: int, stop: int, wait_ms: int
+    ) -> Iterator[Fetched]:
+        """See ``Port``."""
+        while start < stop:
+            asked = time.monotonic()
+            try:
+                for page in self._bulk().fetch(topic, queue, start, stop):
+                    yield Fetched(page.records, page.start, page.stop, page.first, page.next)
+                    start = page.stop
+            except InvalidRequest:
+                if time.monotonic() - asked < _SOON:
+                    raise  # something else is wrong than that nothing came in its time
+                place = Place(topic, queue)
+                for state in self.ranges([topic]):
+                    if state.place == place:
+                        yield Fetched(b"", start, start, state.first, state.next)
+
+    def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
+        """See ``Port``."""
+        found: dict[Place, int] = {}
+        for topic in topics:
+            asked = control.encode(control.GroupList(topic=topic, group=group))
+            answer = self._sender().ask(Command.GROUP_LIST, asked)
+            for info in control.decode_answer(answer, control.Groups).groups:
+                for number, queue in enumerate(info.queues):
+                    found[Place(topic, number)] = queue.floor
+        return found
+
+    def commit_group(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
+        """See ``Port``."""
+        self._bulk().commit(topic, group, offsets)
+
+    def send(self, batches: Iterable[Outgoing], in_flight: int) -> Iterator[int]:
+        """See ``Port``."""
+        line = self._sender()
+        waiting: deque[Outgoing] = deque()
+        try:
+            for one in batches:
+                line.send(Command.SEND, bodies.pack_send(one.topic, one.queue, one.batch))
+                waiting.append(one)
+                if len(waiting) >= in_flight:
+                    waiting.popleft()
+                    yield _stored(line.take())
+            while waiting:
+                waiting.popleft()
+                yield _stored(line.take())
+        finally:
+            line.drop()
+
+    def prepare(
+        self, batches: Iterable[Outgoing], transaction: Transaction, part: str, in_flight: int
+    ) -> Iterator[int]:
+        """See ``Port``."""
+        raise _no_transactions(transaction)
+
+    def commit_prepared(self, transaction: Transaction, ids: Sequence[int], digest: int) -> bool:
+        """See ``Port``."""
+        raise _no_transactions(transaction)
+
+    def abort_prepared(self, transaction: Transaction, ids: Sequence[int]) -> None:
+        """See ``Port``."""
+        raise _no_transactions(transaction)
+
+    def close(self) -> None:
+        """See ``Port``."""
+        for one in (self._made, self._line):
+            if one is not None:
+                one.close()
+        self._made = self._line = None
+
+
+def _state(place: Place, queue: control.QueueRange, timed: bool) -> QueueState:
+    return QueueState(
+        place, queue.first, queue.next, queue.at if timed else None, queue.stop, queue.bytes
+    )
+
+
+def _stored(answer: bytes) -> int:
+    receipt = bodies.unpack_receipt(answer)
+    return receipt.stored + len(receipt.others)
+
+
+def _no_transactions(transaction: Transaction) -> UnknownCommand:
+    return UnknownCommand(
+        f"transaction {transaction.writer}/{transaction.batch_id}: this broker knows no "
+        f"transactions that a writer names; option delivery=at_least_once does without"
+    )
+
+
+def connect(broker: Broker) -> BulkPort:
+    """Return a port; the connection is made when something is asked."""
+    return BulkPort(broker)

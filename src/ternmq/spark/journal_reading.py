@@ -1,0 +1,255 @@
+"""What reads of the journal do, without Spark: positions, tasks, rows.
+
+The offset of a stream is ``{"position": n}``: the position of the next record. Ranges are cut where
+segments begin, since nobody knows where a record begins between.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ternmq.model.errors import DataLoss, JournalExpired, OptionError
+from ternmq.spark.journal_broker import BrokerJournal
+from ternmq.spark.journal_events import Events
+from ternmq.spark.journal_files import FileJournal
+from ternmq.spark.journal_options import EARLIEST, LATEST, JournalOptions
+from ternmq.spark.journal_port import Bounds, JournalPort
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log: Final = logging.getLogger("ternmq.spark")
+
+Json = dict[str, int]
+
+
+class Stretch(NamedTuple):
+    """Positions ``[start, stop)``; a record begins at either."""
+
+    start: int
+    stop: int
+
+
+def connect(options: JournalOptions) -> JournalPort:
+    """Return the journal that options name."""
+    if options.broker is None:
+        return FileJournal(options.path)
+    return BrokerJournal(options.broker)
+
+
+@dataclass(frozen=True)
+class JournalReading:
+    """Reads stretches; travels to workers.
+
+    Attributes:
+        options: What it was told.
+        columns: The columns wanted, with their types in Spark's words.
+        connect: Makes a port.
+    """
+
+    options: JournalOptions
+    columns: Mapping[str, str]
+    connect: Callable[[JournalOptions], JournalPort] = field(default=connect)
+
+    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """Yield the facts of a stretch; on a worker.
+
+        Raises:
+            DataLoss: It is not kept any more.
+        """
+        port = self.connect(self.options)
+        try:
+            yield from self._read(port, stretch)
+        finally:
+            port.close()
+
+    def _read(self, port: JournalPort, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        start = self._kept(port, stretch)
+        if start >= stretch.stop:
+            return
+        events = Events(port.names(start))
+        done = False
+        while not done:
+            try:
+                for record in port.records(start, stretch.stop):
+                    events.add(record)
+                    start = record.position + 1
+                    if len(events) >= self.options.batch_rows:
+                        yield events.table(list(self.columns))
+                done = True
+            except JournalExpired:
+                # Retention was quicker: what is gone begins behind the record read last.
+                start = self._kept(port, Stretch(start, stretch.stop))
+                done = start >= stretch.stop
+        if len(events):
+            yield events.table(list(self.columns))
+
+    def _kept(self, port: JournalPort, stretch: Stretch) -> int:
+        """Return where the stretch begins, of what is kept."""
+        oldest = port.bounds().oldest
+        if stretch.start >= oldest:
+            return stretch.start
+        lost = min(oldest, stretch.stop) - stretch.start
+        what = f"{lost} bytes of the journal from position {stretch.start} on are gone"
+        if self.options.fail_on_data_loss:
+            raise DataLoss(f"{what}: it begins at {oldest}")
+        log.warning("%s", what)
+        return oldest
+
+    def tasks(self, start: int, stop: int, segment: int) -> list[Stretch]:
+        """Cut positions into tasks, where segments begin."""
+        if stop <= start:
+            return []
+        if not segment:
+            return [Stretch(start, stop)]
+        step = max(1, self.options.task_bytes // segment) * segment
+        found: list[Stretch] = []
+        while start < stop:
+            end = min(stop, start - start % segment + step)
+            found.append(Stretch(start, end))
+            start = end
+        return found
+
+    def plan(self) -> list[Stretch]:
+        """Return the tasks of a batch read.
+
+        Raises:
+            OptionError: A position is not there.
+            DataLoss: It is not kept any more.
+        """
+        port = self.connect(self.options)
+        try:
+            bounds = port.bounds()
+        finally:
+            port.close()
+        start = self.start(bounds)
+        end = bounds.end if self.options.end == LATEST else self.options.end
+        if end > bounds.end:
+            raise OptionError(f"option endingPosition={end}: the journal ends at {bounds.end}")
+        if end < start:
+            raise OptionError(f"option endingPosition={end}: it is before the start, {start}")
+        return self.tasks(start, end, bounds.segment_bytes)
+
+    def start(self, bounds: Bounds) -> int:
+        """Return where a new query begins.
+
+        Raises:
+            OptionError: The position is not there.
+            DataLoss: It is not kept any more.
+        """
+        start = self.options.start
+        if start == EARLIEST:
+            return bounds.oldest
+        if start == LATEST:
+            return bounds.end
+        if start > bounds.end:
+            raise OptionError(f"option startingPosition={start}: the journal ends at {bounds.end}")
+        if start < bounds.oldest:
+            what = f"option startingPosition={start}: the journal begins at {bounds.oldest}"
+            if self.options.fail_on_data_loss:
+                raise DataLoss(what)
+            log.warning("%s", what)
+            return bounds.oldest
+        return start
+
+
+class JournalStream:
+    """A streaming read as the driver has it.
+
+    Args:
+        reading: What reads its stretches.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self, reading: JournalReading, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.reading = reading
+        self._clock = clock
+        self._port: JournalPort | None = None
+        self._initial: int | None = None
+        self._known: Bounds | None = None
+        self._known_until = float("-inf")
+        self._frozen: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel without a connection."""
+        return {**self.__dict__, "_port": None}
+
+    def _bounds(self, *, fresh: bool = False) -> Bounds:
+        now = self._clock()
+        if self._known is None or fresh or now >= self._known_until:
+            if self._port is None:
+                self._port = self.reading.connect(self.reading.options)
+            self._known = self._port.bounds()
+            self._known_until = now + self.reading.options.watermark_cache_ms / 1000
+        return self._known
+
+    def initial(self) -> int:
+        """Return where a new query begins; the same whenever it is asked."""
+        if self._initial is None:
+            self._initial = self.reading.start(self._bounds())
+        return self._initial
+
+    def freeze(self) -> None:
+        """Go no further than what is there now (``availableNow``)."""
+        self._frozen = self._bounds(fresh=True).end
+
+    def newest(self) -> int:
+        """Return the end of the journal."""
+        return self._bounds().end
+
+    def latest(self, start: int) -> int:
+        """Return how far the next batch goes; ``start`` if there is nothing for one.
+
+        Raises:
+            DataLoss: The journal ends before: it is another one.
+        """
+        bounds = self._bounds()
+        if bounds.end < start:
+            raise DataLoss(
+                f"the journal ends at {bounds.end}, before {start}, where the query is: it is "
+                f"another journal"
+            )
+        end = bounds.end if self._frozen is None else min(self._frozen, bounds.end)
+        most, segment = self.reading.options.max_bytes, bounds.segment_bytes
+        if end - start > most and segment:
+            # Up to where a segment begins, the first of them at least.
+            step = max(1, (start % segment + most) // segment)
+            end = min(end, start - start % segment + step * segment)
+        return max(start, end)
+
+    def stretches(self, start: int, end: int) -> list[Stretch]:
+        """Return the tasks of a batch that Spark has written down."""
+        segment = self._bounds().segment_bytes if end > start else 0
+        return self.reading.tasks(start, end, segment)
+
+    def stop(self) -> None:
+        """End the connection."""
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+
+def to_json(position: int) -> Json:
+    """Return a position as Spark keeps it."""
+    return {"position": position}
+
+
+def of_json(told: Mapping[str, Any]) -> int:
+    """Return the position that Spark kept.
+
+    Raises:
+        OptionError: There is none: the checkpoint is another source's.
+    """
+    position = told.get("position")
+    if not isinstance(position, int):
+        raise OptionError(
+            f"option checkpointLocation: the offsets there are of another source: "
+            f"{str(told)[:200]}; give this query a checkpoint of its own"
+        )
+    return position

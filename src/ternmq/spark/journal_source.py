@@ -1,0 +1,123 @@
+"""``format("ternmq.journal")``: what Spark asks, handed to ``journal_reading``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from ternmq.spark import schema
+from ternmq.spark.journal_options import JournalOptions, journal_columns, journal_options
+from ternmq.spark.journal_reading import (
+    JournalReading,
+    JournalStream,
+    Json,
+    of_json,
+    to_json,
+)
+from ternmq.spark.option_table import Use
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class JournalSource(DataSource):  # type: ignore[misc]
+    """``format("ternmq.journal")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format`` calls it."""
+        return "ternmq.journal"
+
+    def schema(self) -> str:
+        """Return the columns, as the options say."""
+        return schema.ddl(journal_columns(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads once."""
+        options = journal_options(self.options, Use.BATCH_READ)
+        return JournalReader(JournalReading(options, _chosen(options, schema)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads on and on."""
+        options = journal_options(self.options, Use.STREAM_READ)
+        return JournalStreamReader(JournalStream(JournalReading(options, _chosen(options, schema))))
+
+
+def _chosen(options: JournalOptions, columns: StructType) -> Mapping[str, str]:
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    return schema.projected(kinds, options.offered, others=False)
+
+
+class JournalReader(DataSourceReader):  # type: ignore[misc]
+    """A batch read."""
+
+    def __init__(self, reading: JournalReading) -> None:
+        self.reading = reading
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks."""
+        return [InputPartition(stretch) for stretch in self.reading.plan()]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        if partition is None or partition.value is None:
+            return iter(())
+        return self.reading.read(partition.value)
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """A streaming read."""
+
+    def __init__(self, stream: JournalStream) -> None:
+        self.stream = stream
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Say that the limit is applied here."""
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Go no further than what is there now."""
+        self.stream.freeze()
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        """Return where a new query begins."""
+        return to_json(self.stream.initial())
+
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: ARG002, N802
+        """Return how far the next batch goes."""
+        if start is None:
+            return to_json(self.stream.newest())
+        return to_json(self.stream.latest(of_json(start)))
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        """Return the end of the journal, for whoever watches the query."""
+        return to_json(self.stream.newest())
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        """Return the tasks of a batch."""
+        stretches = self.stream.stretches(of_json(start), of_json(end))
+        return [InputPartition(stretch) for stretch in stretches]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        return self.stream.reading.read(partition.value)
+
+    def commit(self, end: Json) -> None:
+        """Take note of nothing: what keeps the journal is a hold."""
+
+    def stop(self) -> None:
+        """End the connection."""
+        self.stream.stop()

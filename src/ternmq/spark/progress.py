@@ -1,0 +1,84 @@
+"""Telling the broker how far streaming queries are, to their very last batch.
+
+A source is told of a batch's end when the next one begins, and never of the last. Spark's listeners
+are told of each. Both only move a group forward, so they may be used together; what they tell is a
+copy: the query itself goes by its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ternmq.model.errors import TernMQError
+from ternmq.spark.bulk_port import connect as connect_bulk
+from ternmq.spark.connecting import Broker
+from ternmq.spark.offsets import of_json
+from ternmq.spark.option_table import Use
+from ternmq.spark.options import read_options
+from ternmq.spark.plan import Planner
+from ternmq.spark.port import Port
+from ternmq.spark.reading import group_name, report
+
+log: Final = logging.getLogger("ternmq.spark")
+
+
+class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
+    """Reports the progress of one query as a group.
+
+        spark.streams.addListener(ProgressListener(options, query="orders-to-lake"))
+
+    Args:
+        options: Those of the source.
+        query: Name of the query (``queryName``); others are not looked at.
+        connect: Makes a port.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        query: str,
+        connect: Callable[[Broker], Port] = connect_bulk,
+    ) -> None:
+        self._options = read_options(options, Use.STREAM_READ)
+        self._query = query
+        self._connect = connect
+        self._port: Port | None = None
+
+    @property
+    def group(self) -> str:
+        """The group that is told."""
+        return self._options.group or group_name(self._options)
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802
+        """Take no note."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802
+        """Tell where the batch ended."""
+        if event.progress.name == self._query and self._options.report:
+            self.tell([source.endOffset for source in event.progress.sources])
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802
+        """Take no note."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, ARG002, N802
+        """End the connection, if it was the last query."""
+        if self._port is not None:
+            self._port.close()
+            self._port = None
+
+    def tell(self, ends: list[Any]) -> None:
+        """Tell where the sources of a query are; those that are not topics are passed over."""
+        for end in ends:
+            try:
+                told = json.loads(end) if isinstance(end, str) else end
+                if self._port is None:
+                    self._port = self._connect(self._options.broker)
+                planner = Planner(self._options, self._port)
+                report(planner, self._port, self.group, of_json(told))
+            except (TernMQError, ValueError, AttributeError) as error:
+                log.debug("no progress of query %s is told: %s", self._query, error)

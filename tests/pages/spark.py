@@ -1,0 +1,51 @@
+"""The page of Spark's options, made of the tables of ``ternmq.spark``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ternmq.spark import journal_options, option_table
+from ternmq.spark.option_table import CONNECTION, Option, Use
+
+_HEAD: Final = """\
+# Options for Spark
+
+Made by `make docs` from `ternmq/spark/option_table.py` and `journal_options.py`: change them there.
+
+Names are the same in every case. What is wrong is an error that names the option. How to use them:
+[Your messages as tables](../guide/tables.md).
+"""
+_USES: Final = (
+    (Use.BATCH_READ, "read"),
+    (Use.STREAM_READ, "readStream"),
+    (Use.BATCH_WRITE, "write"),
+    (Use.STREAM_WRITE, "writeStream"),
+)
+
+
+def _table(options: Iterable[Option]) -> str:
+    lines = ["| option | for | default | what |", "|---|---|---|---|"]
+    for one in options:
+        uses = "all" if one.use == Use.ALL else ", ".join(n for use, n in _USES if one.use & use)
+        default = one.default or "–"
+        lines.append(f"| `{one.name}` | {uses} | {default} | {one.about} |")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """Return the page."""
+    known = {one.name for one in CONNECTION}
+    return "\n".join(
+        [
+            _HEAD,
+            "## Which broker\n",
+            _table(CONNECTION),
+            '\nOf `format("ternmq")` and `format("ternmq.journal")`.\n',
+            '## `format("ternmq")`\n',
+            _table(one for one in option_table.TABLE if one.name not in known),
+            '\n## `format("ternmq.journal")`\n',
+            _table(one for one in journal_options.TABLE if one.name not in known),
+            "",
+        ]
+    )

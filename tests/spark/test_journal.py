@@ -1,0 +1,77 @@
+"""``format("ternmq.journal")`` read by Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+import ternmq.sync
+from ternmq.journal.reader import JournalReader
+from ternmq.journal.real_disk import RealDisk
+from ternmq.spark.journal_events import COLUMNS
+from ternmq.testing import broker
+from tests.spark.queries import finish
+
+
+@pytest.fixture
+def lived(tmp_path):
+    """Return a broker's folder, with rows that were delivered and settled."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with (
+        broker(manual=False, disk=RealDisk(str(folder))) as one,
+        ternmq.sync.connect(one.url, app="shop") as client,
+    ):
+        client.send_many("orders", [b"%d" % n for n in range(100)])
+        pulled = client.pull("orders", group="billing", max_messages=100)
+        pulled.reject(rows=range(10), reason="broken")
+        pulled.ack()
+    return folder
+
+
+@pytest.mark.row("R5")
+def test_facts_are_a_table(spark, lived):
+    table = spark.read.format("ternmq.journal").load(str(lived))
+    assert dict(table.dtypes) == COLUMNS
+    counts = {row["event"]: row["n"] for row in table.groupBy("event").agg({"count": "sum"})
+              .withColumnRenamed("sum(count)", "n").collect()}  # fmt: skip
+    assert (counts["stored"], counts["delivered"], counts["settled"]) == (100, 100, 100)
+    dead = table.where("event = 'settled' and outcome = 'dead'").select("group", "reason", "app")
+    assert [tuple(row) for row in dead.distinct().collect()] == [("billing", "broken", "shop")]
+    reader = JournalReader(str(lived))
+    wanted = {one["position"] for one in reader.dump()
+              if one["kind"] not in {"SEGMENT", "PAD", "STATE", "MARK"}}  # fmt: skip
+    reader.close()
+    assert {row["position"] for row in table.select("position").collect()} == wanted
+
+
+@pytest.mark.row("R5")
+def test_facts_are_a_stream(spark, lived, tmp_path):
+    table = (
+        spark.readStream.format("ternmq.journal").option("startingPosition", "earliest")
+        .option("columns", "position,row,event").load(str(lived))
+    )  # fmt: skip
+
+    def run():
+        batches = finish(
+            table.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True).start
+        )  # fmt: skip
+        return [one["numInputRows"] for one in batches]
+
+    first = sum(run())
+    with (
+        broker(manual=False, disk=RealDisk(str(lived))) as one,
+        ternmq.sync.connect(one.url) as client,
+    ):
+        client.send("orders", b"more")
+    assert sum(run()) > 0
+    found = spark.read.parquet(str(tmp_path / "out"))
+    whole = spark.read.format("ternmq.journal").load(str(lived))
+    assert found.count() == whole.count() > first
+    assert found.distinct().count() == found.count()
+
+
+def test_a_wrong_path_is_one_clear_error(spark, tmp_path):
+    with pytest.raises(Exception, match="there is no journal in"):
+        spark.read.format("ternmq.journal").load(str(tmp_path)).collect()

@@ -1,0 +1,348 @@
+"""The journal as rows: against what ``JournalReader.dump`` tells of the same files."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import shutil
+import time
+from typing import Any
+
+import pytest
+
+import ternmq.sync
+from ternmq.journal.reader import JournalReader
+from ternmq.journal.real_disk import RealDisk
+from ternmq.model.errors import DataLoss, FileMissing, OptionError
+from ternmq.spark.journal_events import COLUMNS, LEFT_OUT
+from ternmq.spark.journal_options import journal_options
+from ternmq.spark.journal_reading import (
+    JournalReading,
+    JournalStream,
+    Stretch,
+    of_json,
+    to_json,
+)
+from ternmq.spark.option_table import Use
+from ternmq.testing import broker
+from ternmq.wire.control import GrantInfo
+
+pa = pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """Return the folder of a broker that has seen everything that there is."""
+    folder = tmp_path_factory.mktemp("lived")
+    with broker(manual=False, disk=RealDisk(str(folder))) as one:
+        with ternmq.sync.connect(one.url, app="shop") as client:
+            client.admin.create_topic("orders", queues=2)
+            client.admin.create_topic("short-lived")
+            client.send("short-lived", b"x")
+            client.admin.put_app("shop", [GrantInfo(right="produce")], owner="me")
+            client.send_many("orders", [b"%d" % n for n in range(100)], queue=1)
+            client.send("orders", b"a", id="once", queue=0)
+            client.send_many(  # the first of these is left out
+                "orders", [ternmq.sync.Message(b"a", id="once"), b"c"], queue=0
+            )
+            client.send("orders", b"b", tag="t", queue=0)
+            pulled = client.pull("orders", group="billing", max_messages=50)
+            while len(pulled) < 50:  # of the other queue
+                pulled.ack()
+                pulled = client.pull("orders", group="billing", max_messages=50)
+            pulled.ack(rows=range(10))
+            pulled.retry(rows=range(10, 20), reason="später", delay=0)
+            pulled.reject(rows=range(20, 30), reason="broken")
+            pulled.release()
+            client.admin.reset_group("orders", "billing", to="earliest")
+            client.admin.delete_topic("short-lived")
+        one.restart()
+        with ternmq.sync.connect(one.url, app="shop") as client:
+            client.send("orders", b"after", queue=0)
+            _wait_for_left(folder)
+    return str(folder)
+
+
+def _wait_for_left(folder):
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if any(one["kind"] == "LEFT" for one in dump(folder)):
+            return
+    raise AssertionError("nobody left")
+
+
+def reading(path, **options):
+    found = journal_options({"path": path, **options}, Use.BATCH_READ)
+    return JournalReading(found, found.offered)
+
+
+def dump(path) -> list[Any]:
+    reader = JournalReader(str(path))
+    found = list(reader.dump())
+    reader.close()
+    return found
+
+
+def rows(one, stretches=None):
+    return [
+        row
+        for stretch in (one.plan() if stretches is None else stretches)
+        for batch in one.read(stretch)
+        for row in batch.to_pylist()
+    ]
+
+
+def of(event, found, **wanted):
+    return [
+        row
+        for row in found
+        if row["event"] == event and all(row[name] == value for name, value in wanted.items())
+    ]
+
+
+@pytest.mark.row("R5")
+def test_every_record_that_the_dump_has_is_there(lived):
+    found = rows(reading(lived))
+    dumped = [one for one in dump(lived) if one["kind"] not in {k.name for k in LEFT_OUT}]
+    assert {row["position"] for row in found} == {one["position"] for one in dumped}
+    names = [(row["position"], row["row"]) for row in found]
+    assert names == sorted(set(names))
+    by_position = {one["position"]: one for one in dumped}
+    for row in found:
+        one = by_position[row["position"]]
+        assert (row["epoch"], row["time"].timestamp()) == (
+            one["epoch"], pytest.approx(one["time_us"] / 1e6),
+        )  # fmt: skip
+
+
+@pytest.mark.row("R5")
+def test_runs_are_those_of_the_facts(lived):
+    found = rows(reading(lived))
+    wanted: list[Any]
+    got: list[Any]
+    for one in dump(lived):
+        mine = [row for row in found if row["position"] == one["position"]]
+        if one["kind"] == "PULLED":
+            wanted = [
+                (f["topic"], f["queue"], a, b, n, d)
+                for f in one["facts"]
+                for a, b, n, d in f["leased"]
+            ]
+            got = [
+                (r["topic_id"], r["partition"], r["start"], r["end"], r["attempt"],
+                 r["deliveries"]) for r in mine if r["event"] == "delivered"
+            ]  # fmt: skip
+            assert got == wanted
+        elif one["kind"] in {"SETTLED", "ENDED"}:
+            wanted = [
+                (a, b, n, d, f["outcome"].name.lower(), f["cause"].name.lower(),
+                 f["reason"].decode() or None)
+                for f in one["facts"] for a, b, n, d in f["runs"]
+            ]  # fmt: skip
+            got = [
+                (r["start"], r["end"], r["attempt"], r["deliveries"], r["outcome"], r["cause"],
+                 r["reason"]) for r in mine
+            ]  # fmt: skip
+            assert got == wanted
+        elif one["kind"] == "MESSAGES":
+            stored = [r for r in mine if r["event"] == "stored"]
+            assert sum(r["count"] for r in stored) == one["count"]
+            if stored:
+                assert stored[0]["start"] == one["first_offset"]
+                assert stored[-1]["end"] == one["first_offset"] + one["count"]
+                assert stored[0]["producer"] == f"{one['producer']:016x}"
+
+
+def test_numbers_have_names_those_of_what_is_gone_included(lived):
+    found = rows(reading(lived))
+    assert {row["topic"] for row in of("stored", found)} == {"orders", "short-lived"}
+    assert {row["group"] for row in of("delivered", found)} == {"billing"}
+    assert {row["app"] for row in of("joined", found)} == {"shop"}
+    assert {len(row["client"]) for row in of("joined", found)} == {8}
+    assert of("settled", found, outcome="dead")[0]["reason"] == "broken"
+    assert of("settled", found, outcome="retry")[0]["reason"] == "später"
+    assert of("cursor", found, cause="reset", group="billing")
+    deleted = of("config", found, cause="topic-deleted")
+    assert [row["topic"] for row in deleted] == ["short-lived"]
+
+
+def test_what_was_left_out_is_told(lived):
+    (row,) = of("duplicate", rows(reading(lived)))
+    assert (row["count"], row["start"], row["topic"]) == (1, None, "orders")
+
+
+def test_no_secret_is_shown(lived):
+    found = rows(reading(lived))
+    (row,) = of("config", found, cause="app-put", app="shop")
+    assert json.loads(row["details"]).keys() == {"name", "owner", "grants", "created_us"}
+    clients = [one["joined"]["client"] for one in dump(lived) if one["kind"] == "JOINED"]
+    assert clients
+    everything = json.dumps(found, default=str)
+    assert not any(client in everything for client in clients)
+
+
+@pytest.mark.row("R5")
+def test_from_any_position_on_the_names_are_known(lived):
+    """The names come from the STATE set before, and what was said since."""
+    whole = rows(reading(lived))
+    positions = sorted({row["position"] for row in whole})
+    for at in positions[:: max(1, len(positions) // 12)]:
+        found = rows(reading(lived, startingPosition=str(at)))
+        wanted = [row for row in whole if row["position"] >= at]
+        assert found == wanted
+
+
+def test_tasks_are_cut_where_segments_begin(tmp_path):
+    with (
+        broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
+        ternmq.sync.connect(one.url) as client,
+    ):
+        for n in range(8):
+            client.send_many("orders", [b"%d" % n * 40_000] * 40)
+    path = str(tmp_path)
+    tasks = reading(path, maxBytesPerPartition="4m").plan()
+    assert len(tasks) >= 3
+    assert all(a.stop == b.start and a.stop % (4 << 20) == 0 for a, b in itertools.pairwise(tasks))
+    apart = rows(reading(path, maxBytesPerPartition="4m"))
+    assert apart == rows(reading(path))
+    assert {row["topic"] for row in of("stored", apart)} == {"orders"}
+    assert sum(row["count"] for row in of("stored", apart)) == 320
+    # A stream goes from segment to segment.
+    given = journal_options(
+        {"path": path, "startingPosition": "earliest", "maxBytesPerTrigger": "4m"},
+        Use.STREAM_READ,
+    )
+    stream = JournalStream(JournalReading(given, given.offered))
+    at = stream.initial()
+    stream.freeze()
+    steps = [at]
+    while (after := stream.latest(at)) > at:
+        steps.append(after)
+        at = after
+    assert len(steps) == len(tasks) + 1
+    found = [
+        row
+        for start, stop in itertools.pairwise(steps)
+        for row in rows(stream.reading, stream.stretches(start, stop))
+    ]
+    assert found == apart
+    stream.stop()
+
+
+def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
+    with broker(manual=False, disk=RealDisk(str(tmp_path))) as one:  # noqa: SIM117
+        with ternmq.sync.connect(one.url) as client:
+            client.send("orders", b"x")
+            given = journal_options(
+                {"path": str(tmp_path), "startingPosition": "earliest", "watermarkCacheMs": "0"},
+                Use.STREAM_READ,
+            )
+            stream = JournalStream(JournalReading(given, given.offered))
+            at = stream.initial()
+            seen = 0
+            for _ in range(3):
+                client.send_many("orders", [b"y"] * 5)
+                client.send("orders", b"the next says that those are durable")
+                after = stream.latest(at)
+                assert after > at
+                found = rows(stream.reading, stream.stretches(at, after))
+                seen += sum(row["count"] for row in of("stored", found))
+                at = after
+            assert seen >= 16
+            stream.stop()
+
+
+def test_columns(lived):
+    one = reading(lived, columns="event,time")
+    assert one.columns == {"event": "string", "time": "timestamp"}
+    assert set(rows(one)[0]) == {"event", "time"}
+    bare = JournalReading(one.options, {})
+    assert sum(b.num_rows for s in bare.plan() for b in bare.read(s)) == len(rows(one))
+    assert list(reading(lived).columns) == list(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "option bootstrap.servers: a broker must be named, or a folder"),
+        ({"path": "/x", "bootstrap.servers": "h:1"}, "option path: a broker is named as well"),
+        ({"path": "/x", "startingOffsets": "1"}, "option startingOffsets: there is none"),
+        ({"path": "/x", "startingPosition": "soon"}, "option startingPosition='soon'"),
+        ({"path": "/x", "startingPosition": "latest"}, "would read nothing"),
+        ({"path": "/x", "endingPosition": "earliest"}, "option endingPosition"),
+        ({"path": "/x", "columns": "body"}, "option columns='body'"),
+    ],
+)
+def test_a_wrong_option_is_named(options, said):
+    with pytest.raises(OptionError) as raised:
+        journal_options(options, Use.BATCH_READ)
+    assert said in str(raised.value)
+
+
+def test_positions_that_are_not_there(lived, tmp_path):
+    end = reading(lived).plan()[-1].stop
+    with pytest.raises(OptionError, match="the journal ends at"):
+        reading(lived, startingPosition=str(end + 8)).plan()
+    with pytest.raises(OptionError, match="option endingPosition"):
+        reading(lived, endingPosition=str(end + 8)).plan()
+    with pytest.raises(OptionError, match="it is before the start"):
+        reading(lived, startingPosition=str(end), endingPosition="48").plan()
+    with pytest.raises(FileMissing):
+        reading(str(tmp_path / "nothing")).plan()
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """Return the folder of a journal of several segments, with STATE sets between."""
+    folder = tmp_path_factory.mktemp("long")
+    with broker(manual=False, disk=RealDisk(str(folder))) as one:
+        for _ in range(4):
+            with ternmq.sync.connect(one.url, app="shop") as client:
+                for _ in range(3):
+                    client.send_many("orders", [b"x" * 60_000] * 30)
+            one.restart()
+    return folder
+
+
+def test_what_is_gone_fails_or_is_passed_over(tmp_path, long, lived):
+    shutil.copytree(long, tmp_path / "copy")
+    path = str(tmp_path / "copy")
+    plan = reading(path, maxBytesPerPartition="4m").plan()
+    assert len(plan) > 4
+    whole = rows(reading(path))
+    next((tmp_path / "copy").rglob("*0000000000.seg")).unlink()
+    with pytest.raises(DataLoss, match="bytes of the journal from position 0 on are gone"):
+        rows(reading(path), plan)
+    # The names come from STATE sets now.
+    found = rows(reading(path, failOnDataLoss="false"), plan)
+    assert {row["topic"] for row in of("stored", found)} == {"orders"}
+    # Who was gone before the oldest segment's end has no name.
+    plain = [{**row, "app": None, "client": None} for row in found]
+    assert plain == [
+        {**row, "app": None, "client": None} for row in whole if row["position"] >= plan[0].stop
+    ]
+    with pytest.raises(DataLoss, match="the journal begins at"):
+        reading(path, startingPosition="0").plan()
+    end = reading(lived).plan()[-1].stop
+    with pytest.raises(DataLoss, match="ends at"):
+        rows(reading(lived), [Stretch(0, end + (1 << 30))])
+
+
+def test_another_journal_under_a_checkpoint_is_noticed(lived):
+    given = journal_options({"path": lived}, Use.STREAM_READ)
+    stream = JournalStream(JournalReading(given, given.offered))
+    with pytest.raises(DataLoss, match="it is another journal"):
+        stream.latest(1 << 40)
+    stream.stop()
+
+
+def test_positions_as_spark_keeps_them():
+    assert of_json(to_json(5)) == 5
+    with pytest.raises(OptionError, match="of another source"):
+        of_json({"orders": {"0": 1}})
+
+
+def test_readers_travel(lived):
+    one = reading(lived)
+    assert pickle.loads(pickle.dumps(one)) == one
