@@ -492,6 +492,9 @@ def test_the_right_to_audit():
             assert {one.name for one in bulk.catalog().topics.values()} == {"orders", "secret"}
             bulk.hold("h", 0)
             assert bulk.holds().holds[0].app == "auditor"
+            assert [one.name for one in admin.admin.standing().holds] == ["h"]
+            with ternmq.sync.connect(real.url, app="reader", token=reader) as other:
+                assert other.admin.standing().holds == []
             with pytest.raises(Forbidden):
                 list(bulk.fetch("orders", 0, 0, 1))
 
@@ -517,8 +520,11 @@ def test_no_broker_no_answer():
     with broker(manual=False) as real:
         told = options(real, tries=2)
     bulk = Bulk(told)
-    with pytest.raises(CannotConnect, match="no broker answers"):
-        bulk.connect()
+    began = time.monotonic()
+    for ask in (bulk.connect, lambda: bulk.ranges([RangesAsk(topic="t")])):
+        with pytest.raises(CannotConnect, match="no broker answers"):
+            ask()
+    assert time.monotonic() - began >= 2 * QUICK["first_backoff"], "it was tried twice"
     bulk.close()
 
 
