@@ -44,9 +44,9 @@ def offsets(archive, queue=0):
 
 def gaps(archive):
     archive.gaps.refresh()
-    return [
+    return sorted(
         (g["queue"], g["start"], g["stop"], g["cause"]) for g in archive.gaps.read().to_pylist()
-    ]
+    )
 
 
 def files_there(archive):
