@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
 
-from google_crc32c import value as crc32c
-
 import ternmq.sync
+from tests.spark import killing
+from tests.spark.killing import kept, sent
 from tests.spark.queries import finish
 
 NOW = 1_795_262_400_000_000
@@ -45,20 +45,6 @@ def archive(spark, real, tables):
 def send(client, first, count):
     client.send_many(
         "orders", [ternmq.sync.Message(b"%d" % n, key=f"k{n}") for n in range(first, first + count)]
-    )
-
-
-def kept(tables):
-    from ternmq.pipeline.archive_commit import Archive
-    from ternmq.pipeline.folder import Folder
-
-    rows = Archive(Folder(tables)).table.read(["topic", "queue", "offset", "body_crc"]).to_pylist()
-    return sorted((row["topic"], row["queue"], row["offset"], row["body_crc"]) for row in rows)
-
-
-def sent(client):
-    return sorted(
-        ("orders", one.queue, one.offset, crc32c(one.body)) for one in client.read("orders")
     )
 
 
@@ -118,3 +104,18 @@ def test_a_checkpoint_that_lost_something(archive, client, tables, lost):
     send(client, 300, 50)
     archive()
     assert kept(tables) == sent(client)
+
+
+@pytest.mark.row("R6")
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_five_kills_and_a_lost_checkpoint(spark, real, client, tables):
+    client.admin.create_topic("orders", queues=2)
+    send(client, 0, 1000)
+    folder = Path(tables)
+    killing.kill_now_and_then(real, folder, "--spark", times=3, seed=1)
+    shutil.rmtree(folder / "_checkpoints", ignore_errors=True)
+    send(client, 1000, 500)
+    killing.kill_now_and_then(real, folder, "--spark", times=2, seed=2)
+    assert killing.archiver(real, folder, "--spark").wait(killing.START_S) == 0
+    assert killing.kept(folder) == killing.sent(client)

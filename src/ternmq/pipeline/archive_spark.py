@@ -6,7 +6,7 @@
 
 Spark moves ranges of offsets, one row for each, and rows that say which files were written. Bodies
 go from the broker to the file in one worker, and never enter the JVM. What belongs to the archive
-is decided by the table (``archive_commit``), not by Spark's checkpoint, which may be lost or copied.
+is decided by the table (``archive_commit``), not by Spark's checkpoint: that may be lost.
 """
 
 from __future__ import annotations
