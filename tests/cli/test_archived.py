@@ -38,7 +38,7 @@ def ids(client, tables, topic):
 
 @pytest.mark.row("R12")
 def test_get_goes_on_in_the_archive(cli, tables, topic, ids):
-    cli("message", "get", topic, ids[7], code=3)
+    cli("message", "get", topic, ids[7], code=4)
     by_id = cli("message", "get", topic, ids[7], "--tables", tables, "--json")
     assert (by_id.json["offset"], by_id.json["body"]) == (7, "body 7")
     assert by_id.json["headers"] == {"n": "7"}
@@ -49,11 +49,17 @@ def test_get_goes_on_in_the_archive(cli, tables, topic, ids):
 
 @pytest.mark.row("R12")
 def test_find_goes_on_in_the_archive(cli, tables, topic, ids, monkeypatch):
-    cli("message", "find", topic, "-k", "k1", code=3)
+    cli("message", "find", topic, "-k", "k1", code=4)
     monkeypatch.setenv(archived.TABLES, tables)
     found = cli("message", "find", topic, "-k", "k1", "--json").lines
     assert [one["offset"] for one in found] == list(range(19, 0, -2))
     assert len(cli("message", "find", topic, "-k", "k1", "-n", "3", "--json").lines) == 3
+
+
+def test_the_archive_of_a_context(cli, broker, tables, topic, ids):
+    cli("context", "add", "here", "--url", broker.url, "--tables", tables)
+    found = cli("--context", "here", "message", "get", topic, ids[7], "--json").json
+    assert found["body"] == "body 7"
 
 
 def test_what_both_have_is_found_once(cli, client, tables, topic):
@@ -63,8 +69,8 @@ def test_what_both_have_is_found_once(cli, client, tables, topic):
 
 
 def test_what_neither_has(cli, tables, topic, ids):
-    cli("message", "get", topic, "00f3a1c2d4e5b697:1f", "--tables", tables, code=3)
-    cli("message", "get", topic, "no such id", "--tables", tables, code=3)
+    cli("message", "get", topic, "00f3a1c2d4e5b697:1f", "--tables", tables, code=4)
+    cli("message", "get", topic, "no such id", "--tables", tables, code=4)
 
 
 def test_a_folder_without_an_archive(cli, client, topic, tmp_path):
@@ -82,4 +88,4 @@ def test_without_what_reads_tables(cli, client, topic, tmp_path, monkeypatch):
 
 def test_a_message_of_another_topic_is_none(cli, client, tables, topic, ids):
     client.admin.create_topic(f"{topic}-b")
-    cli("message", "get", f"{topic}-b", ids[7], "--tables", tables, code=3)
+    cli("message", "get", f"{topic}-b", ids[7], "--tables", tables, code=4)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ternmq.cli.connection import where
 from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.shapes import Found
 
@@ -22,8 +23,13 @@ tables_option: Callable[[Any], Any] = click.option(
     "--tables",
     metavar="DIR",
     envvar=TABLES,
-    help=f"Go on in the archive that is kept in this folder, or ${TABLES}.",
+    help=f"Go on in the archive that is kept in this folder, or ${TABLES}, or as the context says.",
 )
+
+
+def folder(tables: str | None) -> str:
+    """Return the folder of the archive; empty: none is known."""
+    return tables or where(click.get_current_context()).tables
 
 
 @contextmanager

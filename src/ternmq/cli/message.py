@@ -58,6 +58,7 @@ async def get(
     try:
         found = shown(await client.get(topic, id_, queue=number, offset=at))
     except (MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic):
+        tables = archived.folder(tables)
         kept = archived.get(tables, topic, id_, number, at) if tables else None
         if kept is None:
             raise
@@ -99,6 +100,7 @@ async def find(
     if key is None and since is None and until is None:
         raise click.UsageError("say --key, --since or --until", click.get_current_context())
     found: list[Shown] = []
+    tables = archived.folder(tables)
     if key is not None:
         found += await _of_key(client, topic, key, since, until, limit, tables)
     else:
@@ -129,7 +131,7 @@ async def _of_key(
     since: datetime | None,
     until: datetime | None,
     limit: int,
-    tables: str | None,
+    tables: str,
 ) -> list[Found]:
     """Return messages of a key, newest first: of the broker, then of the archive."""
     try:
