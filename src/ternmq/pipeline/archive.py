@@ -149,11 +149,16 @@ class ArchiveJob:
             DataLoss: Rows are missing, and that is not allowed.
             UnknownTopic: A topic that was named is not there.
         """
-        self._archive.table.refresh()
         ends = self._ends()
-        self._tell({place: self._begin(place, low) for place, (low, _) in ends.items()})
+        stands = self._archive.all_stand(ends)
+        self._check(ends, stands)
+        starts = {
+            place: self._begin(place, first, stands.get(place))
+            for place, (first, _) in ends.items()
+        }
+        self._tell(starts)
         done = Done()
-        while spans := self._plan(ends):
+        while spans := self._plan(starts, ends):
             written = []
             for span in spans:
                 with closing(rows_of(self._source, span, lenient=self._lenient)) as batches:  # type: ignore[type-var]
@@ -168,6 +173,7 @@ class ArchiveJob:
                     )
             committed = self._archive.commit(written, now_us, lenient=self._lenient)
             done.add(committed)
+            starts |= committed.stands
             self._tell(committed.stands)
         return done
 
@@ -183,35 +189,35 @@ class ArchiveJob:
         missing = sorted(set(self._topics or ()) - known)
         if missing:
             raise UnknownTopic(f"there is no topic {missing[0]!r}, or this app may not read it")
-        for place, (_, end) in found.items():
-            stands = self._archive.stands(place)
-            if stands is not None and stands > end:
-                what = (
-                    f"queue {place.queue} of {place.topic!r} ends at {end}, and the archive has "
-                    f"rows up to {stands}: this is another broker, or it has lost messages"
-                )
-                if not self._lenient:
-                    raise DataLoss(what)
-                log.error("%s", what)
         return found
 
-    def _begin(self, place: Place, first: int) -> int:
-        """Return where a queue goes on: where the table stands; the oldest row if it has none."""
-        stands = self._archive.stands(place)
-        if stands is None:
-            return first
-        if stands < first:
+    def _check(self, ends: Mapping[Place, tuple[int, int]], stands: Mapping[Place, int]) -> None:
+        """See whether this can be the broker that the archive is of."""
+        for place, known in stands.items():
+            end = ends[place][1]
+            if known <= end:
+                continue
+            what = (
+                f"queue {place.queue} of {place.topic!r} ends at {end}, and the archive has "
+                f"rows up to {known}: this is another broker, or it has lost messages"
+            )
             if not self._lenient:
-                raise DataLoss(
-                    f"rows {stands} to {first - 1} of queue {place.queue} of {place.topic!r} "
-                    "expired before they were archived"
-                )
-            return first
-        return stands
+                raise DataLoss(what)
+            log.error("%s", what)
 
-    def _plan(self, ends: Mapping[Place, tuple[int, int]]) -> list[Range]:
+    def _begin(self, place: Place, first: int, stands: int | None) -> int:
+        """Return where a queue goes on: where the table stands; the oldest row if it has none."""
+        if stands is not None and stands < first and not self._lenient:
+            raise DataLoss(
+                f"rows {stands} to {first - 1} of queue {place.queue} of {place.topic!r} "
+                "expired before they were archived"
+            )
+        return first if stands is None else max(first, stands)
+
+    def _plan(
+        self, starts: Mapping[Place, int], ends: Mapping[Place, tuple[int, int]]
+    ) -> list[Range]:
         """Return the ranges of the next commit; none when all is done."""
-        starts = {place: self._begin(place, first) for place, (first, _) in ends.items()}
         behind = {place: start for place, start in starts.items() if start < ends[place][1]}
         if not behind:
             return []

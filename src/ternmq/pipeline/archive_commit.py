@@ -117,6 +117,15 @@ class Archive:
         """Return up to where the archive has rows of a queue; None: it has none."""
         return self.table.remembered(place.app)
 
+    def all_stand(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Return up to where the archive has rows of many queues; those of which it has any.
+
+        For planning: somebody may have added to them since.
+        """
+        by_app = {place.app: place for place in places}
+        found = self.table.all_remembered(by_app)
+        return {by_app[app]: stands for app, stands in found.items()}
+
     def commit(
         self, written: Iterable[Written], now_us: int, *, lenient: bool = False
     ) -> Committed:

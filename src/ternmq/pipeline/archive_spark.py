@@ -178,17 +178,17 @@ class ArchiveStream:
         if topics.pattern:
             like = re.compile(topics.pattern)
             infos = [one for one in infos if like.fullmatch(one.spec.name)]
+        ends = {
+            Place(info.spec.name, info.number, queue): one.first
+            for info in infos
+            for queue, one in enumerate(info.queues)
+        }
+        stands = self._archive.all_stand(ends)
         starts: dict[str, dict[str, int]] = {}
-        kept: dict[Place, int] = {}
-        for info in infos:
-            for queue, ends in enumerate(info.queues):
-                place = Place(info.spec.name, info.number, queue)
-                stands = self._archive.stands(place)
-                starts.setdefault(place.topic, {})[str(queue)] = (
-                    _EARLIEST if stands is None else stands
-                )
-                kept[place] = ends.first if stands is None else stands
-        self._tell(kept)
+        for place in ends:
+            known = stands.get(place, _EARLIEST)
+            starts.setdefault(place.topic, {})[str(place.queue)] = known
+        self._tell(ends | stands)
         return starts
 
     def _tell(self, stands: Mapping[Place, int]) -> None:

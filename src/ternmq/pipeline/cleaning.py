@@ -27,9 +27,13 @@ class Cleaned:
 
 
 def unreferenced(table: Table) -> Iterator[Found]:
-    """Yield the files of a table's folder that do not belong to it, as it stands now."""
+    """Yield the Parquet files of a table's folder that do not belong to it, as it stands now."""
     # Listed first: what is committed in between is then known to belong to it.
-    listed = [one for one in table.folder.list() if not one.path.startswith(_LOG)]
+    listed = [
+        one
+        for one in table.folder.list()
+        if one.path.endswith(".parquet") and not one.path.startswith(_LOG)
+    ]
     table.refresh()
     known = {one.path for one in table.files()}
     yield from (one for one in listed if one.path not in known)

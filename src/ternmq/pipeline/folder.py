@@ -106,7 +106,7 @@ class Folder:
                 sync(begun)
             begun.replace(full)
             if durable:
-                sync(full.parent)
+                self._sync_up(full.parent)
         info = system.get_file_info(self._full(path))
         return Found(path, int(info.size), info.mtime_ns // 1000)
 
@@ -166,8 +166,20 @@ class Folder:
         if not self.local:
             return
         log = Path(self._full("_delta_log"))
-        newest = sorted(log.glob("*.json"))[-1:]
-        for path in (*newest, log, log.parent):
+        newest = max(log.glob("*.json"), default=None)
+        if newest is not None:
+            # With the checkpoint that may have been made of it.
+            for path in (*log.glob(f"{newest.stem}.*"), *log.glob("_last_checkpoint")):
+                sync(path)
+        self._sync_up(log)
+        sync(Path(self.uri).parent)
+
+    def _sync_up(self, path: Path) -> None:
+        """Have the entries of a folder, and of those above it, on the disk: any may be new."""
+        root = Path(self.uri)
+        sync(path)
+        while path != root:
+            path = path.parent
             sync(path)
 
 

@@ -28,6 +28,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from ternmq.model.errors import TableConflict, TableError
+from ternmq.pipeline import log
 from ternmq.pipeline.files import DataFile, TableSpec, Value, bounds, parts, plain, text
 from ternmq.pipeline.folder import Folder
 
@@ -111,6 +112,14 @@ class Table:
         found = self._delta.transaction_version(app)
         return None if found is None else int(found)
 
+    def all_remembered(self, apps: Iterable[str]) -> dict[str, int]:
+        """Return what is remembered of many apps: for planning, at once, perhaps not the newest."""
+        known = log.remembered(self.folder)
+        if known is None:
+            found = {app: self.remembered(app) for app in apps}
+            return {app: version for app, version in found.items() if version is not None}
+        return {app: known[app] for app in apps if app in known}
+
     def files(self, **partition: str) -> list[DataFile]:
         """Return its files, by path; only those of a partition if one is named."""
         if self._files is None:
@@ -140,14 +149,7 @@ class Table:
 
     def removed_since(self, time_us: int) -> set[str]:
         """Return the paths of files that commits took out of the table at or after a time."""
-        found: set[str] = set()
-        for one in self.folder.list("_delta_log"):
-            if not one.path.endswith(".json") or one.changed_us < time_us:
-                continue
-            with self.folder.open(one.path) as source:
-                actions = [json.loads(line) for line in source.read().splitlines()]
-            found |= {unquote(one["remove"]["path"]) for one in actions if "remove" in one}
-        return found
+        return log.removed_since(self.folder, time_us)
 
     def commit(
         self,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from datetime import date
@@ -13,6 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from ternmq.model.errors import TableConflict, TableError
+from ternmq.pipeline import log
 from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.table import Table, deciding_anew
@@ -91,8 +93,8 @@ def test_the_bounds_of_a_file_are_known_to_the_microsecond(table):
 
 def test_what_users_wrote_stands_in_no_log(table):
     table.append(rows(MONDAY, 1, text="a secret"))
-    log = table.folder.uri + "/_delta_log/00000000000000000001.json"
-    with open(log, encoding="utf-8") as file:
+    first = table.folder.uri + "/_delta_log/00000000000000000001.json"
+    with open(first, encoding="utf-8") as file:
         actions = [json.loads(line) for line in file]
     assert "a secret" not in str(actions)
     assert [one["add"]["stats"] for one in actions if "add" in one]
@@ -259,3 +261,28 @@ def test_a_table_of_another_version(tables, table):
 def test_names_with_a_scheme(tmp_path, table, tables):
     table.append(rows(MONDAY, 1))
     assert numbers(Table.open(Folder(f"file://{tmp_path}/tables"), SPEC, create=False)) == [1]
+
+
+def test_what_is_remembered_of_many_apps_at_once(table, tables):
+    apps = [f"app/{n}" for n in range(7)]
+    for version in range(230):  # more than one checkpoint of the log
+        table.commit(remember={f"app/{version % 5}": version})
+    known = table.all_remembered(apps)
+    assert known == {app: table.remembered(app) for app in apps[:5]}
+    assert known["app/4"] == 229
+    names = os.listdir(tables.inside("things").uri + "/_delta_log")
+    assert any(name.endswith("checkpoint.parquet") for name in names)
+
+
+def test_what_is_remembered_where_the_log_is_not_understood(table, monkeypatch):
+    table.commit(remember={"a": 1})
+    monkeypatch.setattr("ternmq.pipeline.log.remembered", lambda _folder: None)
+    assert table.all_remembered(["a", "b"]) == {"a": 1}
+
+
+def test_a_log_with_a_hole_is_not_understood(table):
+    for version in range(3):
+        table.commit(remember={"a": version})
+    assert log.remembered(table.folder) == {"a": 2}
+    table.folder.remove(["_delta_log/00000000000000000001.json"])
+    assert log.remembered(table.folder) is None
