@@ -19,11 +19,12 @@ def fill(
     topic: str = "orders",
     number: int = 7,
     sizes: Sizes = SMALL,
+    durable: bool = False,
     **given: object,
 ) -> Committed:
     batches = made.in_batches(start, stop, queue, **given)
     span = made.span(start, stop, queue, topic, number)
-    written = write_range(archive.table.folder, span, batches, sizes, durable=False)
+    written = write_range(archive.table.folder, span, batches, sizes, durable=durable)
     return archive.commit([written], made.NOON)
 
 

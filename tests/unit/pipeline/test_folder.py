@@ -90,11 +90,7 @@ def test_every_file_and_folder_is_on_the_disk_before_a_commit_is_answered(tables
 
     monkeypatch.setattr(folders, "sync", noted)
     archive = Archive(tables)
-    monkeypatch.setattr(
-        "tests.unit.pipeline.kept.write_range",
-        lambda *args, durable, **named: folders_write(*args, **named),
-    )
-    fill(archive, 0, 10)
+    fill(archive, 0, 10, durable=True)
     (file,) = archive.table.files()
     at = "tables/archive"
     written = [one for one in synced if ".tmp-orders-7-0-" in one]
@@ -105,9 +101,3 @@ def test_every_file_and_folder_is_on_the_disk_before_a_commit_is_answered(tables
     ):  # fmt: skip
         assert wanted in synced[synced.index(written[0]) :], wanted
     assert file.path.startswith("topic=orders/day=2026-11-21/")
-
-
-def folders_write(*args, **named):
-    from ternmq.pipeline.archive_files import write_range
-
-    return write_range(*args, durable=True, **named)
