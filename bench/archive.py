@@ -128,7 +128,7 @@ def large(settings: Settings) -> Figures:
         places = [
             (chance.randrange(QUEUES), chance.randrange(rows // QUEUES)) for _ in range(LOOKS)
         ]
-        asked = {
+        asked: dict[str, Callable[[int], object]] = {
             "place": lambda n: lookup.at("flights", *places[n]),
             "id": lambda n: lookup.by_id(message_id(PRODUCER + places[n][0], places[n][1] + 1)),
         }

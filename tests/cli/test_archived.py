@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
+import ternmq.sync
 from ternmq.cli import archived
 from ternmq.client.bulk import Bulk, BulkOptions
 from ternmq.pipeline.archive import ArchiveJob
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.folder import Folder
+from tests.black_box.process import BrokerProcess
+from tests.cli.conftest import CommandLine
 
 NOW = 1_795_262_400_000_000
 
 
 @pytest.fixture
-def tables(broker, client, topic, tmp_path):
+def tables(broker: BrokerProcess, client: ternmq.sync.Client, topic: str, tmp_path: Path) -> str:
     """Archive some messages of a topic, which is then deleted."""
     client.admin.create_topic(topic)
     for n in range(20):
@@ -30,14 +34,16 @@ def tables(broker, client, topic, tmp_path):
 
 
 @pytest.fixture
-def ids(client, tables, topic):
-    found = {one.offset: one.id for one in client.read(topic)}
+def ids(client: ternmq.sync.Client, tables: str, topic: str) -> dict[int, str]:
+    found: dict[int, str] = {one.offset: one.id for one in client.read(topic)}
     client.admin.delete_topic(topic)
     return found
 
 
 @pytest.mark.row("R12")
-def test_get_goes_on_in_the_archive(cli, tables, topic, ids):
+def test_get_goes_on_in_the_archive(
+    cli: CommandLine, tables: str, topic: str, ids: dict[int, str]
+) -> None:
     cli("message", "get", topic, ids[7], code=4)
     by_id = cli("message", "get", topic, ids[7], "--tables", tables, "--json")
     assert (by_id.json["offset"], by_id.json["body"]) == (7, "body 7")
@@ -48,7 +54,9 @@ def test_get_goes_on_in_the_archive(cli, tables, topic, ids):
 
 
 @pytest.mark.row("R12")
-def test_find_goes_on_in_the_archive(cli, tables, topic, ids, monkeypatch):
+def test_find_goes_on_in_the_archive(
+    cli: CommandLine, tables: str, topic: str, ids: dict[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cli("message", "find", topic, "-k", "k1", code=4)
     monkeypatch.setenv(archived.TABLES, tables)
     found = cli("message", "find", topic, "-k", "k1", "--json").lines
@@ -56,36 +64,50 @@ def test_find_goes_on_in_the_archive(cli, tables, topic, ids, monkeypatch):
     assert len(cli("message", "find", topic, "-k", "k1", "-n", "3", "--json").lines) == 3
 
 
-def test_the_archive_of_a_context(cli, broker, tables, topic, ids):
+def test_the_archive_of_a_context(
+    cli: CommandLine, broker: BrokerProcess, tables: str, topic: str, ids: dict[int, str]
+) -> None:
     cli("context", "add", "here", "--url", broker.url, "--tables", tables)
     found = cli("--context", "here", "message", "get", topic, ids[7], "--json").json
     assert found["body"] == "body 7"
 
 
-def test_what_both_have_is_found_once(cli, client, tables, topic):
+def test_what_both_have_is_found_once(
+    cli: CommandLine, client: ternmq.sync.Client, tables: str, topic: str
+) -> None:
     client.send(topic, b"new", key="k1")
     found = cli("message", "find", topic, "-k", "k1", "--tables", tables, "--json").lines
     assert [one["offset"] for one in found] == [20, *range(19, 0, -2)]
 
 
-def test_what_neither_has(cli, tables, topic, ids):
+def test_what_neither_has(cli: CommandLine, tables: str, topic: str, ids: dict[int, str]) -> None:
     cli("message", "get", topic, "00f3a1c2d4e5b697:1f", "--tables", tables, code=4)
     cli("message", "get", topic, "no such id", "--tables", tables, code=4)
 
 
-def test_a_folder_without_an_archive(cli, client, topic, tmp_path):
+def test_a_folder_without_an_archive(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str, tmp_path: Path
+) -> None:
     client.admin.create_topic(topic)
     ended = cli("message", "get", topic, "x", "--tables", tmp_path, code=1)
     assert "no table archive" in ended.err
 
 
-def test_without_what_reads_tables(cli, client, topic, tmp_path, monkeypatch):
+def test_without_what_reads_tables(
+    cli: CommandLine,
+    client: ternmq.sync.Client,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     client.admin.create_topic(topic)
     monkeypatch.setitem(sys.modules, "ternmq.pipeline.lookup", None)
     ended = cli("message", "find", topic, "-k", "x", "--tables", tmp_path, code=2)
     assert "pip install 'ternmq[spark]'" in ended.err
 
 
-def test_a_message_of_another_topic_is_none(cli, client, tables, topic, ids):
+def test_a_message_of_another_topic_is_none(
+    cli: CommandLine, client: ternmq.sync.Client, tables: str, topic: str, ids: dict[int, str]
+) -> None:
     client.admin.create_topic(f"{topic}-b")
     cli("message", "get", f"{topic}-b", ids[7], "--tables", tables, code=4)

@@ -15,6 +15,7 @@ from ternmq.pipeline.archive import ArchiveJob
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.archive_file import Sizes
 from ternmq.pipeline.folder import Folder
+from ternmq.testing import broker
 
 NOW = 1_795_262_400_000_000
 
@@ -161,7 +162,7 @@ def test_chosen_topics_only(client, bulk, tables):
 def test_another_broker_with_the_same_names_is_seen(client, bulk, tables):
     send(client, 10)
     ArchiveJob(bulk, Archive(tables)).once(NOW)
-    with ternmq.testing.broker(manual=False) as second, Bulk(BulkOptions(url=second.url)) as there:
+    with broker(manual=False) as second, Bulk(BulkOptions(url=second.url)) as there:
         with ternmq.sync.connect(second.url) as one:
             one.admin.create_topic("orders", queues=2)
         with pytest.raises(DataLoss, match="another broker"):
