@@ -132,7 +132,7 @@ def large(settings: Settings) -> Figures:
             "place": lambda n: lookup.at("flights", *places[n]),
             "id": lambda n: lookup.by_id(message_id(PRODUCER + places[n][0], places[n][1] + 1)),
         }
-        keys = [one.key for n in range(LOOKS) if (one := lookup.at("flights", *places[n]))]
+        keys = [str(one.key) for n in range(LOOKS) if (one := lookup.at("flights", *places[n]))]
         asked["key"] = lambda n: lookup.by_key(keys[n])
         for name, ask in asked.items():
             found[f"{name}_ms"], found[f"{name}_longest_ms"] = timed(ask)
