@@ -169,6 +169,51 @@ def test_another_broker_with_the_same_names_is_seen(client, bulk, tables):
             ArchiveJob(there, Archive(tables)).once(NOW)
 
 
+def test_somebody_else_archived_what_came_after_the_question(
+    client, bulk, real, tables, monkeypatch
+):
+    send(client, 10)
+    ask = bulk.topics
+
+    def late(names=None):
+        found = ask(names)
+        monkeypatch.setattr(bulk, "topics", ask)
+        send(client, 10)
+        with Bulk(BulkOptions(url=real.url)) as other:
+            ArchiveJob(other, Archive(tables)).once(NOW)
+        return found
+
+    monkeypatch.setattr(bulk, "topics", late)
+    assert ArchiveJob(bulk, Archive(tables)).once(NOW).rows == 0
+    assert kept(tables) == sent(client)
+
+
+def test_another_broker_is_passed_over_where_rows_may_be_missing(client, bulk, tables, caplog):
+    send(client, 10)
+    ArchiveJob(bulk, Archive(tables)).once(NOW)
+    with broker(manual=False) as second, Bulk(BulkOptions(url=second.url)) as there:
+        with ternmq.sync.connect(second.url) as one:
+            one.admin.create_topic("orders", queues=2)
+        assert ArchiveJob(there, Archive(tables), lenient=True).once(NOW).rows == 0
+    assert "another broker" in caplog.text
+
+
+def test_a_failure_on_the_way_leaves_no_files(client, bulk, tables, monkeypatch):
+    send(client, 200)
+    fetch = bulk.fetch
+
+    def failing(topic, queue, start, stop):
+        if queue == 1:
+            raise ConnectionLost("gone")
+        return fetch(topic, queue, start, stop)
+
+    monkeypatch.setattr(bulk, "fetch", failing)
+    archive = Archive(tables)
+    with pytest.raises(ConnectionLost):
+        ArchiveJob(bulk, archive).once(NOW)
+    assert [one.path for one in archive.table.folder.list() if "parquet" in one.path] == []
+
+
 def test_topics_that_are_not_there(client, bulk, tables):
     with pytest.raises(UnknownTopic, match="nix"):
         ArchiveJob(bulk, Archive(tables), topics=["nix"]).once(NOW)

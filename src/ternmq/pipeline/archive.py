@@ -12,6 +12,7 @@ before, and what shows the lag.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from ternmq.client.bulk import RangesAsk, RangeStart, Rows
 from ternmq.model.errors import DataLoss, OffsetExpired, UnknownTopic
 from ternmq.pipeline.archive_commit import Archive, Committed, Place
 from ternmq.pipeline.archive_file import Sizes
-from ternmq.pipeline.archive_files import Range, write_range
+from ternmq.pipeline.archive_files import Range, Written, write_range
 from ternmq.pipeline.columns import TAKEN
 from ternmq.record.coalesce import Coalescer, check
 from ternmq.wire.control import TopicInfo, TopicRanges
@@ -156,25 +157,29 @@ class ArchiveJob:
             place: self._begin(place, first, stands.get(place))
             for place, (first, _) in ends.items()
         }
-        self._tell(starts)
+        self._tell({place: at for place, at in starts.items() if at <= ends[place][1]})
         done = Done()
         while spans := self._plan(starts, ends):
-            written = []
-            for span in spans:
-                with closing(rows_of(self._source, span, lenient=self._lenient)) as batches:  # type: ignore[type-var]
-                    written.append(
-                        write_range(
-                            self._archive.table.folder,
-                            span,
-                            batches,
-                            self._sizes,
-                            lenient=self._lenient,
-                        )
-                    )
+            written = self._written(spans)
             committed = self._archive.commit(written, now_us, lenient=self._lenient)
             done.add(committed)
             starts |= committed.stands
             self._tell(committed.stands)
+        return done
+
+    def _written(self, spans: Sequence[Range]) -> list[Written]:
+        """Write ranges: all of them, or leave nothing."""
+        folder = self._archive.table.folder
+        done: list[Written] = []
+        try:
+            for span in spans:
+                with closing(rows_of(self._source, span, lenient=self._lenient)) as batches:  # type: ignore[type-var]
+                    done.append(
+                        write_range(folder, span, batches, self._sizes, lenient=self._lenient)
+                    )
+        except BaseException:
+            folder.remove(file.path for one in done for file in one.files)
+            raise
         return done
 
     def _ends(self) -> dict[Place, tuple[int, int]]:
@@ -195,6 +200,10 @@ class ArchiveJob:
         """See whether this can be the broker that the archive is of."""
         for place, known in stands.items():
             end = ends[place][1]
+            if known > end:  # or somebody else has archived what has come since
+                infos = self._source.topics([place.topic])
+                same = [one for one in infos if one.number == place.topic_number]
+                end = same[0].queues[place.queue].next if same else known
             if known <= end:
                 continue
             what = (
@@ -235,7 +244,8 @@ class ArchiveJob:
                 )
             )
         spans = []
-        for found in self._asked(asks):
+        sizes = Counter(place.topic for place in ends)
+        for found in self._asked(asks, sizes):
             for queue, one in enumerate(found.queues):
                 place = Place(found.topic, found.number, queue)
                 if place not in behind or one.stop is None:
@@ -245,16 +255,16 @@ class ArchiveJob:
                     spans.append(Range(*place, behind[place], stop))
         return spans
 
-    def _asked(self, asks: Sequence[RangesAsk]) -> Iterator[TopicRanges]:
-        """Ask in requests of a size that the broker takes."""
+    def _asked(self, asks: Sequence[RangesAsk], sizes: Mapping[str, int]) -> Iterator[TopicRanges]:
+        """Ask in requests of a size that the broker answers: it tells of all queues of a topic."""
         some: list[RangesAsk] = []
         queues = 0
         for ask in asks:
-            if some and (len(some) == _ASKED_TOPICS or queues + len(ask.starts) > _ASKED_QUEUES):
+            if some and (len(some) == _ASKED_TOPICS or queues + sizes[ask.topic] > _ASKED_QUEUES):
                 yield from self._source.ranges(some)
                 some, queues = [], 0
             some.append(ask)
-            queues += len(ask.starts)
+            queues += sizes[ask.topic]
         yield from self._source.ranges(some)
 
     def _tell(self, stands: Mapping[Place, int]) -> None:
