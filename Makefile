@@ -66,6 +66,8 @@ bench: venv ## measure the core, a broker process with its clients, and others b
 bench-large: venv ## measure the core with a large journal (gigabytes of disk), and a broker that is overloaded
 	$(BIN)/python bench/core.py --large
 	$(BIN)/python bench/overload.py
+	@$(BIN)/python -c 'import deltalake, duckdb' 2>/dev/null && $(BIN)/python bench/archive.py \
+	    || echo "the archive is left out: it wants pip install -e '.[spark]'"
 
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault

@@ -25,6 +25,7 @@ PIPELINE = (
     "The data pipeline asks a broker as every client does, and reads a journal's files by one door"
 )
 SPARK = "Only what hands things to Spark knows Spark; what decides can be tried without a Java"
+DELTA = "One module knows the library that writes the log of a table"
 DEMO = "The demo is an application: it uses the public client library, nothing below it"
 
 
@@ -102,6 +103,8 @@ def test_the_package_as_it_is_keeps_every_contract(copy):
         ("spark/planted.py", "from ternmq.journal.reader import JournalReader", PIPELINE),
         ("spark/planted.py", "def late():\n    from pyspark.sql import SparkSession", SPARK),
         ("broker/planted.py", "import pyspark", SPARK),
+        ("pipeline/planted.py", "from ternmq.server import app", PIPELINE),
+        ("pipeline/planted.py", "from deltalake import DeltaTable", DELTA),
     ],
 )
 def test_a_planted_violation_is_caught(copy, module, line, broken):

@@ -37,12 +37,13 @@ _PROCESSING_S: Final = 600.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Where:
-    """A broker, and as whom; None: as the environment says, else by default."""
+    """A broker, and as whom; None: as the environment says, else by default. Its archive."""
 
     url: str | None = None
     app: str | None = None
     token: str | None = None
     source: str = "default"
+    tables: str = ""
 
     def __repr__(self) -> str:
         return f"Where({self.source})"
@@ -94,7 +95,7 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
     if app is None and token is None:
         # As stated, be it that nobody is: the environment's token is for another broker.
         app, token = found.app, found.token
-    return Where(url=found.url, app=app, token=token, source=f"context {name}")
+    return Where(url=found.url, app=app, token=token, source=f"context {name}", tables=found.tables)
 
 
 def where(context: click.Context) -> Where:

@@ -33,9 +33,18 @@ def context() -> None:
     metavar="TOKEN|-",
     help="Its token; - reads it from standard input. Without it, you are asked.",
 )
+@click.option("--tables", metavar="DIR", help="The folder of its archive, for `message`.")
 @click.option("--use", is_flag=True, help="Use it from now on.")
 @click.option("--replace", is_flag=True, help="There may be one of that name.")
-def add(name: str, url: str, app: str | None, token: str | None, use: bool, replace: bool) -> None:
+def add(
+    name: str,
+    url: str,
+    app: str | None,
+    token: str | None,
+    tables: str | None,
+    use: bool,
+    replace: bool,
+) -> None:
     """Keep a broker under a name; the first one is used from then on."""
     address = parse(url)
     kept = contexts.read()
@@ -48,7 +57,7 @@ def add(name: str, url: str, app: str | None, token: str | None, use: bool, repl
     elif app and not token and sys.stdin.isatty():
         token = click.prompt(f"token of {app}", hide_input=True, err=True)
     bare = str(address) + (f"?ca={address.ca}" if address.ca else "")
-    kept.contexts[name] = Context(bare, app, token or "")
+    kept.contexts[name] = Context(bare, app, token or "", tables or "")
     if use or not kept.current:
         kept.current = name
     contexts.write(kept)

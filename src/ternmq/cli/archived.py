@@ -1,0 +1,110 @@
+"""Messages that the broker no longer keeps, looked up in the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ternmq.cli.connection import where
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.shapes import Found
+
+if TYPE_CHECKING:
+    from ternmq.pipeline.lookup import Archived, Lookup
+
+TABLES: Final = "TERNMQ_TABLES"
+_ID_SIGNS: Final = frozenset("0123456789abcdef:")
+
+tables_option: Callable[[Any], Any] = click.option(
+    "--tables",
+    metavar="DIR",
+    envvar=TABLES,
+    help=f"Go on in the archive that is kept in this folder, or ${TABLES}, or as the context says.",
+)
+
+
+def folder(tables: str | None) -> str:
+    """Return the folder of the archive; empty: none is known."""
+    return tables or where(click.get_current_context()).tables
+
+
+@contextmanager
+def archive(tables: str) -> Iterator[Lookup]:
+    """Give what looks messages up in the archive.
+
+    Raises:
+        Failed: What reads tables is not installed.
+        TableError: There is no archive.
+    """
+    try:
+        from ternmq.pipeline.folder import Folder
+        from ternmq.pipeline.lookup import Lookup
+    except ImportError as error:
+        raise Failed(
+            f"the archive cannot be read without {error.name}: pip install 'ternmq[spark]'",
+            ExitCode.USAGE,
+        ) from None
+    lookup = Lookup(Folder(tables))
+    try:
+        yield lookup
+    finally:
+        lookup.close()
+
+
+def get(tables: str, topic: str, id_: str, queue: int, offset: int | None) -> Found | None:
+    """Return a message by its id, the application's id, or its place."""
+    with archive(tables) as lookup:
+        if offset is not None:
+            found = lookup.at(topic, queue, offset)
+        else:
+            found = None
+            if ":" in id_ and set(id_) <= _ID_SIGNS:
+                found = lookup.by_id(id_)
+            if found is None:
+                found = next(iter(lookup.by_application_id(id_, topic=topic, limit=1)), None)
+    return None if found is None or found.topic != topic else shown(found)
+
+
+def find(
+    tables: str,
+    topic: str,
+    key: str,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[Found]:
+    """Return messages of a key, newest first."""
+    with archive(tables) as lookup:
+        found = lookup.by_key(
+            key, topic=topic, since_us=_micros(since), until_us=_micros(until), limit=limit
+        )
+    return [shown(one) for one in found]
+
+
+def shown(one: Archived) -> Found:
+    """Return a message of the archive as commands show one."""
+    return Found(
+        one.message_id,
+        one.topic,
+        one.queue,
+        one.offset,
+        one.stored_time,
+        one.born_time,
+        one.key or "",
+        one.ordering_key or "",
+        one.tag or "",
+        one.headers,
+        one.application_id or "",
+        one.content_type or "",
+        one.body,
+    )
+
+
+def _micros(time: datetime | None) -> int | None:
+    if time is None:
+        return None
+    return int(time.replace(microsecond=0).timestamp()) * 1_000_000 + time.microsecond

@@ -1,0 +1,15 @@
+"""Messages as tables, kept beyond the journal: what is written, by which rule, and looked up again.
+
+One folder (or place in an object store) holds all tables. Each is Parquet files under a Delta log;
+``table`` is the only module that knows how such a log is written, ``folder`` the only one that
+touches files. Reading order: ``folder``, ``table``, ``schemas`` (what the tables hold);
+``columns`` and ``archive_files`` (messages become files), ``archive_commit`` (which of them belong
+to the table: the rule that makes it exactly once), ``archive`` (from a broker, range by range);
+``compaction``, ``retention``, ``erase``, ``cleaning`` (what becomes of files later); ``lookup``.
+
+Spark is not needed for any of it: ``archive_spark`` only spreads the same functions over workers.
+
+Invariants: a row (topic, queue, offset) is in the archive once; what a commit names is on the disk
+before it; the broker is told how far the archive is only after the commit is; a job can be run
+again for any range, hour or request, with the same result.
+"""

@@ -1,0 +1,279 @@
+"""From a broker into the archive, without Spark: what is new in every queue, up to where it ended.
+
+    with Bulk(BulkOptions(url=url)) as broker:
+        job = ArchiveJob(broker, Archive(Folder("tables")))
+        job.once(now_us)
+
+Where to go on is asked of the table, never of the broker: the table alone knows what it holds. The
+group ``spark.archive`` is told afterwards; it is what keeps the journal from being cleaned up
+before, and what shows the lag.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from ternmq.client.bulk import RangesAsk, RangeStart, Rows
+from ternmq.model.errors import DataLoss, OffsetExpired, UnknownTopic
+from ternmq.pipeline.archive_commit import Archive, Committed, Place
+from ternmq.pipeline.archive_file import Sizes
+from ternmq.pipeline.archive_files import Range, Written, write_range
+from ternmq.pipeline.columns import TAKEN
+from ternmq.record.coalesce import Coalescer, check
+from ternmq.wire.control import TopicInfo, TopicRanges
+
+log: Final = logging.getLogger("ternmq.pipeline")
+
+GROUP: Final = "spark.archive"
+_ASKED_TOPICS: Final = 500
+_ASKED_QUEUES: Final = 5000
+_LEAST_BYTES: Final = 1 << 20
+
+
+class Source(Protocol):
+    """What is asked of a broker; ``ternmq.client.bulk.Bulk`` is one."""
+
+    def topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
+        """Return topics."""
+
+    def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
+        """Return what queues hold."""
+
+    def fetch(self, topic: str, queue: int, start: int, stop: int) -> Iterator[Rows]:
+        """Yield pages of rows."""
+
+    def commit(self, topic: str, group: str, places: Mapping[int, int]) -> dict[int, int]:
+        """Say how far a group is."""
+
+
+def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range, a few megabytes at a time; every record's checksum is looked at.
+
+    Args:
+        source: The broker.
+        span: The range.
+        lenient: Go on behind what has expired.
+
+    Raises:
+        DataLoss: Retention was quicker, and that is not allowed.
+        ProtocolError: A record is damaged.
+    """
+    gather = Coalescer(TAKEN)
+    start = span.start
+    while start < span.stop:
+        try:
+            for page in source.fetch(span.topic, span.queue, start, span.stop):
+                check(page.records)
+                yield from gather.add(page.records, page.start, page.stop)
+                start = page.stop
+        except OffsetExpired as error:
+            if not lenient:
+                raise DataLoss(f"{span}: from {start} on they are not kept any more") from error
+            start = max(start + 1, _oldest(source, span))
+            log.warning("%s: what lay below %d had expired", span, start)
+    yield from gather.finish()
+
+
+def _oldest(source: Source, span: Range) -> int:
+    (found,) = source.ranges([RangesAsk(topic=span.topic)])
+    return found.queues[span.queue].first if span.queue < len(found.queues) else span.stop
+
+
+@dataclass(slots=True)
+class Done:
+    """What a run of the job came to.
+
+    Attributes:
+        rows: Came into the archive.
+        lost: Rows that are missing, and noted.
+        commits: To the table.
+        stands: Up to where the archive has each queue.
+    """
+
+    rows: int = 0
+    lost: int = 0
+    commits: int = 0
+    stands: dict[Place, int] = field(default_factory=dict)
+
+    def add(self, one: Committed) -> None:
+        """Count a commit."""
+        self.rows += one.added
+        self.lost += one.lost
+        self.commits += 1
+        self.stands |= one.stands
+
+
+class ArchiveJob:
+    """See the module. It can be run again at any time, and by two at once.
+
+    Args:
+        source: The broker.
+        archive: The tables.
+        topics: Which; None: all that may be seen, but for the broker's own.
+        group: As whom progress is told.
+        lenient: Rows may be missing; that is noted in ``archive_gaps``.
+        pass_bytes: About so many bytes of records make one commit.
+        sizes: How large files become.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        archive: Archive,
+        *,
+        topics: Sequence[str] | None = None,
+        group: str = GROUP,
+        lenient: bool = False,
+        pass_bytes: int = 256 << 20,
+        sizes: Sizes | None = None,
+    ) -> None:
+        self._source = source
+        self._archive = archive
+        self._topics = topics
+        self._group = group
+        self._lenient = lenient
+        self._pass_bytes = pass_bytes
+        self._sizes = sizes
+        self._told: dict[Place, int] = {}
+
+    def once(self, now_us: int) -> Done:
+        """Archive everything that is there now; what comes meanwhile is left for the next time.
+
+        Raises:
+            DataLoss: Rows are missing, and that is not allowed.
+            UnknownTopic: A topic that was named is not there.
+        """
+        ends = self._ends()
+        stands = self._archive.all_stand(ends)
+        self._check(ends, stands)
+        starts = {
+            place: self._begin(place, first, stands.get(place))
+            for place, (first, _) in ends.items()
+        }
+        self._tell({place: at for place, at in starts.items() if at <= ends[place][1]})
+        done = Done()
+        while spans := self._plan(starts, ends):
+            written = self._written(spans)
+            committed = self._archive.commit(written, now_us, lenient=self._lenient)
+            done.add(committed)
+            starts |= committed.stands
+            self._tell(committed.stands)
+        return done
+
+    def _written(self, spans: Sequence[Range]) -> list[Written]:
+        """Write ranges: all of them, or leave nothing."""
+        folder = self._archive.table.folder
+        done: list[Written] = []
+        try:
+            for span in spans:
+                with closing(rows_of(self._source, span, lenient=self._lenient)) as batches:  # type: ignore[type-var]
+                    done.append(
+                        write_range(folder, span, batches, self._sizes, lenient=self._lenient)
+                    )
+        except BaseException:
+            folder.remove(file.path for one in done for file in one.files)
+            raise
+        return done
+
+    def _ends(self) -> dict[Place, tuple[int, int]]:
+        """Return (first, next) of every queue that is to be archived."""
+        found: dict[Place, tuple[int, int]] = {}
+        for info in self._source.topics(self._topics):
+            if self._topics is None and info.spec.name.startswith("$"):
+                continue
+            for queue, one in enumerate(info.queues):
+                found[Place(info.spec.name, info.number, queue)] = one.first, one.next
+        known = {place.topic for place in found}
+        missing = sorted(set(self._topics or ()) - known)
+        if missing:
+            raise UnknownTopic(f"there is no topic {missing[0]!r}, or this app may not read it")
+        return found
+
+    def _check(self, ends: Mapping[Place, tuple[int, int]], stands: Mapping[Place, int]) -> None:
+        """See whether this can be the broker that the archive is of."""
+        for place, known in stands.items():
+            end = ends[place][1]
+            if known > end:  # or somebody else has archived what has come since
+                infos = self._source.topics([place.topic])
+                same = [one for one in infos if one.number == place.topic_number]
+                end = same[0].queues[place.queue].next if same else known
+            if known <= end:
+                continue
+            what = (
+                f"queue {place.queue} of {place.topic!r} ends at {end}, and the archive has "
+                f"rows up to {known}: this is another broker, or it has lost messages"
+            )
+            if not self._lenient:
+                raise DataLoss(what)
+            log.error("%s", what)
+
+    def _begin(self, place: Place, first: int, stands: int | None) -> int:
+        """Return where a queue goes on: where the table stands; the oldest row if it has none."""
+        if stands is not None and stands < first and not self._lenient:
+            raise DataLoss(
+                f"rows {stands} to {first - 1} of queue {place.queue} of {place.topic!r} "
+                "expired before they were archived"
+            )
+        return first if stands is None else max(first, stands)
+
+    def _plan(
+        self, starts: Mapping[Place, int], ends: Mapping[Place, tuple[int, int]]
+    ) -> list[Range]:
+        """Return the ranges of the next commit; none when all is done."""
+        behind = {place: start for place, start in starts.items() if start < ends[place][1]}
+        if not behind:
+            return []
+        share = max(_LEAST_BYTES, self._pass_bytes // len(behind))
+        asks: list[RangesAsk] = []
+        for topic in sorted({place.topic for place in behind}):
+            places = sorted(place for place in behind if place.topic == topic)
+            asks.append(
+                RangesAsk(
+                    topic=topic,
+                    starts=[
+                        RangeStart(queue=place.queue, offset=behind[place], max_bytes=share)
+                        for place in places
+                    ],
+                )
+            )
+        spans = []
+        sizes = Counter(place.topic for place in ends)
+        for found in self._asked(asks, sizes):
+            for queue, one in enumerate(found.queues):
+                place = Place(found.topic, found.number, queue)
+                if place not in behind or one.stop is None:
+                    continue
+                stop = min(one.stop, ends[place][1])
+                if behind[place] < stop:
+                    spans.append(Range(*place, behind[place], stop))
+        return spans
+
+    def _asked(self, asks: Sequence[RangesAsk], sizes: Mapping[str, int]) -> Iterator[TopicRanges]:
+        """Ask in requests of a size that the broker answers: it tells of all queues of a topic."""
+        some: list[RangesAsk] = []
+        queues = 0
+        for ask in asks:
+            if some and (len(some) == _ASKED_TOPICS or queues + sizes[ask.topic] > _ASKED_QUEUES):
+                yield from self._source.ranges(some)
+                some, queues = [], 0
+            some.append(ask)
+            queues += sizes[ask.topic]
+        yield from self._source.ranges(some)
+
+    def _tell(self, stands: Mapping[Place, int]) -> None:
+        """Tell the broker how far the archive is; it never goes back."""
+        by_topic: dict[str, dict[int, int]] = {}
+        for place, stop in stands.items():
+            if self._told.get(place) == stop:
+                continue
+            by_topic.setdefault(place.topic, {})[place.queue] = stop
+        for topic, places in sorted(by_topic.items()):
+            self._source.commit(topic, self._group, places)
+        self._told |= stands

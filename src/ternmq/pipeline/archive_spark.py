@@ -1,0 +1,210 @@
+"""The archive by Spark: the same ranges, files and rule, spread over workers.
+
+    stream = ArchiveStream(spark, "/data/tables", {"bootstrap.servers": "localhost:7117",
+                                                   "subscribePattern": "orders.*"}, now_us)
+    stream.start(once=True).awaitTermination()
+
+Spark moves ranges of offsets, one row for each, and rows that say which files were written. Bodies
+go from the broker to the file in one worker, and never enter the JVM. What belongs to the archive
+is decided by the table (``archive_commit``), not by Spark's checkpoint: that may be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from ternmq.client.bulk import Bulk, RangesAsk
+from ternmq.model.errors import DataLoss
+from ternmq.pipeline.archive import GROUP, rows_of
+from ternmq.pipeline.archive_commit import Archive, Place
+from ternmq.pipeline.archive_file import Sizes
+from ternmq.pipeline.archive_files import Range, Written, write_range
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.schemas import ARCHIVE
+from ternmq.spark.bulk_port import reach
+from ternmq.spark.connecting import Broker
+from ternmq.spark.option_table import Use
+from ternmq.spark.options import read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log: Final = logging.getLogger("ternmq.pipeline")
+
+MANIFEST: Final = "written string"
+_MANIFEST: Final = pa.schema([("written", pa.string())])
+_EARLIEST: Final = -2
+
+
+@dataclass(frozen=True)
+class RangeTask:
+    """What a worker does with rows of ``emit=ranges``: ``df.mapInArrow(RangeTask(...), MANIFEST)``.
+
+    Attributes:
+        tables: The folder of all tables, as every worker reaches it.
+        broker: Where the rows are.
+        lenient: Rows may be missing.
+        sizes: How large files become.
+    """
+
+    tables: str
+    broker: Broker
+    lenient: bool = False
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def __call__(self, ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write each range; yield what was written."""
+        bulk: Bulk | None = None
+        try:
+            for batch in ranges:
+                for row in batch.to_pylist():
+                    bulk = bulk or reach(self.broker)
+                    written = self._written(bulk, row)
+                    if written is not None:
+                        yield pa.RecordBatch.from_arrays(
+                            [pa.array([written.to_json()])], schema=_MANIFEST
+                        )
+        finally:
+            if bulk is not None:
+                bulk.close()
+
+    def _written(self, bulk: Bulk, row: Mapping[str, object]) -> Written | None:
+        topic, queue, start, stop = (row[name] for name in ("topic", "partition", "start", "end"))
+        assert isinstance(topic, str)
+        assert isinstance(queue, int)
+        assert isinstance(start, int)
+        assert isinstance(stop, int)
+        (found,) = bulk.ranges([RangesAsk(topic=topic)])
+        if not found.number:
+            what = f"rows {start} to {stop - 1} of queue {queue} of {topic!r}: the topic is gone"
+            if not self.lenient:
+                raise DataLoss(what)
+            log.warning("%s", what)
+            return None
+        span = Range(topic, found.number, queue, start, stop)
+        folder = Folder(self.tables).inside(ARCHIVE.name)
+        with closing(rows_of(bulk, span, lenient=self.lenient)) as batches:  # type: ignore[type-var]
+            return write_range(folder, span, batches, self.sizes, lenient=self.lenient)
+
+
+class ArchiveStream:
+    """Runs the archive as a query of Spark's; see the module.
+
+    Args:
+        spark: The session.
+        tables: The folder of all tables, as every worker reaches it.
+        options: Those of ``format("ternmq")`` that say which broker and which topics, and perhaps
+            how much at once.
+        now_us: The time, µs since 1970: when gaps are noted.
+        lenient: Rows may be missing; that is noted in ``archive_gaps``.
+        sizes: How large files become.
+        checkpoint: Where Spark keeps how far it is; by default beside the tables.
+        storage: What the library of the tables' log wants to know of an object store.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        tables: str,
+        options: Mapping[str, str],
+        now_us: Callable[[], int],
+        *,
+        lenient: bool = False,
+        sizes: Sizes | None = None,
+        checkpoint: str | None = None,
+        storage: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._folder = Folder(tables)
+        self._now_us = now_us
+        self._lenient = lenient
+        self._sizes = sizes or Sizes()
+        self._checkpoint = checkpoint or self._folder.uri_of("_checkpoints/archive")
+        self._options = {
+            **options,
+            "emit": "ranges",
+            # The group is told when the table has the rows, and by nobody else.
+            "reportProgress": "false",
+            "failOnDataLoss": str(not lenient).lower(),
+        }
+        self._read = read_options(self._options, Use.STREAM_READ)
+        self._archive = Archive(self._folder, storage)
+        self._bulk: Bulk | None = None
+
+    def start(self, *, once: bool = True, every: str = "60 seconds") -> StreamingQuery:
+        """Begin; ``once``: archive what is there now, and end.
+
+        Where the query begins if it has no checkpoint, the table says.
+        """
+        writer = (
+            self.manifests()
+            .writeStream.queryName("ternmq-archive")
+            .option("checkpointLocation", self._checkpoint)
+            .foreachBatch(self.commit)
+        )
+        trigger = (
+            writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)
+        )
+        return trigger.start()
+
+    def manifests(self) -> DataFrame:
+        """Return the stream of what workers write."""
+        source = self._spark.readStream.format("ternmq").options(**self._options)
+        ranges = source.option("startingOffsets", json.dumps(self._starts(), sort_keys=True)).load()
+        task = RangeTask(self._folder.uri, self._read.broker, self._lenient, self._sizes)
+        return ranges.mapInArrow(task, MANIFEST)
+
+    def commit(self, manifests: DataFrame, batch_id: int) -> None:
+        """Add what a batch wrote to the archive: for ``foreachBatch``."""
+        written = [Written.of_json(row["written"]) for row in manifests.collect()]
+        done = self._archive.commit(written, self._now_us(), lenient=self._lenient)
+        log.info("archive: batch %d: %s", batch_id, done)
+        self._tell(done.stands)
+
+    def _starts(self) -> dict[str, dict[str, int]]:
+        """Return where a query without a checkpoint begins; from there on the broker keeps rows."""
+        bulk = self._broker()
+        topics = self._read.topics
+        infos = bulk.topics(sorted(topics.names) or None)
+        if topics.pattern:
+            like = re.compile(topics.pattern)
+            infos = [one for one in infos if like.fullmatch(one.spec.name)]
+        ends = {
+            Place(info.spec.name, info.number, queue): one.first
+            for info in infos
+            for queue, one in enumerate(info.queues)
+        }
+        stands = self._archive.all_stand(ends)
+        starts: dict[str, dict[str, int]] = {}
+        for place in ends:
+            known = stands.get(place, _EARLIEST)
+            starts.setdefault(place.topic, {})[str(place.queue)] = known
+        self._tell(ends | stands)
+        return starts
+
+    def _tell(self, stands: Mapping[Place, int]) -> None:
+        by_topic: dict[str, dict[int, int]] = {}
+        for place, stop in stands.items():
+            by_topic.setdefault(place.topic, {})[place.queue] = stop
+        for topic, places in sorted(by_topic.items()):
+            self._broker().commit(topic, GROUP, places)
+
+    def _broker(self) -> Bulk:
+        if self._bulk is None:
+            self._bulk = reach(self._read.broker)
+        return self._bulk
+
+    def close(self) -> None:
+        """End the connection to the broker."""
+        if self._bulk is not None:
+            self._bulk.close()
+            self._bulk = None

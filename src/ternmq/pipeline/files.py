@@ -1,0 +1,102 @@
+"""What a table is, and what it knows of its files, besides how either is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Value = int | str | None
+"""A bound; a time is µs since 1970."""
+
+
+@dataclass(slots=True, frozen=True)
+class TableSpec:
+    """What a table is.
+
+    Attributes:
+        name: Also of its folder.
+        version: Of the schema; stands in the table's properties, and in each row.
+        schema: All columns, those of the partition included.
+        partition_by: Columns whose values stand in the names of folders, not in the files.
+        bounds: Columns whose smallest and largest value the log keeps for each file. Never one
+            that holds what a user wrote: the log would keep it longer than the file does.
+    """
+
+    name: str
+    version: int
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns that stand in the files."""
+        return pa.schema([one for one in self.schema if one.name not in self.partition_by])
+
+
+@dataclass(slots=True, frozen=True)
+class DataFile:
+    """A file that belongs to a table, or may come to.
+
+    Attributes:
+        path: Relative to the table.
+        size: Bytes.
+        rows: How many.
+        partition: Of each partition column, the value as text.
+        low: Smallest values of the columns of ``TableSpec.bounds``; times are µs since 1970.
+        high: Largest ones.
+    """
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str] = field(default_factory=dict)
+    low: Mapping[str, Value] = field(default_factory=dict)
+    high: Mapping[str, Value] = field(default_factory=dict)
+
+
+def bounds(
+    rows: pa.Table | pa.RecordBatch, names: Iterable[str]
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return the smallest and the largest values of columns."""
+    low: dict[str, Value] = {}
+    high: dict[str, Value] = {}
+    for name in names:
+        column = rows.column(name)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        found = pc.min_max(column)
+        low[name], high[name] = found["min"].as_py(), found["max"].as_py()
+    return low, high
+
+
+def parts(rows: pa.Table, names: Sequence[str]) -> Iterable[tuple[dict[str, str], pa.Table]]:
+    """Yield rows by the partition that they belong to, with its values as text."""
+    if not names:
+        if len(rows):
+            yield {}, rows
+        return
+    for key in rows.select(list(names)).group_by(list(names)).aggregate([]).to_pylist():
+        chosen = None
+        for name, value in key.items():
+            same = pc.equal(rows.column(name), pa.scalar(value, rows.column(name).type))
+            chosen = same if chosen is None else pc.and_(chosen, same)
+        yield {name: text(value) for name, value in key.items()}, rows.filter(chosen)
+
+
+def text(value: object) -> str:
+    """Return a value of a partition column as the log has it."""
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def plain(value: object) -> Value:
+    """Return a bound as a number or text."""
+    if isinstance(value, datetime):
+        seconds = int(value.replace(microsecond=0).timestamp())
+        return seconds * 1_000_000 + value.microsecond
+    assert value is None or isinstance(value, int | str)
+    return value

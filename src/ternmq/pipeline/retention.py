@@ -1,0 +1,49 @@
+"""Old days leave a table: whole partitions, without a file being read.
+
+How far the archive is, it still remembers: what has left does not come again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from ternmq.model.errors import InvalidRequest
+from ternmq.pipeline.files import DataFile
+from ternmq.pipeline.table import Table, deciding_anew
+
+_DAY_US: Final = 86_400_000_000
+_DATED: Final = ("day", "hour")
+
+
+def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[DataFile]:
+    """Take out of a table what is older than so many days; return the files that left.
+
+    They stay in the folder until they are cleaned up.
+
+    Args:
+        table: One that is divided by ``day`` or ``hour``.
+        now_us: Now, µs since 1970.
+        keep_days: Today, and so many days before it, stay.
+        partition: Only of this one, such as a ``topic``.
+
+    Raises:
+        InvalidRequest: The table is not divided by time, or ``keep_days`` is negative.
+    """
+    column = next((one for one in _DATED if one in table.spec.partition_by), None)
+    if column is None or keep_days < 0:
+        raise InvalidRequest(
+            f"the table {table.spec.name} cannot be cut to the last {keep_days} days: "
+            + ("keep 0 or more" if column else "it is not divided by time")
+        )
+    oldest_us = now_us - keep_days * _DAY_US
+    oldest = datetime.fromtimestamp(oldest_us // 1_000_000, UTC).date().isoformat()
+
+    def attempt() -> list[DataFile]:
+        # ISO dates, alone or with an hour behind them, are in the order of time.
+        old = [one for one in table.files(**partition) if one.partition[column] < oldest]
+        table.commit(remove=old)
+        return old
+
+    table.refresh()
+    return deciding_anew(table, attempt)
