@@ -75,7 +75,8 @@ class Authoriser:
         Args:
             app: As it said HELLO.
             command: One that clients can send.
-            topic: What the request names; commands of scope topic or group need it.
+            topic: What the request names; commands of scope topic or group need it. Of scope
+                topics: one of those it names, to be asked for each.
             group: Commands of scope group need it.
 
         Raises:
@@ -133,7 +134,7 @@ class Authoriser:
             topic = group = None
         elif not topic or (scope is Scope.GROUP and not group):
             raise Forbidden(f"{command.name} names no {scope.value}")
-        elif scope is Scope.TOPIC:
+        elif scope is not Scope.GROUP:
             group = None
         denied: Right | None = None
         for right in policy.rights:

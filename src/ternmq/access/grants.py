@@ -45,7 +45,7 @@ def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | N
 
     Args:
         grants: Of one app.
-        right: ``produce``, ``consume`` or ``manage``.
+        right: ``produce``, ``consume``, ``manage`` or ``audit``.
         topic: None: every topic.
         group: None: every group, or none in particular.
     """

@@ -87,5 +87,5 @@ def regrant(app: App, owner: str, grants: Sequence[Grant]) -> App:
 
 def admin_app(token: Secret, now_us: int) -> App:
     """Return the app ``admin``, which may do everything."""
-    grants = [Grant("produce"), Grant("consume"), Grant("manage")]
+    grants = [Grant("produce"), Grant("consume"), Grant("manage"), Grant("audit")]
     return seal(ADMIN, token, owner="the broker's operators", grants=grants, now_us=now_us)

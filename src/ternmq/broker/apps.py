@@ -12,7 +12,7 @@ from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.control import BUCKET_US, App, Counts, Grant
 
-RIGHTS: Final = frozenset({"produce", "consume", "manage"})
+RIGHTS: Final = frozenset({"produce", "consume", "manage", "audit"})
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 MAX_GRANTS: Final = 256
@@ -38,12 +38,14 @@ def check_app(app: App) -> None:
 
 def _check_grant(grant: Grant) -> None:
     if grant.right not in RIGHTS:
-        raise InvalidRequest(f"no right {grant.right[:40]!r}: produce, consume or manage")
+        raise InvalidRequest(f"no right {grant.right[:40]!r}: produce, consume, manage or audit")
     for pattern in (grant.topic, grant.group):
         if _PATTERN.match(pattern) is None:
             raise InvalidRequest(f"{pattern[:40]!r} is no name, and no beginning of names with a *")
     if grant.right == "produce" and grant.group != "*":
         raise InvalidRequest("the right to produce knows no groups")
+    if grant.right == "audit" and (grant.topic, grant.group) != ("*", "*"):
+        raise InvalidRequest("the right to audit is one to all of the journal: for topic *")
 
 
 def check_counts(counts: Counts) -> None:

@@ -41,7 +41,7 @@ class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 
 _GRANT: Final = _Grant()
 _grant = click.option(
     "--grant", "grants", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
-    help="Allow produce, consume or manage; names may end in *. May be repeated.",
+    help="Allow produce, consume, manage or audit:*; names may end in *. May be repeated.",
 )  # fmt: skip
 _deny = click.option(
     "--deny", "denials", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",

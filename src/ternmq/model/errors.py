@@ -163,6 +163,16 @@ class MessageNotFound(RefusedError):
     http = 404
 
 
+class JournalExpired(RefusedError):
+    """The position lies below the oldest byte that the journal keeps: retention was quicker."""
+
+    code = 124
+    http = 410
+    hint = "put a hold before reading; go on at `oldest`, and say what is lost"
+    oldest = 0
+    """Where the journal begins, as far as whoever raises it knows."""
+
+
 class Unreadable(RefusedError):
     """What was asked for stands in bytes that the disk cannot read, or that are damaged."""
 

@@ -80,7 +80,7 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that an app may do, or (``deny``) must not do."""
 
     right: str
-    """``produce``, ``consume`` or ``manage``."""
+    """``produce``, ``consume``, ``manage`` or ``audit``."""
     topic: str = "*"
     """A name, or the beginning of names with a ``*`` behind it."""
     group: str = "*"

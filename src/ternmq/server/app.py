@@ -26,6 +26,7 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
+from ternmq.server.bulk_commands import BulkCommands
 from ternmq.server.client_commands import ClientCommands
 from ternmq.server.connection import Connection
 from ternmq.server.core import Clocks, Core, SystemClocks
@@ -162,6 +163,7 @@ class Server:
             **self._messages.handlers,
             **TopicCommands(self.hub, authoriser, queries).handlers,
             **LookupCommands(self.hub, authoriser, queries).handlers,
+            **BulkCommands(self.hub, authoriser, queries).handlers,
             **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
             Command.BYE: bye,
         }

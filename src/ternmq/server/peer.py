@@ -35,6 +35,9 @@ REQUEST_BYTES: Final = 256
 HELD_BACK: Final = frozenset(
     {
         Command.PULL,
+        Command.JOURNAL_READ,
+        Command.QUEUE_RANGES,
+        Command.JOURNAL_CATALOG,
         Command.READ,
         Command.FIND,
         Command.FAILED_LIST,

@@ -31,6 +31,7 @@ class Command(enum.IntEnum):
     SETTLE = 12
     EXTEND = 13
     READ = 14
+    JOURNAL_READ = 16
     # Everything else: msgpack, see ``control``.
     REPORT = 20
     TOPIC_CREATE = 30
@@ -43,6 +44,7 @@ class Command(enum.IntEnum):
     GROUP_LIST = 43
     GROUP_RESET = 44
     GROUP_SKIP = 45
+    GROUP_COMMIT = 46
     FIND = 50
     OFFSET_AT = 51
     FAILED_LIST = 52
@@ -53,6 +55,11 @@ class Command(enum.IntEnum):
     APP_PUT = 70
     APP_DELETE = 71
     APP_LIST = 72
+    QUEUE_RANGES = 90
+    HOLD_PUT = 91
+    HOLD_DELETE = 92
+    HOLD_LIST = 93
+    JOURNAL_CATALOG = 94
     # Pushes: from the broker, without being asked.
     DRAIN = 100
     TOPIC_CHANGED = 101
@@ -65,6 +72,8 @@ class Right(enum.Enum):
     PRODUCE = "produce"
     CONSUME = "consume"
     MANAGE = "manage"
+    AUDIT = "audit"
+    """Read the journal, all of it, and hold it; only for the broker as a whole."""
 
 
 class Scope(enum.Enum):
@@ -74,6 +83,8 @@ class Scope(enum.Enum):
     """Every app that said HELLO may."""
     TOPIC = "topic"
     """The field ``topic``."""
+    TOPICS = "topics"
+    """Every topic that the field ``topics`` names, each as ``TOPIC``."""
     GROUP = "group"
     """The fields ``topic`` and ``group``."""
     BROKER = "broker"
@@ -109,6 +120,8 @@ _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
 _MANAGE_GROUP: Final = Policy(Scope.GROUP, (Right.MANAGE,))
 _LOOK: Final = Policy(Scope.GROUP, (Right.CONSUME, Right.MANAGE))
 _ADMIN: Final = Policy(Scope.BROKER, (Right.MANAGE,))
+_AUDIT: Final = Policy(Scope.BROKER, (Right.AUDIT,))
+_HOLD: Final = Policy(Scope.BROKER, (Right.AUDIT, Right.MANAGE))
 
 TABLE: Final[dict[Command, Entry]] = {
     Command.HELLO: Entry(_ANYBODY, control.Hello, control.Welcome),
@@ -121,6 +134,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.SETTLE: Entry(_CONSUME),
     Command.EXTEND: Entry(_CONSUME),
     Command.READ: Entry(_READ),
+    Command.JOURNAL_READ: Entry(_AUDIT),
     Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
     Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
     Command.TOPIC_CHANGE: Entry(_MANAGE, control.TopicChange, control.Nothing),
@@ -132,6 +146,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_LIST: Entry(_ANYBODY, control.GroupList, control.Groups),
     Command.GROUP_RESET: Entry(_MANAGE_GROUP, control.GroupReset, control.ResetDone),
     Command.GROUP_SKIP: Entry(_MANAGE_GROUP, control.GroupSkip, control.Nothing),
+    Command.GROUP_COMMIT: Entry(_CONSUME, control.GroupCommit, control.GroupCommitted),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
     Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
     Command.FAILED_LIST: Entry(_LOOK, control.FailedList, control.FailedPage),
@@ -142,6 +157,13 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
+    Command.QUEUE_RANGES: Entry(
+        Policy(Scope.TOPICS, (Right.CONSUME,)), control.QueueRanges, control.RangesFound
+    ),
+    Command.HOLD_PUT: Entry(_HOLD, control.HoldPut, control.HoldPlaced),
+    Command.HOLD_DELETE: Entry(_HOLD, control.HoldDelete, control.Nothing),
+    Command.HOLD_LIST: Entry(_HOLD, control.HoldList, control.Holds),
+    Command.JOURNAL_CATALOG: Entry(_AUDIT, control.JournalCatalog, control.JournalNames),
 }
 """Every command that a client can send. TOPIC_LIST and GROUP_LIST show what the app has a right
 on."""

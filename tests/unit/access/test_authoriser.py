@@ -32,7 +32,7 @@ def named(
     """Return what the request of a command names."""
     scope = TABLE[command].policy.scope
     return (
-        topic if scope in (Scope.TOPIC, Scope.GROUP) else None,
+        topic if scope in (Scope.TOPIC, Scope.TOPICS, Scope.GROUP) else None,
         group if scope is Scope.GROUP else None,
     )
 

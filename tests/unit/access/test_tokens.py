@@ -81,5 +81,5 @@ def test_the_first_app_may_do_everything() -> None:
     assert app.name == ADMIN
     assert matches(app, "chosen by somebody")
     assert {(one.right, one.topic, one.group, one.deny) for one in app.grants} == {
-        (right, "*", "*", False) for right in ("produce", "consume", "manage")
+        (right, "*", "*", False) for right in ("produce", "consume", "manage", "audit")
     }

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ternmq.wire import bodies
 from tests.unit.wire import examples
-from tests.unit.wire.examples import pack_delivery, pack_rows
+from tests.unit.wire.examples import pack_delivery, pack_records, pack_rows
 
 
 class Case(NamedTuple):
@@ -32,6 +32,9 @@ REQUESTS = {
     "settle, all": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE_ALL),
     "extend": Case(bodies.pack_extend, bodies.unpack_extend, examples.EXTEND),
     "read": Case(bodies.pack_read, bodies.unpack_read, examples.READ),
+    "journal read": Case(
+        bodies.pack_journal_read, bodies.unpack_journal_read, examples.JOURNAL_READ
+    ),
     "cancel": Case(bodies.pack_cancel, bodies.unpack_cancel, 7),
 }
 ANSWERS = {
@@ -47,6 +50,10 @@ ANSWERS = {
     "settled": Case(spread(bodies.pack_settled), bodies.unpack_settled, examples.SETTLED),
     "extended": Case(spread(bodies.pack_extended), bodies.unpack_extended, (1, 2)),
     "rows": Case(pack_rows, bodies.unpack_rows, examples.ROWS, open_ended=True),
+    "records": Case(pack_records, bodies.unpack_records, examples.RECORDS_READ, open_ended=True),
+    "records, expired": Case(
+        pack_records, bodies.unpack_records, examples.RECORDS_EXPIRED, open_ended=True
+    ),
     "pong": Case(bodies.pack_pong, bodies.unpack_pong, -5),
     "error": Case(
         lambda value: bodies.pack_error(*value, retriable=True, refresh_routes=False),

@@ -149,6 +149,7 @@ def who_of(command: Command) -> str:
     rights = " or ".join(right.value for right in policy.rights)
     return {
         Scope.TOPIC: f"{rights} on the topic",
+        Scope.TOPICS: f"{rights} on each topic",
         Scope.GROUP: f"{rights} on the topic and group",
         Scope.BROKER: f"{rights} on every topic and group",
     }[policy.scope]

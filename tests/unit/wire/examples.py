@@ -43,6 +43,11 @@ SETTLED = bodies.Settled(3, ((90, 91),))
 EXTEND = bodies.Extend(TOPIC, GROUP, 3, 1, 9, 30_000_000)
 READ = bodies.Read(TOPIC, 3, 77, 100, 0, 1000)
 ROWS = bodies.Rows(2, 3, 77, 80, 5, 91, RECORDS)
+JOURNAL_READ = bodies.JournalRead(1 << 31, 1_048_576, 1000, without_bodies=True)
+RECORDS_READ = bodies.Records(
+    1 << 31, (1 << 31) + 4096, 1 << 30, (1 << 31) + 8192, expired=False, records=RECORDS
+)
+RECORDS_EXPIRED = bodies.Records(8, 8, 1 << 30, 1 << 31, expired=True, records=b"")
 
 
 def pack_delivery(delivery: bodies.Delivery) -> bytes:
@@ -58,6 +63,11 @@ def pack_delivery(delivery: bodies.Delivery) -> bytes:
 def pack_rows(rows: bodies.Rows) -> bytes:
     """Return the body of the answer to a READ."""
     return bodies.rows_head(*rows[:6]) + rows.records
+
+
+def pack_records(found: bodies.Records) -> bytes:
+    """Return the body of the answer to a JOURNAL_READ."""
+    return bodies.records_head(*found[:4], expired=found.expired) + found.records
 
 
 class Example(NamedTuple):
@@ -189,6 +199,12 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         control.GroupSkip(topic=TOPIC, group=GROUP, queue=3, offset=80),
         _NOTHING,
     ),
+    Command.GROUP_COMMIT: (
+        control.GroupCommit(
+            topic=TOPIC, group="spark.archive", places=[control.GroupPlace(queue=3, offset=80)]
+        ),
+        control.GroupCommitted(places=[control.GroupPlace(queue=3, offset=91)], created=True),
+    ),
     Command.FIND: (
         control.Find(topic=TOPIC, key="order-7", limit=5),
         control.FoundPage(found=[_FOUND], next="77"),
@@ -270,6 +286,80 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             ]
         ),
     ),
+    Command.QUEUE_RANGES: (
+        control.QueueRanges(
+            topics=[
+                control.RangesAsk(
+                    topic=TOPIC,
+                    time_us=TIME_US,
+                    starts=[control.RangeStart(queue=0, offset=7, max_bytes=65_536)],
+                ),
+                control.RangesAsk(topic="gone"),
+            ]
+        ),
+        control.RangesFound(
+            topics=[
+                control.TopicRanges(
+                    topic=TOPIC,
+                    number=2,
+                    queues=[
+                        control.QueueRange(
+                            first=5,
+                            next=91,
+                            at=80,
+                            start=7,
+                            stop=60,
+                            stop_bytes=65_000,
+                            bytes=99_000,
+                        )
+                    ],
+                ),
+                control.TopicRanges(topic="gone", number=0, queues=[]),
+            ],
+            now_us=TIME_US,
+        ),
+    ),
+    Command.HOLD_PUT: (
+        control.HoldPut(name="spark.archive", position=1 << 31, note="archive", back=True),
+        control.HoldPlaced(position=1 << 31, oldest=1 << 30),
+    ),
+    Command.HOLD_DELETE: (control.HoldDelete(name="spark.archive"), _NOTHING),
+    Command.HOLD_LIST: (
+        control.HoldList(),
+        control.Holds(
+            holds=[
+                control.HoldInfo(
+                    name="spark.archive",
+                    position=1 << 31,
+                    note="archive",
+                    app="pipeline",
+                    created_us=TIME_US - 60_000_000,
+                    moved_us=TIME_US,
+                    lag_bytes=4096,
+                    blocking=True,
+                )
+            ],
+            oldest=1 << 30,
+            durable=(1 << 31) + 4096,
+            now_us=TIME_US,
+        ),
+    ),
+    Command.JOURNAL_CATALOG: (
+        control.JournalCatalog(position=1 << 31, after="t2", limit=3),
+        control.JournalNames(
+            as_of=(1 << 31) + 4096,
+            oldest=1 << 30,
+            topics=[control.TopicName(number=3, name=TOPIC, gone=(1 << 31) + 8)],
+            groups=[control.GroupName(number=7, topic=3, name=GROUP)],
+            sessions=[
+                control.SessionName(
+                    number=12, app="shop", client="5f2b1c0d", address="127.0.0.1:50000"
+                )
+            ],
+            apps=["shop"],
+            next="ashop",
+        ),
+    ),
 }
 """(request, answer) of every command that is msgpack."""
 
@@ -288,6 +378,9 @@ EXAMPLES: Final[dict[Command, Example]] = {
         bodies.pack_extend(EXTEND), bodies.pack_extended(TIME_US + 30_000_000, TIME_US)
     ),
     Command.READ: Example(bodies.pack_read(READ), pack_rows(ROWS)),
+    Command.JOURNAL_READ: Example(
+        bodies.pack_journal_read(JOURNAL_READ), pack_records(RECORDS_READ)
+    ),
 }
 
 PUSHES: Final[dict[Command, msgspec.Struct]] = {

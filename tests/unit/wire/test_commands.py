@@ -17,19 +17,24 @@ NUMBERS = {
     0: "FAREWELL",  # of the session, not in the table
     1: "HELLO", 2: "PING", 3: "BYE", 4: "CANCEL", 5: "KEEP",
     10: "SEND", 11: "PULL", 12: "SETTLE", 13: "EXTEND", 14: "READ",
+    16: "JOURNAL_READ",
     20: "REPORT",
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
     45: "GROUP_SKIP",
+    46: "GROUP_COMMIT",
     50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
     60: "CLIENT_LIST", 61: "STATUS",
     70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
+    90: "QUEUE_RANGES", 91: "HOLD_PUT", 92: "HOLD_DELETE", 93: "HOLD_LIST",
+    94: "JOURNAL_CATALOG",
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
 }  # fmt: skip
 """As they are; a number is never given to another command, so lines are only added here."""
 BY_HAND = {
     Command.PING, Command.BYE, Command.CANCEL,
     Command.SEND, Command.PULL, Command.SETTLE, Command.EXTEND, Command.READ,
+    Command.JOURNAL_READ,
 }  # fmt: skip
 
 
@@ -59,9 +64,11 @@ def test_the_policy_can_be_judged_by_the_request(command):
     if entry.request is not None:
         fields = entry.request.__struct_fields__
     else:
-        fields = getattr(bodies, command.name.capitalize())._fields
+        fields = getattr(bodies, command.name.title().replace("_", ""))._fields
     if entry.policy.scope in {Scope.TOPIC, Scope.GROUP}:
         assert "topic" in fields
+    if entry.policy.scope is Scope.TOPICS:
+        assert "topics" in fields
     if entry.policy.scope is Scope.GROUP:
         assert "group" in fields
 
@@ -79,6 +86,10 @@ def test_who_may_what():
             assert entry.policy.scope is Scope.NOTHING
         elif command in {Command.SEND, Command.REPORT}:
             assert rights == {Right.PRODUCE}
+        elif name.startswith("JOURNAL_"):
+            assert entry.policy == Policy(Scope.BROKER, (Right.AUDIT,))
+        elif name.startswith("HOLD_"):
+            assert entry.policy == Policy(Scope.BROKER, (Right.AUDIT, Right.MANAGE))
         elif name.startswith(("APP_", "CLIENT_")):
             assert entry.policy == Policy(Scope.BROKER, (Right.MANAGE,))
         elif name.startswith("TOPIC_"):
@@ -138,6 +149,8 @@ def test_no_msgpack_runs_where_messages_move(monkeypatch):
     bodies.unpack_settled(bodies.pack_settled(*examples.SETTLED))
     bodies.unpack_extend(bodies.pack_extend(examples.EXTEND))
     bodies.unpack_read(bodies.pack_read(examples.READ))
+    bodies.unpack_journal_read(bodies.pack_journal_read(examples.JOURNAL_READ))
+    bodies.unpack_records(examples.pack_records(examples.RECORDS_READ))
 
 
 def test_what_may_be_one_way():

@@ -51,13 +51,21 @@ def rulers(module: object) -> list[str]:
     """Return the rulers of a codec, one for each request and answer."""
     doc = module.__doc__ or ""
     (block,) = re.findall(r"Ruler[^\n]*::\n\n((?:    [^\n]*\n|\n)+?)(?=\S|\Z)", doc)
-    parts = re.split(r"^    (?:[A-Z]+|  answer|error answer) +", block, flags=re.MULTILINE)
+    parts = re.split(r"^    (?:[A-Z_]+|  answer|error answer) +", block, flags=re.MULTILINE)
     return [words(part) for part in parts if part.strip() and part.strip() != "empty"]
 
 
 @pytest.mark.parametrize(
     "module",
-    [bodies.send, bodies.pull, bodies.settle, bodies.extend, bodies.read, bodies.refusal],
+    [
+        bodies.send,
+        bodies.pull,
+        bodies.settle,
+        bodies.extend,
+        bodies.read,
+        bodies.journal,
+        bodies.refusal,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_rulers_are_the_same_in_code_and_text(module):

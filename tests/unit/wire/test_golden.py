@@ -36,6 +36,7 @@ REQUESTS: dict[Command, Unpack] = {
     Command.SETTLE: bodies.unpack_settle,
     Command.EXTEND: bodies.unpack_extend,
     Command.READ: bodies.unpack_read,
+    Command.JOURNAL_READ: bodies.unpack_journal_read,
 }
 ANSWERS: dict[Command, Unpack] = {
     Command.PING: bodies.unpack_pong,
@@ -46,6 +47,7 @@ ANSWERS: dict[Command, Unpack] = {
     Command.SETTLE: bodies.unpack_settled,
     Command.EXTEND: bodies.unpack_extended,
     Command.READ: bodies.unpack_rows,
+    Command.JOURNAL_READ: bodies.unpack_records,
 }
 
 

@@ -13,7 +13,7 @@ class GrantInfo(Body, frozen=True, kw_only=True):
     """Something that an app may do, or (``deny``) must not do; a pattern ends in * or is exact."""
 
     right: Line
-    """``produce``, ``consume`` or ``manage``."""
+    """``produce``, ``consume``, ``manage``, or ``audit`` (of the journal; for topic ``*``)."""
     topic: str = "*"
     """A name, or the beginning of names and ``*``."""
     group: str = "*"

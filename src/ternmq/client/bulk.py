@@ -1,0 +1,305 @@
+"""Bulk reading for pipelines: blocking, without an object per message, in any process.
+
+``Bulk`` is what a Spark worker, a notebook or a script holds: it asks a broker for ranges, records,
+pages of the journal, and tells it how far it has come. Everything that it asks may be asked twice,
+so a lost connection is made anew and the request repeated, a bounded number of times; what is
+raised after that is final. Records come as stored bytes: ``ternmq.record.coalesce`` makes Arrow
+record batches of them.
+
+    with Bulk(BulkOptions(url="ternmq://localhost:7117", app="pipeline", token=token)) as broker:
+        (topic,) = broker.ranges([RangesAsk(topic="orders")])
+        for number, queue in enumerate(topic.queues):
+            for page in broker.fetch("orders", number, queue.first, queue.next):
+                ...  # page.records: whole MESSAGES records; page.start, page.stop: the rows
+
+One thread at a time. A forked child may go on with what its parent made: it connects anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import msgspec
+
+from ternmq.client.bulk_line import BulkLine, BulkOptions
+from ternmq.model.errors import InvalidRequest, JournalExpired
+from ternmq.wire import bodies, control
+from ternmq.wire.bodies import Records, Rows
+from ternmq.wire.commands import Command
+from ternmq.wire.control import (
+    GroupName,
+    HoldPlaced,
+    Holds,
+    RangesAsk,
+    RangeStart,
+    SessionName,
+    TopicInfo,
+    TopicName,
+    TopicRanges,
+)
+
+__all__ = [
+    "Bulk",
+    "BulkOptions",
+    "Catalog",
+    "JournalExpired",
+    "RangeStart",
+    "RangesAsk",
+    "Records",
+    "Rows",
+]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_WAIT: Final = 5.0
+"""Seconds for which one request for rows that are not there yet waits."""
+_ROWS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Catalog:
+    """What the numbers in the journal's records stand for, those that are gone included.
+
+    Attributes:
+        as_of: Whatever is made at or behind this position, the records themselves tell.
+        oldest: The oldest position that the journal keeps.
+        topics: By number.
+        groups: By number, which is of a group on one topic.
+        sessions: By number.
+        apps: Names of those that are there.
+    """
+
+    as_of: int = 0
+    oldest: int = 0
+    topics: dict[int, TopicName] = field(default_factory=dict)
+    groups: dict[int, GroupName] = field(default_factory=dict)
+    sessions: dict[int, SessionName] = field(default_factory=dict)
+    apps: list[str] = field(default_factory=list)
+
+
+class Bulk:
+    """A blocking client for bulk work; see the module. Making it does no I/O.
+
+    Every method raises RefusedError when the broker says no (Forbidden, UnknownTopic, ...), and
+    ConnectionLost or CannotConnect when there was no answer after all tries.
+
+    Args:
+        options: Where and who.
+    """
+
+    def __init__(self, options: BulkOptions) -> None:
+        self.options = options
+        self._line = BulkLine(options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[Bulk], tuple[BulkOptions]]:
+        """Travel as the options: whoever unpickles it connects for himself."""
+        return Bulk, (self.options,)
+
+    def connect(self) -> None:
+        """Connect now, and not with the first request."""
+        self._line.welcome  # noqa: B018 - connects
+
+    def close(self) -> None:
+        """End the connection."""
+        self._line.close()
+
+    # -- what there is
+
+    def topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
+        """Return topics by name, with settings, ends of queues and groups: those that may be seen.
+
+        Args:
+            names: Only these, as far as they are there; None: all.
+        """
+        found: list[TopicInfo] = []
+        wanted = None if names is None else list(names)
+        after = ""
+        while True:
+            asked = control.TopicList(names=wanted, after=after)
+            page = self._control(Command.TOPIC_LIST, asked, control.Topics)
+            found += page.topics
+            if not page.more or not page.topics:
+                return found
+            after = page.topics[-1].spec.name
+
+    def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
+        """Return what many queues hold, in one request: ends, offsets at a time, where to stop.
+
+        Topics come in the order asked; one that is not there has the number 0 and no queues.
+        """
+        asked = control.QueueRanges(topics=list(topics))
+        return self._control(Command.QUEUE_RANGES, asked, control.RangesFound).topics
+
+    # -- rows
+
+    def fetch(self, topic: str, queue: int, start: int, stop: int) -> Iterator[Rows]:
+        """Yield pages of the rows ``[start, stop)`` of a queue, in order, without a group.
+
+        ``page.records`` are whole MESSAGES records, back to back; they hold the rows
+        ``[page.start, page.stop)`` and may hold others. The next page is on its way while this one
+        is worked on.
+
+        Raises:
+            OffsetExpired: Retention was quicker; the text names the oldest row.
+            InvalidRequest: The queue ends below ``stop``, also after a while.
+        """
+        line = self._line
+        if start >= stop:
+            return
+        self._ask_rows(topic, queue, start, stop)
+        try:
+            empty = 0.0
+            while start < stop:
+                page = bodies.unpack_rows(line.take())
+                if page.stop <= start:
+                    empty += _WAIT
+                    if empty > self.options.timeout:
+                        raise InvalidRequest(
+                            f"queue {queue} of {topic!r} ends at {page.next}; rows up to {stop} "
+                            "were to be read"
+                        )
+                else:
+                    start = page.stop
+                if start < stop:
+                    self._ask_rows(topic, queue, start, stop)
+                if page.stop > page.start:
+                    yield page if page.stop <= stop else page._replace(stop=stop)
+        finally:
+            line.drop()
+
+    def _ask_rows(self, topic: str, queue: int, start: int, stop: int) -> None:
+        read = bodies.Read(
+            topic,
+            queue,
+            start,
+            min(_ROWS, stop - start),
+            self.options.read_bytes,
+            int(1000 * _WAIT),
+        )
+        self._line.send(Command.READ, bodies.pack_read(read), _WAIT)
+
+    # -- the journal
+
+    def journal(
+        self, position: int, *, max_bytes: int = 0, wait: float = 0.0, with_bodies: bool = True
+    ) -> Records:
+        """Return a page of the journal's durable records from a position on; right ``audit``.
+
+        Args:
+            position: Where a record begins: ``next`` of the page before, or ``oldest``.
+            max_bytes: Most bytes of records; 0: ``options.read_bytes``. One record comes at least.
+            wait: Seconds to wait when nothing is there yet; then the page is empty.
+            with_bodies: False: large MESSAGES records come without bodies.
+
+        Raises:
+            JournalExpired: The journal begins above the position, ``error.oldest`` says where.
+        """
+        self._ask_journal(position, max_bytes, wait, with_bodies=with_bodies)
+        return self._take_journal()
+
+    def journal_pages(
+        self, position: int, stop: int | None = None, *, with_bodies: bool = True
+    ) -> Iterator[Records]:
+        """Yield pages of the journal from a position to ``stop``, or to its durable end as it is.
+
+        The next page is on its way while this one is worked on. The last may reach beyond ``stop``.
+        """
+        line = self._line
+        self._ask_journal(position, 0, 0.0, with_bodies=with_bodies)
+        try:
+            while True:
+                page = self._take_journal()
+                if stop is None:
+                    stop = page.durable
+                if page.next < stop and page.next > page.position:
+                    self._ask_journal(page.next, 0, 0.0, with_bodies=with_bodies)
+                    yield page
+                    continue
+                if page.next > page.position:
+                    yield page
+                return
+        finally:
+            line.drop()
+
+    def _ask_journal(
+        self, position: int, max_bytes: int, wait: float, *, with_bodies: bool
+    ) -> None:
+        most = max_bytes or self.options.read_bytes
+        asked = bodies.JournalRead(position, most, int(1000 * wait), not with_bodies)
+        self._line.send(Command.JOURNAL_READ, bodies.pack_journal_read(asked), wait)
+
+    def _take_journal(self) -> Records:
+        page = bodies.unpack_records(self._line.take())
+        if page.expired:
+            error = JournalExpired(f"the journal begins at {page.oldest}; {page.position} is gone")
+            error.oldest = page.oldest
+            raise error
+        return page
+
+    def catalog(self, position: int = 0) -> Catalog:
+        """Return what numbers in records at or behind a position stand for; right ``audit``."""
+        catalog = Catalog()
+        after = ""
+        while True:
+            asked = control.JournalCatalog(position=position, after=after)
+            page = self._control(Command.JOURNAL_CATALOG, asked, control.JournalNames)
+            if not after:
+                catalog.as_of, catalog.oldest = page.as_of, page.oldest
+            catalog.topics |= {one.number: one for one in page.topics}
+            catalog.groups |= {one.number: one for one in page.groups}
+            catalog.sessions |= {one.number: one for one in page.sessions}
+            catalog.apps += page.apps
+            after = page.next
+            if not after:
+                return catalog
+
+    # -- progress
+
+    def commit(self, topic: str, group: str, places: Mapping[int, int]) -> dict[int, int]:
+        """Say how far a group has come (queue -> next offset); it only grows.
+
+        The group is made, from earliest on, if it is missing. Durable at return.
+
+        Returns:
+            Where the group stands in these queues now: as committed, or further.
+        """
+        asked = control.GroupCommit(
+            topic=topic,
+            group=group,
+            places=[control.GroupPlace(queue=q, offset=o) for q, o in sorted(places.items())],
+        )
+        done = self._control(Command.GROUP_COMMIT, asked, control.GroupCommitted)
+        return {one.queue: one.offset for one in done.places}
+
+    def hold(self, name: str, position: int, note: str = "", *, back: bool = False) -> HoldPlaced:
+        """Keep the journal from a position on; a hold only moves forward unless ``back``.
+
+        Durable at return. Below the oldest position kept it stands at that one.
+        """
+        asked = control.HoldPut(name=name, position=position, note=note, back=back)
+        return self._control(Command.HOLD_PUT, asked, control.HoldPlaced)
+
+    def drop_hold(self, name: str) -> None:
+        """Remove a hold; no error if there is none."""
+        self._control(Command.HOLD_DELETE, control.HoldDelete(name=name), control.Nothing)
+
+    def holds(self) -> Holds:
+        """Return all holds, and where the journal begins and ends."""
+        return self._control(Command.HOLD_LIST, control.HoldList(), control.Holds)
+
+    def _control(self, command: Command, asked: msgspec.Struct, kind: type[T]) -> T:
+        return control.decode_answer(self._line.ask(command, control.encode(asked)), kind)

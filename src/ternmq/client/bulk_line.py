@@ -1,0 +1,362 @@
+"""A blocking connection for bulk work: few large answers, no event loop, no thread.
+
+``BulkLine`` is one connection after the other: what is lost is made anew, a bounded number of
+times, and the request that had no answer is asked again. So only what may be asked twice goes over
+it. ``Bulk`` says what can be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Protocol
+
+import ternmq
+from ternmq.client.connecting import options_of
+from ternmq.client.options import Options
+from ternmq.model.errors import (
+    Busy,
+    CannotConnect,
+    ClientClosed,
+    ConnectionLost,
+    InvalidRequest,
+    ProtocolError,
+    ShuttingDown,
+    TernMQError,
+    Unreadable,
+)
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Answer, ClientSession, Refusal
+
+_READ_BYTES: Final = 1 << 20
+_STALE: Final = 0.8
+"""Of the broker's heartbeat, times three: a connection that was quiet for longer is not used."""
+_AGAIN: Final = (Busy, ShuttingDown, Unreadable)
+"""Refusals of what may pass later."""
+_LIBRARY: Final = "ternmq-python"
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class BulkOptions:
+    """How to reach a broker for bulk work; plain values, so that it may travel to a worker process.
+
+    Attributes:
+        url: Where the broker is, as for ``ternmq.connect``; app and token may stand in it.
+        app: The application; empty where the broker asks for none.
+        token: Its secret; it is never shown.
+        timeout: Seconds that an answer may take, besides what it was asked to wait.
+        connect_timeout: Seconds that one attempt to connect may take.
+        tries: How often something is tried when the connection is lost, or the broker is busy.
+        first_backoff: Seconds before the second try; each further one waits twice as long.
+        longest_backoff: But no longer than this.
+        read_bytes: Bytes of records in one answer: small enough that other clients of the broker
+            wait no longer than a few milliseconds for their turn.
+    """
+
+    url: str
+    app: str = ""
+    token: str = ""
+    timeout: float = 30.0
+    connect_timeout: float = 5.0
+    tries: int = 6
+    first_backoff: float = 0.1
+    longest_backoff: float = 2.0
+    read_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if self.tries < 1:
+            raise InvalidRequest(f"tries must be 1 or more, not {self.tries}")
+        if not 4096 <= self.read_bytes <= 1 << 30:
+            raise InvalidRequest(f"read_bytes must be 4096 to 2^30, not {self.read_bytes}")
+
+    def __repr__(self) -> str:
+        """Show no secret: neither the token nor what stands before the host of the url."""
+        scheme, colon, rest = self.url.partition("://")
+        shown = f"{scheme}{colon}{rest.rpartition('@')[2]}"
+        token = "***" if self.token else ""
+        return f"BulkOptions(url={shown!r}, app={self.app!r}, token={token!r})"
+
+    def resolved(self) -> Options:
+        """Return the client options that these are; what is empty comes from url and environment.
+
+        Raises:
+            InvalidUrl, InvalidName, InvalidRequest: Naming what cannot be.
+        """
+        made = options_of(
+            self.url or None, self.app or None, self.token or None, self.timeout, self.timeout
+        )
+        return replace(made, connect_timeout=self.connect_timeout)
+
+
+class Asked(NamedTuple):
+    """A request whose answer is wanted later."""
+
+    command: Command
+    body: bytes
+    wait: float
+    """Seconds that the broker was asked to wait for something to say."""
+
+
+class _Attempt(Protocol):
+    """Something that may be tried again."""
+
+    def __call__(self) -> bytes | None:
+        """Do it, or raise."""
+        ...
+
+
+class BulkLine:
+    """See the module. One thread at a time; a forked child makes connections of its own.
+
+    Attributes:
+        connections: How many were made.
+        bytes_received: Over all of them.
+    """
+
+    def __init__(self, options: BulkOptions) -> None:
+        self.options = options
+        self.connections = 0
+        self.bytes_received = 0
+        self._resolved = options.resolved()
+        self._client = secrets.token_hex(16)
+        self._pid = os.getpid()
+        self._socket: socket.socket | None = None
+        self._state = ClientSession()
+        self._answers: dict[int, Answer | Refusal] = {}
+        self._waiting: deque[tuple[int, Asked]] = deque()
+        self._heard = 0.0
+        self._closed = False
+
+    @property
+    def welcome(self) -> control.Welcome:
+        """What the broker said of itself; connects if need be.
+
+        Raises:
+            CannotConnect, RefusedError: There is no connection, and none can be made.
+        """
+        if self._state.welcome is None:
+            self._again(self._connected)
+        welcome = self._state.welcome
+        assert welcome is not None
+        return welcome
+
+    def ask(self, command: Command, body: bytes, wait: float = 0.0) -> bytes:
+        """Return the answer to a request that may be asked twice.
+
+        Raises:
+            RefusedError: The broker says no.
+            ConnectionLost, CannotConnect: There was no answer, after all tries.
+        """
+        self.send(command, body, wait)
+        return self.take()
+
+    def send(self, command: Command, body: bytes, wait: float = 0.0) -> None:
+        """Ask without waiting; ``take`` returns the answers in the order of the requests."""
+        asked = Asked(command, body, wait)
+        try:
+            self._send(asked)
+        except (OSError, ConnectionLost):
+            self._hang_up()
+            self._waiting.append((0, asked))  # asked again when its answer is wanted
+
+    def take(self) -> bytes:
+        """Return the answer to the oldest request that has none; raises as ``ask`` does."""
+        if not self._waiting:
+            raise ClientClosed("nothing was asked")
+        body = self._again(self._take)
+        assert body is not None
+        return body
+
+    def drop(self) -> None:
+        """Want no answers any more: those on their way are for nobody."""
+        if self._waiting:
+            self._waiting.clear()
+            self._hang_up()
+
+    def close(self) -> None:
+        """End the connection, and the session with it. It is no error to close twice."""
+        self._closed = True
+        self._waiting.clear()
+        if self._socket is not None and self._pid == os.getpid():
+            try:
+                id_, frame = self._state.ask(Command.BYE)
+                self._socket.settimeout(1.0)
+                self._socket.sendall(frame)
+                self._receive(id_)
+            except (OSError, TernMQError):
+                pass  # the session ends by its grace
+        self._hang_up()
+
+    # -- tries
+
+    def _again(self, attempt: _Attempt) -> bytes | None:
+        """Run an attempt until it goes well, or there were enough."""
+        options = self.options
+        pause = options.first_backoff
+        failure: Exception = ConnectionLost("nothing was tried")
+        for left in reversed(range(options.tries)):
+            try:
+                return attempt()
+            except _AGAIN as error:
+                failure = error
+                if isinstance(error, ShuttingDown):
+                    self._hang_up()
+            except (OSError, ConnectionLost, CannotConnect) as error:
+                failure = error
+                self._hang_up()
+            except ProtocolError:
+                self._hang_up()
+                raise
+            if left:
+                time.sleep(pause)
+                pause = min(2 * pause, options.longest_backoff)
+        if isinstance(failure, TernMQError):
+            raise failure
+        raise ConnectionLost(
+            f"no answer from {self._resolved.address} after {options.tries} tries: {failure}"
+        ) from failure
+
+    def _take(self) -> bytes:
+        """Return the oldest answer; ask again whatever was asked over a connection that is gone."""
+        self._connected()
+        for at, (id_, asked) in enumerate(self._waiting):
+            if not id_:
+                frame_id, frame = self._state.ask(asked.command, asked.body)
+                self._write(frame)
+                self._waiting[at] = frame_id, asked
+        id_, asked = self._waiting[0]
+        event = self._receive(id_, asked.wait)
+        if isinstance(event, Refusal):
+            if isinstance(event.error, _AGAIN):
+                self._waiting[0] = 0, asked
+            else:
+                self._waiting.popleft()
+            raise event.error
+        self._waiting.popleft()
+        return event.body
+
+    # -- the connection
+
+    def _send(self, asked: Asked) -> None:
+        self._connected()
+        id_, frame = self._state.ask(asked.command, asked.body)
+        self._write(frame)
+        self._waiting.append((id_, asked))
+
+    def _connected(self) -> None:
+        """See that there is a connection.
+
+        Raises:
+            CannotConnect, RefusedError, ProtocolError: There is none.
+        """
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        if self._pid != os.getpid():
+            # A forked child: the connection is the parent's, and so is the name.
+            self._pid = os.getpid()
+            self._client = secrets.token_hex(16)
+            self._forget()
+        if self._socket is not None:
+            welcome = self._state.welcome
+            assert welcome is not None
+            quiet = time.monotonic() - self._heard
+            if self._waiting or quiet < 3 * _STALE * welcome.heartbeat_us / 1e6:
+                return
+            self._hang_up()
+        self._connect()
+
+    def _connect(self) -> None:
+        welcome = self._state.welcome
+        self._state = ClientSession()
+        try:
+            self._greet(0 if welcome is None else welcome.session)
+        except BaseException:
+            self._hang_up()
+            raise
+        self.connections += 1
+
+    def _greet(self, session: int) -> None:
+        options = self._resolved
+        address = options.address
+        try:
+            line = socket.create_connection(
+                (address.host, address.port), timeout=options.connect_timeout
+            )
+        except OSError as error:
+            raise CannotConnect(f"no broker answers at {address}: {error}") from error
+        self._socket = line
+        context = address.ssl_context()
+        if context is not None:
+            self._socket = context.wrap_socket(line, server_hostname=address.host)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        hello = control.Hello(
+            app=options.app,
+            token=options.token,
+            client=self._client,
+            session=session,
+            library=f"{_LIBRARY} {ternmq.__version__}",
+            language=f"python {platform.python_version()}",
+            pid=self._pid,
+        )
+        self._write(self._state.hello(hello))
+        event = self._receive(1)
+        if isinstance(event, Refusal):
+            raise event.error
+
+    def _write(self, frame: bytes) -> None:
+        assert self._socket is not None
+        self._socket.settimeout(self.options.timeout)
+        self._socket.sendall(frame)
+
+    def _receive(self, id_: int, wait: float = 0.0) -> Answer | Refusal:
+        """Return the answer to a request; others that come first are kept.
+
+        Raises:
+            ConnectionLost, OSError, TernMQError: None will come over this connection.
+        """
+        event = self._answers.pop(id_, None)
+        line = self._socket
+        assert line is not None
+        until = time.monotonic() + self.options.timeout + wait
+        while event is None:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise ConnectionLost(f"{self._resolved.address} did not answer in time")
+            line.settimeout(left)
+            data = line.recv(_READ_BYTES)
+            if not data:
+                raise ConnectionLost(f"{self._resolved.address} closed the connection")
+            self.bytes_received += len(data)
+            self._heard = time.monotonic()
+            for one in self._state.receive(data):
+                if isinstance(one, Answer):
+                    self._answers[one.id] = one
+                elif isinstance(one, Refusal):
+                    if not one.id:  # a farewell
+                        raise _lost(one.error)
+                    self._answers[one.id] = one
+            event = self._answers.pop(id_, None)
+        return event
+
+    def _hang_up(self) -> None:
+        line = self._socket
+        if line is not None:
+            line.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing that was asked will be answered: what is still wanted is asked again."""
+        self._socket = None
+        self._answers.clear()
+        self._waiting = deque((0, asked) for _, asked in self._waiting)
+
+
+def _lost(error: TernMQError) -> TernMQError:
+    """Return what a farewell means: bytes that break the protocol are not sent twice."""
+    return error if isinstance(error, ProtocolError) else ConnectionLost(str(error))
