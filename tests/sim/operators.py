@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ternmq.broker.operating import Place
 from ternmq.broker.replies import DoneReply, SettleReply
 from ternmq.model.errors import (
     TernMQError,
@@ -186,6 +187,31 @@ class Operator:
         token = chance.randbytes(48)
         app = App(name, "sim", token[:16], token[16:], grants, world.now_us())
         self._do("put app", lambda: world.broker.put_app(world.now_us(), app))
+
+    def _commit(self) -> None:
+        """Say how far a group has come that keeps its place itself: also what it said before."""
+        world = self.world
+        topic = world.broker.views.catalog.by_name.get(self.topic)
+        if topic is None:
+            return
+        places = [
+            Place(queue.number, world.chance.randint(0, queue.next)) for queue in topic.queues
+        ]
+        self._do("commit", lambda: (
+            world.broker.commit(world.now_us(), self.topic, "spark", places)))  # fmt: skip
+
+    def _hold(self) -> None:
+        """Put a hold, move it on or back, or remove it."""
+        world = self.world
+        chance, journal = world.chance, world.broker.journal
+        name = chance.choice(("archive", "audit"))
+        if chance.random() < 0.2:
+            self._do("delete hold", lambda: world.broker.holding.delete(world.now_us(), name))
+            return
+        position = chance.randint(journal.first, journal.end)
+        back = chance.random() < 0.2
+        self._do("put hold", lambda: (
+            world.broker.holding.put(world.now_us(), name, position, back=back)))  # fmt: skip
 
     def _report(self) -> None:
         """Report counts in the name of some session."""

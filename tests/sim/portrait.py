@@ -21,6 +21,7 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
     found: Portrait = {
         "next": (catalog.next_topic, catalog.next_group, sessions.next_number),
         "apps": dict(catalog.apps),
+        "holds": dict(views.holds),
         "sessions": sorted([one.info for one in sessions.by_number.values()], key=_session),
     }
     for number, topic in catalog.topics.items():

@@ -124,6 +124,7 @@ class Reference:
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
         self.apps: dict[str, control.App] = {}
+        self.holds: dict[str, control.Hold] = {}
         self.stored: dict[bytes, int] = {}
         """Batch -> position of its record, while deduplication must know it."""
         self.moved: dict[tuple[int, int, int], int] = {}
@@ -568,7 +569,7 @@ class Reference:
                 if row.state == DEAD and offset < fact.cursor
             }
             return
-        if fact.move is Move.SKIP:
+        if fact.move in (Move.SKIP, Move.COMMIT):
             if not group.cursor <= fact.cursor <= len(stored):
                 raise Violation(f"{where}: skip to {fact.cursor}")
             group.cursor = fact.cursor
@@ -585,6 +586,12 @@ class Reference:
         elif isinstance(change, control.AppDeleted):
             if self.apps.pop(change.name, None) is None:
                 raise Violation(f"app {change.name} is deleted and was not there")
+        elif isinstance(change, control.Hold):
+            self.holds[change.name] = change
+            self._count("hold")
+        elif isinstance(change, control.HoldDeleted):
+            if self.holds.pop(change.name, None) is None:
+                raise Violation(f"hold {change.name} is deleted and was not there")
         else:
             self._topics(change)
 
@@ -661,6 +668,10 @@ class Reference:
     def removed(self, first: int) -> None:
         """Retention took everything below ``first`` away: nothing owed may be lost with it."""
         self.first = first
+        for hold in self.holds.values():
+            if hold.position < first:
+                where = f"hold {hold.name} at {hold.position}"
+                raise Violation(f"{where}: the journal begins at {first}")
         for key, group in self.groups.items():
             topic = self.topics[key[1]]
             stored = topic.queues[key[2]]

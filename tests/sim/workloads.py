@@ -121,7 +121,7 @@ def rolls(seed: str) -> World:
     # spares that come too late.
     broker.subscribe(now, "u", "late", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20))
     _client(world, Consumer(world, "u", "late", "e", every_us=8 * every, most=3, fail=0.3))
-    _client(world, Operator(world, "t", "g", every_us=10 * every, acts=("pause",)))
+    _client(world, Operator(world, "t", "g", every_us=10 * every, acts=("pause", "hold")))
     broker.create_topic(now, TopicSpec(name="w", retention_us=1_000, keep_until_consumed=False))
     once = Producer(world, "w", 13, rows=1, body=20, every_us=every, resend_us=300_000)
     once.left = 2
@@ -317,7 +317,8 @@ def settings(seed: str) -> World:
         _client(world, Consumer(world, "tu"[at % 2], "gh"[at // 2], f"c{at}", fail=0.3))
     for topic in ("t", "u"):
         _client(world, Operator(world, topic, "g", every_us=15_000, acts=(
-            "recreate", "grow", "pause", "reset", "policy", "app", "app", "report")))  # fmt: skip
+            "recreate", "grow", "pause", "reset", "policy", "app", "app", "report", "commit",
+            "hold", "hold")))  # fmt: skip
     return world
 
 

@@ -37,7 +37,13 @@ class Administration:
         self.rewinds = 0
         """How often a group was reset, or began: retention judges anew."""
 
-    def _record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
+    @property
+    def end(self) -> int:
+        """What an answer rests on that rests on everything so far."""
+        return self._journal.end
+
+    def record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
+        """Record a change that was decided, and apply it."""
         position = self._journal.append(Kind.CONFIG, control.pack(change), now_us)
         self._views.apply_config(position, change)
         return DoneReply(self._journal.end, value)
@@ -57,7 +63,7 @@ class Administration:
         if len(catalog.topics) >= self._limits.topics:
             raise Busy(f"there are {self._limits.topics} topics")
         number = catalog.next_topic
-        return self._record(now_us, control.TopicCreated(number, spec), number)
+        return self.record(now_us, control.TopicCreated(number, spec), number)
 
     def change_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
         """Change a topic's settings. It cannot lose queues or its order.
@@ -74,7 +80,7 @@ class Administration:
         if spec.ordered and spec.queues != len(topic.queues):
             raise InvalidRequest("an ordered topic keeps its queues, since keys keep theirs")
         self.rewinds += 1
-        reply = self._record(now_us, control.TopicChanged(topic.number, spec))
+        reply = self.record(now_us, control.TopicChanged(topic.number, spec))
         if any(one.waiters for one in topic.subscriptions.values()):
             for queue in topic.queues:
                 queue.watched = True
@@ -90,7 +96,7 @@ class Administration:
         for subscription in list(topic.subscriptions.values()):
             self._parking.dismiss(subscription)
         self._parking.gone(topic)
-        return self._record(now_us, control.TopicDeleted(topic.number))
+        return self.record(now_us, control.TopicDeleted(topic.number))
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -116,7 +122,7 @@ class Administration:
         ]
         self.rewinds += 1
         number = self._views.catalog.next_group
-        return self._record(
+        return self.record(
             now_us, control.Subscribed(number, group, topic.number, spec, cursors), number
         )
 
@@ -132,7 +138,7 @@ class Administration:
         _check_subscription(subscription.topic, spec)
         if spec.mode is not subscription.spec.mode:
             raise ModeNotAllowed("a group's mode cannot be changed; make another group")
-        reply = self._record(
+        reply = self.record(
             now_us,
             control.SubscriptionChanged(subscription.group, subscription.topic.number, spec),
         )
@@ -147,7 +153,7 @@ class Administration:
         """
         subscription = self._views.catalog.subscription(topic_name, group)
         self._parking.dismiss(subscription)
-        return self._record(
+        return self.record(
             now_us, control.Unsubscribed(subscription.group, subscription.topic.number)
         )
 
@@ -163,7 +169,7 @@ class Administration:
         apps = self._views.catalog.apps
         if app.name not in apps and len(apps) >= self._limits.apps:
             raise Busy(f"there are {self._limits.apps} apps")
-        return self._record(now_us, app)
+        return self.record(now_us, app)
 
     def delete_app(self, now_us: int, name: str) -> DoneReply:
         """Remove an app; its sessions are the shell's to close.
@@ -173,7 +179,7 @@ class Administration:
         """
         if name not in self._views.catalog.apps:
             raise UnknownApp(f"no app {name[:40]!r}")
-        return self._record(now_us, control.AppDeleted(name))
+        return self.record(now_us, control.AppDeleted(name))
 
 
 def _check_subscription(topic: Topic, spec: SubscriptionSpec) -> None:

@@ -23,8 +23,9 @@ from ternmq.broker.catalog import Queue
 from ternmq.broker.clients import Clients
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.holds import Holding
 from ternmq.broker.leases import Leases
-from ternmq.broker.operating import Operating
+from ternmq.broker.operating import Operating, Place
 from ternmq.broker.parking import Parking, Woken
 from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
 from ternmq.broker.retry import Chance
@@ -95,6 +96,7 @@ class Broker:
         self.sending = Sending(journal, views, store)
         self.parking = Parking(journal, views.catalog, self.limits, self.timers, self.delivery)
         self.administration = Administration(journal, views, self.parking)
+        self.holding = Holding(journal, views, self.administration)
         self.operating = Operating(
             views, self.timers, self.delivery, self.settling, self.parking, self.administration
         )
@@ -102,6 +104,7 @@ class Broker:
         self.ticking = Ticking(
             views, self.timers, self.settling, self.leases, self.parking, self.clients
         )
+        views.gone.forget_below(journal.first)
         self.ticking.start(now_us)
 
     def woken(self, held: GroupQueue) -> None:
@@ -376,6 +379,10 @@ class Broker:
     def skip(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
         """Pass over what is unread below an offset; see ``Operating.skip``."""
         return self.operating.skip(now_us, topic, group, queue, offset)
+
+    def commit(self, now_us: int, topic: str, group: str, places: Sequence[Place]) -> DoneReply:
+        """Take note how far a group has come; see ``Operating.commit``."""
+        return self.operating.commit(now_us, topic, group, places)
 
     def retry_now(
         self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]

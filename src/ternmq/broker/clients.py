@@ -165,7 +165,7 @@ class Clients:
     def _left(self, now_us: int, session: Session, reason: str) -> None:
         left = control.Left(session.number, reason)
         position = self._journal.append(Kind.LEFT, control.pack(left), now_us)
-        self._views.sessions.apply_left(position, session.number)
+        self._views.session_left(position, session.number)
 
     def _session(self, number: int) -> Session:
         session = self._views.sessions.by_number.get(number)

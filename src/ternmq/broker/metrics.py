@@ -87,6 +87,22 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("journal_durable", journal.durable, "Position up to which everything is on the disk."),
         ("journal_end", journal.end, "Position of the next record."),
         ("journal_room", journal.room(), "Bytes that sends may still take; at 0 they are refused."),
+        ("holds", len(views.holds), "Holds on the journal; cap `holds`."),
+        (
+            "hold_lag_bytes",
+            max([journal.durable - one.position for one in views.holds.values()], default=0),
+            "Bytes of the journal that the hold furthest behind keeps.",
+        ),
+        (
+            "holds_blocking",
+            int(moving.blocked_by_hold and broker.sending.blocked),
+            "1: sends are refused, for a hold keeps the oldest file and the disk is at its limit.",
+        ),
+        (
+            "gone_names",
+            len(views.gone.entries),
+            "Names kept of what is gone and the journal may mention; cap `gone_names`.",
+        ),
         (
             "sends_blocked",
             int(broker.sending.blocked),

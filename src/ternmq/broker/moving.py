@@ -70,6 +70,8 @@ class Moving:
         self._judging: Iterator[int] | None = None
         """The queues that are still to be asked about the oldest segment."""
         self._rewinds = 0
+        self.blocked_by_hold = False
+        """Sends are refused, and a hold is a reason for it."""
         self.moved_rows = 0
         self.removed_segments = 0
         self.expired_rows = 0
@@ -215,6 +217,7 @@ class Moving:
                 return Verdict.KEEP
             self._rewinds = self._broker.administration.rewinds
             self._judging = iter(list(self._broker.index.queues))
+        held_from = self._broker.holding.lowest
         for _ in range(JUDGED_A_STEP):
             keys = list(islice(self._judging, SHARES_A_LOOK))
             verdict = judge(
@@ -223,11 +226,15 @@ class Moving:
                 end=end,
                 last_us=self._broker.index.last_time_us(journal.first),
                 removable_below=self._broker.writer.removable_below(),
+                held_from=held_from,
                 now_us=now_us,
                 pressure=pressure,
             )
             if verdict is not Verdict.REMOVE or len(keys) < SHARES_A_LOOK:
                 self._judging = None
+                self.blocked_by_hold = (
+                    verdict is Verdict.REFUSE and held_from is not None and held_from < end
+                )
                 return verdict
         return None
 
@@ -345,6 +352,7 @@ class Moving:
         for share in shares:
             self._count_expired(share)
         broker.journal.remove_first_segment()
+        broker.views.gone.forget_below(broker.journal.first)
         broker.store.drop_segment(base)
         job = broker.index.drop_segment(base)
         for share in shares:

@@ -23,6 +23,13 @@ class _Place(NamedTuple):
     held: GroupQueue
 
 
+class Place(NamedTuple):
+    """The next offset of a queue."""
+
+    queue: int
+    offset: int
+
+
 class Operating:
     """Loop only."""
 
@@ -73,6 +80,38 @@ class Operating:
         if not held.cursor <= offset <= found.next:
             raise InvalidRequest(f"offset must be {held.cursor} to {found.next}")
         return DoneReply(self._delivery.move_cursor(now_us, held, Move.SKIP, offset))
+
+    def commit(self, now_us: int, topic: str, group: str, places: Sequence[Place]) -> DoneReply:
+        """Take note how far a group has come that keeps its place itself; places only grow.
+
+        The group is made, from earliest on, if it is missing. What is owed stays owed. The reply's
+        value is a list of ``Place``: where the group stands now.
+
+        Raises:
+            UnknownTopic, UnknownQueue, InvalidName, Busy.
+            InvalidRequest: an offset is above the queue's end; then nothing is done.
+        """
+        catalog = self._views.catalog
+        found = catalog.topic(topic)
+        for place in places:
+            if not 0 <= place.queue < len(found.queues):
+                raise UnknownQueue(f"topic {topic!r} has no queue {place.queue}")
+            end = found.queues[place.queue].next
+            if not 0 <= place.offset <= end:
+                raise InvalidRequest(
+                    f"offset {place.offset} of queue {place.queue} is above its end, {end}"
+                )
+        end = 0
+        if group not in found.by_group:
+            end = self._administration.subscribe(now_us, topic, group).position
+        subscription = catalog.subscription(topic, group)
+        now: list[Place] = []
+        for place in places:
+            held = subscription.queues[place.queue]
+            if place.offset > held.cursor:
+                end = self._delivery.move_cursor(now_us, held, Move.COMMIT, place.offset)
+            now.append(Place(place.queue, held.cursor))
+        return DoneReply(end or self._administration.end, now)
 
     # -- failures ---------------------------------------------------------------------------------
 

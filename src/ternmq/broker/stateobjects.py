@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Topic
+from ternmq.broker.gone import PageKey
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import ENTRY, encode_page, load_entry
 from ternmq.broker.shards import encode_shard, load_shard, shards_of
@@ -38,6 +39,8 @@ DEDUP: Final = 7
 HELD: Final = 8
 SHARD: Final = 9
 APPS: Final = 10
+HOLDS: Final = 20
+GONE: Final = 21
 """Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
 
 _QUEUE: Final = struct.Struct("<IIQQ")
@@ -71,6 +74,7 @@ _decode_topics: Final = msgspec.msgpack.Decoder(list[_TopicState])
 _decode_subscriptions: Final = msgspec.msgpack.Decoder(list[_SubscriptionState])
 _decode_sessions: Final = msgspec.msgpack.Decoder(list[control.Joined])
 _decode_apps: Final = msgspec.msgpack.Decoder(list[control.App])
+_decode_holds: Final = msgspec.msgpack.Decoder(list[control.Hold])
 _encode: Final = msgspec.msgpack.encode
 
 
@@ -110,6 +114,8 @@ class StateObjects:
             HELD: _Type(self._load_held, self._encode_held, self._changed_held),
             SHARD: _Type(self._load_shard, self._encode_shard, self._changed_shard),
             APPS: _Type(self._load_apps, self._encode_apps, self._changed_apps),
+            HOLDS: _Type(self._load_holds, self._encode_holds, self._changed_holds),
+            GONE: _Type(self._load_gone, self._encode_gone, self._changed_gone),
         }
 
     # -- a set is written -------------------------------------------------------------------------
@@ -139,6 +145,11 @@ class StateObjects:
             yield StateKey(SESSIONS, page)
         for page in sorted(catalog.app_pages):
             yield StateKey(APPS, page)
+        if self._views.holds_changed:
+            yield StateKey(HOLDS)
+        # Behind topics, subscriptions and sessions: what goes in between is in both, not in none.
+        for sort, page in sorted(self._views.gone.pages):
+            yield StateKey(GONE, sort, page)
         for page in dedup.pages():
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(dedup.runs):
@@ -315,6 +326,28 @@ class StateObjects:
 
     def _changed_apps(self, key: StateKey) -> int:
         return self._views.catalog.app_pages.get(key.a, _ALWAYS)
+
+    def _load_holds(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del key
+        self._views.holds_changed = stamp
+        self._views.holds = {one.name: one for one in _decode_holds.decode(payload)}
+
+    def _encode_holds(self, key: StateKey) -> bytes:
+        del key
+        return _encode([one for _, one in sorted(self._views.holds.items())])
+
+    def _changed_holds(self, key: StateKey) -> int:
+        del key
+        return self._views.holds_changed
+
+    def _load_gone(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.gone.load(key.a, key.b, payload, stamp)
+
+    def _encode_gone(self, key: StateKey) -> bytes:
+        return self._views.gone.encode(key.a, key.b)
+
+    def _changed_gone(self, key: StateKey) -> int:
+        return self._views.gone.pages.get(PageKey(key.a, key.b), _ALWAYS)
 
     # -- deduplication ----------------------------------------------------------------------------
 

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
+from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.sessions import Sessions
-from ternmq.broker.stateobjects import APPS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
+from ternmq.broker.stateobjects import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
@@ -42,6 +43,10 @@ class Views:
         self.held: dict[HeldKey, GroupQueue] = {}
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
         """(page of groups, page of queues) -> what stands in STATE together."""
+        self.holds: dict[str, control.Hold] = {}
+        self.holds_changed = 0
+        """Newest record that changed a hold."""
+        self.gone = Gone(limits.gone_names)
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
@@ -114,7 +119,7 @@ class Views:
     def _left(self, record: RawRecord) -> None:
         left = control.unpack_left(record.body)
         if record.position >= self.objects.stamp(SESSIONS, left.session >> PAGE_BITS):
-            self.sessions.apply_left(record.position, left.session)
+            self.session_left(record.position, left.session)
 
     def _moved(self, record: RawRecord) -> None:
         self.apply_moved(record.position, record.time_us, moved.unpack(record.body))
@@ -187,6 +192,7 @@ class Views:
         elif isinstance(change, control.TopicDeleted):
             gone = catalog.topics.get(change.number)
             if gone is not None:
+                self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
                 for group in list(gone.subscriptions):
                     self._drop(position, change.number, group)
             catalog.remove_topic(change.number)
@@ -204,8 +210,33 @@ class Views:
                     self._touch_subscription(position, change.group)
         elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
+        elif isinstance(change, control.Hold | control.HoldDeleted):
+            self._change_hold(position, change)
         else:
             self._change_app(position, change)
+
+    def _change_hold(self, position: int, change: control.Hold | control.HoldDeleted) -> None:
+        if position < self.objects.stamp(HOLDS, 0):
+            return
+        self.holds_changed = position
+        if isinstance(change, control.Hold):
+            self.holds[change.name] = change
+        else:
+            self.holds.pop(change.name, None)
+
+    def session_left(self, position: int, number: int) -> None:
+        """A client went."""
+        session = self.sessions.by_number.get(number)
+        if session is not None:
+            info = session.info
+            one = GoneName(number, info.app, position, 0, info.client[:8], info.address)
+            self.gone.add(Sort.SESSION, one)
+        self.sessions.apply_left(position, number)
+
+    def _group_gone(self, position: int, topic: Topic, group: int) -> None:
+        known = topic.subscriptions.get(group)
+        if known is not None:
+            self.gone.add(Sort.GROUP, GoneName(group, known.name, position, topic.number))
 
     def _change_app(self, position: int, change: control.App | control.AppDeleted) -> None:
         page = app_page(change.name)
@@ -268,6 +299,7 @@ class Views:
     def _drop(self, position: int, topic_number: int, group: int) -> None:
         topic = self.catalog.topics.get(topic_number)
         if topic is not None:
+            self._group_gone(position, topic, group)
             self.catalog.remove_subscription(topic, group)
         self._touch_subscription(position, group)
         number = 0
@@ -303,6 +335,7 @@ class Views:
         self._begin = 0
         self.index_from = 0
         self.dedup.finish_load()
+        self.gone.finish()
         alive = {
             (group, topic.number, queue.number)
             for topic in self.catalog.topics.values()

@@ -5,7 +5,7 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
      0  u32 crc32c        of bytes 4..head_length
      4  u32 magic         0x31584D54, "TMX1"
      8  u16 version       1
-    10  u16 section_count 11
+    10  u16 section_count 12
     12  u32 head_length   bytes of the head, a multiple of 8
     16  u64 base          of the segment
     24  u64 start         first position covered
@@ -40,6 +40,7 @@ distance from the base in units of 8 bytes::
                  place, row
    10 BLOOM      three filters of 64-byte lines, one after the other: producers, keys, ids
    11 BLOOMS     u64 lines of each of the three filters
+   12 SUMS       u64 bytes of the records of all batches before each block of BATCHES, then of all
 
 Changing this layout: raise ``VERSION`` and let ``Head.decode`` refuse older files: the index is a
 cache and is rebuilt. Replace the golden file under ``tests/golden`` and say so in
@@ -88,6 +89,7 @@ MOVED: Final = 8
 MOVED_IDS: Final = 9
 BLOOM: Final = 10
 BLOOMS: Final = 11
+SUMS: Final = 12
 
 _ROW_BYTES: Final = {
     QUEUES: 32,
@@ -101,6 +103,7 @@ _ROW_BYTES: Final = {
     MOVED_IDS: 24,
     BLOOM: bloom.LINE_BYTES,
     BLOOMS: 8,
+    SUMS: 8,
 }
 
 
@@ -275,6 +278,7 @@ def encode(
         MOVED_IDS: _bytes_of(columns.moved_ids),
         BLOOM: np.frombuffer(lines, np.uint8),
         BLOOMS: np.frombuffer(line_counts, np.uint8),
+        SUMS: _bytes_of(_sums(columns.batches["length"])),
     }
     crcs: list[int] = []
     table: list[tuple[int, int, int, int, int]] = []  # id, row bytes, length, block bytes, block
@@ -321,6 +325,13 @@ def encode(
         for at in range(0, len(data), _PIECE_BYTES):
             piece = data[at : at + _PIECE_BYTES].tobytes()
             yield piece + bytes(-len(piece) % 8)
+
+
+def _sums(lengths: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    """Return the bytes before each block of batches, and of all batches."""
+    starts = np.arange(0, len(lengths), BATCHES_PER_BLOCK)
+    blocks = np.add.reduceat(lengths.astype(np.uint64), starts) if len(starts) else starts
+    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(blocks, dtype=np.uint64)])
 
 
 def _bytes_of(rows: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

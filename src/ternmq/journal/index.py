@@ -21,7 +21,7 @@ from ternmq.journal.cold import DamagedBlock, WouldBlock
 from ternmq.journal.coverage import Coverage
 from ternmq.journal.run import Run
 from ternmq.journal.run_jobs import Source
-from ternmq.journal.tail import Place, Places, QueueTail
+from ternmq.journal.tail import Measure, Place, Places, QueueTail
 from ternmq.model.types import NO_POSITION, Position
 
 __all__ = ["Index", "Place", "Places", "WouldBlock"]
@@ -127,6 +127,47 @@ class Index(Coverage):
         if tail is None or start < tail.first_offsets[0]:
             return self._locate_cold(key, start, stop, max_bytes)
         return tail.locate(start, stop, max_bytes)
+
+    def measure(self, topic: int, queue: int, start: int, end: int, max_bytes: int) -> Measure:
+        """Return how far one may read, and what the records of the rows ``[start, end)`` take.
+
+        Up to ``Measure.stop`` they have at most ``max_bytes`` together; it is one record at least.
+        O(segments): some blocks of each run file are read.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        if self.mended:
+            self._take_mended()
+        key = topic << 32 | queue
+        segments = self.queues.get(key)
+        if segments is None or start >= end:
+            return Measure(start, 0, 0)
+        at = max(0, bisect_right(segments.first_offsets, start) - 1)
+        place, stop, taken, total = start, -1, 0, 0
+        try:
+            for number in segments.numbers[at:]:
+                for source in self.sources(number):
+                    next_offset = source.next_offset(key)
+                    if next_offset is None or next_offset <= place:
+                        continue
+                    found = source.measure(key, place, end, max(0, max_bytes - taken))
+                    total += found.bytes
+                    upto = min(next_offset, end)
+                    if stop < 0:
+                        taken += found.stop_bytes
+                        if found.stop < upto:
+                            stop = found.stop
+                    place = upto
+                    if place >= end:
+                        break
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        stop = place if stop < 0 else stop
+        if stop <= start < place:
+            one = self.locate(topic, queue, start, end, 1)  # one record is more than was allowed
+            return Measure(one.stop, one.lengths[0], total)
+        return Measure(stop, taken, total)
 
     def visible(self, topic: int, queue: int, mark: int) -> int:
         """Return the queue's next offset as far as records stand below ``mark``.

@@ -7,6 +7,7 @@ A segment goes only from the front, and only when all of this holds:
 * two complete, durable STATE sets, with all that they name, begin after its end;
 * it is *aged* (every topic that has messages in it keeps them for less long), or there is
   *pressure*: the journal is above its size limit, or the disk above its watermark;
+* every hold has passed it;
 * every group of a topic that keeps messages until they are consumed has its floor beyond it. Rows
   that wait for a retry or are dead do not hold a segment: they are moved.
 
@@ -75,6 +76,7 @@ def judge(
     end: int,
     last_us: int,
     removable_below: int,
+    held_from: int | None,
     now_us: int,
     pressure: bool,
 ) -> Verdict:
@@ -86,11 +88,13 @@ def judge(
         end: Its end.
         last_us: Broker time of its newest message.
         removable_below: See ``StateWriter.removable_below``.
+        held_from: The smallest position that is held; None without holds.
         now_us: Broker time.
         pressure: See ``under_pressure``.
     """
     if not pressure and any(now_us - last_us < view.retention_us(one.topic) for one in shares):
         return Verdict.KEEP
-    if any(view.unread_below(one) for one in shares):
+    held = held_from is not None and held_from < end
+    if held or any(view.unread_below(one) for one in shares):
         return Verdict.REFUSE if pressure else Verdict.KEEP
     return Verdict.KEEP if end > removable_below else Verdict.REMOVE

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -32,7 +33,7 @@ from ternmq.journal.columns import (
 )
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head, Section, StaleRun
-from ternmq.journal.tail import Place, Places, fitting, newest
+from ternmq.journal.tail import Measure, Place, Places, fitting, newest
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
 
@@ -60,6 +61,7 @@ class Run:
         queue_keys: Key of the first row of each block of QUEUES.
         fences: The section FENCES.
         lines: The section BLOOMS.
+        sums: The section SUMS.
     """
 
     __slots__ = (
@@ -69,6 +71,7 @@ class Run:
         "_fences",
         "_queue_keys",
         "_rows",
+        "_sums",
         "head",
         "name",
         "start",
@@ -83,6 +86,7 @@ class Run:
         queue_keys: memoryview,
         fences: memoryview,
         lines: tuple[int, int, int],
+        sums: memoryview,
     ) -> None:
         self.name = name
         self.head = head
@@ -93,6 +97,7 @@ class Run:
         self._queue_keys = queue_keys
         self._fences = fences
         self._lines = lines
+        self._sums = sums
         self._rows: dict[int, _QueueRow | None] = {}
 
     # ------------------------------------------------------------------ queues
@@ -149,6 +154,43 @@ class Run:
             min(stop, reached),
             masks,
         )
+
+    def measure(self, key: int, start: int, end: int, max_bytes: int) -> Measure:
+        """Return how far one may read of a queue that has batches here; some blocks are read."""
+        row = self._queue(key)
+        assert row is not None
+        first_offset, next_offset, begin, count = row
+        start, whole = max(start, first_offset), end >= next_offset
+        end = min(end, next_offset)
+        if start >= end:
+            return Measure(start, 0, 0)
+        first = self._batch_of(row, start)
+        last = begin + count if whole else self._batch_of(row, end)
+        if last == first:
+            last += 1  # the batch goes on behind ``end``
+        before = self._bytes_before(first)
+        total = self._bytes_before(last) - before
+        if total <= max_bytes:
+            return Measure(end, total, total)
+        most = before + max_bytes
+        block = bisect_right(self._sums, most) - 1
+        front = block * BATCHES_PER_BLOCK
+        lengths = accumulate(self._lengths(block), initial=self._sums[block])
+        taken = front + bisect_right(list(lengths), most) - 1
+        if taken <= first:
+            return Measure(start, 0, total)
+        return Measure(self._batch(taken)[0], self._bytes_before(taken) - before, total)
+
+    def _bytes_before(self, index: int) -> int:
+        """Return the bytes of the records of all batches before one."""
+        block, rest = divmod(index, BATCHES_PER_BLOCK)
+        before: int = self._sums[block]
+        return before + sum(self._lengths(block)[:rest]) if rest else before
+
+    def _lengths(self, block: int) -> list[int]:
+        data = memoryview(self._block(idx_file.BATCHES, block))
+        lengths: list[int] = data.cast("I")[3::4].tolist()
+        return lengths
 
     def visible(self, key: int, mark: int) -> int | None:
         """Return the queue's next offset below ``mark``, None if no batch here stands below it."""
@@ -366,6 +408,7 @@ def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, Rows]:
         memoryview(queues["key"][::per_block].tobytes()).cast("Q"),
         memoryview(read_section(file, head, idx_file.FENCES)).cast("Q"),
         lines,
+        memoryview(read_section(file, head, idx_file.SUMS)).cast("Q"),
     )
     return run, queues
 

@@ -141,6 +141,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     topics: int = 100_000
     groups: int = 10_000
     apps: int = 10_000
+    holds: int = 64
+    gone_names: int = 50_000
+    """Names of topics, groups and sessions that are gone and that the journal may still mention."""
     sessions: int = 20_000
     session_grace_us: int = 10 * SECOND_US
     producers: int = 200_000

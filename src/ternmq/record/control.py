@@ -109,6 +109,25 @@ class AppDeleted(msgspec.Struct, frozen=True, tag="app-deleted"):
     name: str
 
 
+class Hold(msgspec.Struct, frozen=True, tag="hold-put"):
+    """A hold stands here from now on: no segment goes that has a byte at or above its position."""
+
+    name: str
+    position: int
+    note: str = ""
+    app: str = ""
+    """Who put it there."""
+    created_us: int = 0
+    moved_us: int = 0
+    """When its position changed last."""
+
+
+class HoldDeleted(msgspec.Struct, frozen=True, tag="hold-deleted"):
+    """A hold is gone."""
+
+    name: str
+
+
 Config = (
     TopicCreated
     | TopicChanged
@@ -118,6 +137,8 @@ Config = (
     | Unsubscribed
     | App
     | AppDeleted
+    | Hold
+    | HoldDeleted
 )
 
 

@@ -93,6 +93,7 @@ class Move(enum.IntEnum):
     FILTERED = 3
     START = 4
     EXPIRED = 5
+    COMMIT = 6
 
 
 LeasedRun = tuple[int, int, int, int]

@@ -30,6 +30,8 @@ VERSION: Final = 1
 HEADER: Final = struct.Struct("<IIIBBHQQqII")
 HEADER_BYTES: Final = 48
 FLAG_SKIPPABLE: Final = 1
+FLAG_MADE: Final = 1 << 15
+"""Never on the disk: a record that was made for an answer, in the place of the one stored."""
 ALIGNMENT: Final = 8
 
 assert HEADER.size == HEADER_BYTES

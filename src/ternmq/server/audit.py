@@ -42,6 +42,7 @@ CHANGES: Final = frozenset(
         Command.FAILED_DELETE,
         Command.APP_PUT,
         Command.APP_DELETE,
+        Command.HOLD_DELETE,
     }
 )
 """Commands that are told whenever they were carried out; topics and groups made by use as well."""

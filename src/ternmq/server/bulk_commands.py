@@ -1,35 +1,211 @@
-"""The commands that a pipeline asks with: ranges, commits, holds, the journal. Loop only."""
+"""The commands that a pipeline asks with: ranges, commits, holds, names. Loop only.
+
+JOURNAL_READ is in ``journal_reads``.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
 from ternmq.access import Authoriser
+from ternmq.broker.gone import Sort
+from ternmq.broker.names import Name, names
+from ternmq.broker.operating import Place
 from ternmq.broker.queries import Queries
-from ternmq.model.errors import UnknownCommand
-from ternmq.server.control_commands import ControlCommands
+from ternmq.broker.ranges import Range, Ranges, Wanted
+from ternmq.model.errors import InvalidRequest, UnknownTopic
+from ternmq.model.specs import check_name
+from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
+from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Request
+from ternmq.wire.control.bulk import MAX_QUEUES
+
+_SECTIONS: Final = "tgsa"
+"""Of a catalog, in this order: topics, groups, sessions, apps. A cursor is a letter and the last
+number, or name, of the page before."""
+_SECTIONS_SORTS: Final = {"t": Sort.TOPIC, "g": Sort.GROUP, "s": Sort.SESSION}
 
 
 class BulkCommands(ControlCommands):
-    """Not carried out yet: only their forms are settled."""
+    """What a pipeline asks, and says of its progress. Loop only."""
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(hub, authoriser, queries)
-        self.handlers |= dict.fromkeys(
-            (
-                Command.JOURNAL_READ,
-                Command.GROUP_COMMIT,
-                Command.QUEUE_RANGES,
-                Command.HOLD_PUT,
-                Command.HOLD_DELETE,
-                Command.HOLD_LIST,
-                Command.JOURNAL_CATALOG,
+        self._ranges = Ranges(self._broker, queries)
+        self.handlers |= {
+            Command.GROUP_COMMIT: self.control(
+                Command.GROUP_COMMIT, control.GroupCommit, self.commit
             ),
-            self.later,
-        )
+            Command.QUEUE_RANGES: self.control(
+                Command.QUEUE_RANGES, control.QueueRanges, self.ranges
+            ),
+            Command.HOLD_PUT: self.control(Command.HOLD_PUT, control.HoldPut, self.put_hold),
+            Command.HOLD_DELETE: self.control(
+                Command.HOLD_DELETE, control.HoldDelete, self.delete_hold
+            ),
+            Command.HOLD_LIST: self.control(Command.HOLD_LIST, control.HoldList, self.list_holds),
+            Command.JOURNAL_CATALOG: self.control(
+                Command.JOURNAL_CATALOG, control.JournalCatalog, self.catalog
+            ),
+        }
 
-    def later(self, peer: Peer, request: Request) -> None:
-        """Refuse."""
-        raise UnknownCommand(f"{request.command.name} is not carried out yet")
+    # -- queues -----------------------------------------------------------------------------------
+
+    def ranges(self, peer: Peer, asked: control.QueueRanges) -> Told:
+        """QUEUE_RANGES: what the queues of many topics hold."""
+        by_name = self._broker.views.catalog.by_name
+        wanted = [by_name.get(one.topic) for one in asked.topics]
+        if sum([len(topic.queues) for topic in wanted if topic is not None]) > MAX_QUEUES:
+            raise InvalidRequest(f"these topics have more than {MAX_QUEUES} queues: ask for fewer")
+        told: list[control.TopicRanges] = []
+        for one, topic in zip(asked.topics, wanted, strict=True):
+            if topic is None:
+                told.append(control.TopicRanges(topic=one.topic, number=0, queues=[]))
+                continue
+            starts = {start.queue: Wanted(start.offset, start.max_bytes) for start in one.starts}
+            if len(starts) < len(one.starts):
+                raise InvalidRequest(f"a queue of topic {one.topic!r} is named twice")
+            queues = [_told(found) for found in self._ranges.of_topic(topic, one.time_us, starts)]
+            told.append(control.TopicRanges(topic=one.topic, number=topic.number, queues=queues))
+        return control.RangesFound(topics=told, now_us=self._core.now_us()), 0
+
+    def commit(self, peer: Peer, asked: control.GroupCommit) -> Told:
+        """GROUP_COMMIT: how far a group has come that keeps its place itself."""
+        places = [Place(one.queue, one.offset) for one in asked.places]
+        if len({one.queue for one in places}) < len(places):
+            raise InvalidRequest("a queue is named twice")
+        check_name(asked.group)
+        catalog = self._broker.views.catalog
+        if asked.topic not in catalog.by_name:
+            raise UnknownTopic(f"there is no topic {asked.topic!r}")
+        created = asked.group not in catalog.topic(asked.topic).by_group
+        reply = self._broker.commit(self._core.now_us(), asked.topic, asked.group, places)
+        if created:
+            self._hub.audit.changed(
+                peer.app, peer.address, Command.GROUP_COMMIT, asked.topic, asked.group
+            )
+        stands = catalog.subscription(asked.topic, asked.group).queues
+        now = [control.GroupPlace(queue=q, offset=stands[q].cursor) for q, _ in places]
+        return control.GroupCommitted(places=now, created=created), reply.position
+
+    # -- holds ------------------------------------------------------------------------------------
+
+    def put_hold(self, peer: Peer, asked: control.HoldPut) -> Told:
+        """HOLD_PUT: keep the journal from a position on."""
+        broker = self._broker
+        known = broker.views.holds.get(asked.name)
+        reply = broker.holding.put(
+            self._core.now_us(),
+            asked.name,
+            asked.position,
+            note=asked.note,
+            app=peer.app,
+            back=asked.back,
+        )
+        now = broker.views.holds[asked.name]
+        if known is None or now.position < known.position:
+            self._hub.audit.changed(peer.app, peer.address, Command.HOLD_PUT, target=asked.name)
+        placed = control.HoldPlaced(position=now.position, oldest=broker.journal.first)
+        return placed, reply.position
+
+    def delete_hold(self, peer: Peer, asked: control.HoldDelete) -> Told:
+        """HOLD_DELETE."""
+        reply = self._broker.holding.delete(self._core.now_us(), asked.name)
+        return control.Nothing(), reply.position
+
+    def list_holds(self, peer: Peer, asked: control.HoldList) -> Told:
+        """HOLD_LIST."""
+        journal = self._broker.journal
+        listed = control.Holds(
+            holds=holds_of(self._hub),
+            oldest=journal.first,
+            durable=journal.durable,
+            now_us=self._core.now_us(),
+        )
+        return listed, journal.end
+
+    # -- the journal ------------------------------------------------------------------------------
+
+    def catalog(self, peer: Peer, asked: control.JournalCatalog) -> Told:
+        """JOURNAL_CATALOG: a page of what numbers stand for."""
+        broker = self._broker
+        if asked.position > broker.journal.end:
+            raise InvalidRequest(f"the journal ends at {broker.journal.end}")
+        room = asked.limit
+        found: dict[str, list[Name]] = {letter: [] for letter in _SECTIONS}
+        following = ""
+        begin = _SECTIONS.index(asked.after[:1]) if asked.after else 0
+        for letter in _SECTIONS[begin:]:
+            place = asked.after[1:] if letter == asked.after[:1] else ""
+            if letter == "a":
+                apps = sorted([name for name in broker.views.catalog.apps if name > place])
+                some = [Name(0, name) for name in apps[: room + 1]]
+            else:
+                above = int(place or 0)
+                some = names(broker, _SECTIONS_SORTS[letter], asked.position, above, room + 1)
+            if len(some) > room:
+                found[letter] = some[:room]
+                place = _place(letter, some[room - 1]) if room else place or "0"
+                following = f"{letter}{place}"
+                break
+            found[letter] = some
+            room -= len(some)
+        return _names(broker.journal.end, broker.journal.first, found, following)
+
+
+def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str) -> Told:
+    page = control.JournalNames(
+        as_of=as_of,
+        oldest=oldest,
+        topics=[
+            control.TopicName(number=one.number, name=one.name, gone=one.gone) for one in found["t"]
+        ],
+        groups=[
+            control.GroupName(number=one.number, topic=one.topic, name=one.name, gone=one.gone)
+            for one in found["g"]
+        ],
+        sessions=[
+            control.SessionName(
+                number=one.number,
+                app=one.name,
+                client=one.client,
+                address=one.address,
+                gone=one.gone,
+            )
+            for one in found["s"]
+        ],
+        apps=[one.name for one in found["a"]],
+        next=following,
+    )
+    return page, as_of
+
+
+def _told(found: Range) -> control.QueueRange:
+    return control.QueueRange(**found._asdict())
+
+
+def _place(letter: str, last: Name) -> str:
+    return last.name if letter == "a" else str(last.number)
+
+
+def holds_of(hub: Hub) -> list[control.HoldInfo]:
+    """Return every hold as it is told of, by name."""
+    broker = hub.core.broker
+    journal = broker.journal
+    blocking = broker.sending.blocked and hub.core.upkeep.moving.blocked_by_hold
+    oldest_end = journal.first + journal.segment_size
+    return [
+        control.HoldInfo(
+            name=one.name,
+            position=one.position,
+            note=one.note,
+            app=one.app,
+            created_us=one.created_us,
+            moved_us=one.moved_us,
+            lag_bytes=max(0, journal.durable - one.position),
+            blocking=blocking and one.position < oldest_end,
+        )
+        for _, one in sorted(broker.views.holds.items())
+    ]

@@ -64,7 +64,11 @@ class ControlCommands:
         scope = TABLE[command].policy.scope
         topic = getattr(asked, "topic", None) if scope in (Scope.TOPIC, Scope.GROUP) else None
         group = getattr(asked, "group", None) if scope is Scope.GROUP else None
-        self._authoriser.check(peer.app, command, topic, group)
+        if scope is Scope.TOPICS:
+            for one in getattr(asked, "topics", ()):
+                self._authoriser.check(peer.app, command, one.topic)
+        else:
+            self._authoriser.check(peer.app, command, topic, group)
         answer, position = handler(peer, asked)
         if command in CHANGES and not getattr(asked, "dry_run", False):
             self._hub.audit.changed(
@@ -77,4 +81,6 @@ def _about(asked: msgspec.Struct) -> dict[str, str]:
     """Return what else the audit tells of a change: of which app, and whether its token went."""
     if isinstance(asked, control.AppPut):
         return {"target": asked.app, "new_token": "yes" if asked.new_token else "no"}
+    if isinstance(asked, control.HoldDelete):
+        return {"target": asked.name}
     return {"target": asked.app} if isinstance(asked, control.AppDelete) else {}

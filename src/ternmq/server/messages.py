@@ -17,6 +17,7 @@ from ternmq.model.specs import check_name
 from ternmq.record.batch import Batch, BatchError, Column
 from ternmq.record.facts import Outcome
 from ternmq.server.hub import Handler, Hub
+from ternmq.server.journal_reads import JournalReads
 from ternmq.server.peer import Peer
 from ternmq.server.pulls import PullCommands
 from ternmq.server.reads import ReadCommands
@@ -46,6 +47,7 @@ class MessageCommands:
         self._settled = SettledLately()
         self._pulls = PullCommands(hub, authoriser, queries, ids)
         self._reads = ReadCommands(hub, authoriser, queries, ids)
+        self._journal = JournalReads(hub, authoriser, ids)
         hub.core.on_woken = self.wake
         self.handlers: dict[Command, Handler] = {
             Command.SEND: self.send,
@@ -53,6 +55,7 @@ class MessageCommands:
             Command.SETTLE: self.settle,
             Command.EXTEND: self.extend,
             Command.READ: self._reads.read,
+            Command.JOURNAL_READ: self._journal.read,
             Command.CANCEL: self.cancel,
         }
 
@@ -63,22 +66,26 @@ class MessageCommands:
         self._pulls.wake()
         if self._broker.grown:
             self._reads.wake()
+        self._journal.wake()
 
     def cancel(self, peer: Peer, request: Request) -> None:
         """CANCEL: answer a waiting pull or read at once; then this."""
         id_ = bodies.unpack_cancel(request.body)
         self._pulls.end(peer, id_)
         self._reads.end(peer, id_)
+        self._journal.end(peer, id_)
         peer.answer(request, b"")
 
     def end_all(self, peer: Peer) -> None:
         """Answer everything of a connection that waits, as if its time was over."""
         self._pulls.end_all(peer)
         self._reads.end_all(peer)
+        self._journal.end_all(peer)
 
     def withdraw(self, peer: Peer) -> list[Request]:
         """Take a connection's parked pulls and reads back; they keep the time of their end."""
-        return self._pulls.withdraw(peer) + self._reads.withdraw(peer)
+        found = self._pulls.withdraw(peer) + self._reads.withdraw(peer)
+        return found + self._journal.withdraw(peer)
 
     def gone(self, peer: Peer) -> None:
         """A connection is lost: nothing waits for it any more."""

@@ -21,6 +21,8 @@ _LIMIT_ABOUT: Final = {
     "apps": "Apps.",
     "topics": "Topics.",
     "groups": "Groups of one topic.",
+    "holds": "Holds on the journal.",
+    "gone_names": "Names kept of topics, groups and sessions that are gone.",
     "sessions": "Sessions: client instances that are here, or within their grace.",
     "session_grace_us": "How long a session outlives its last connection.",
     "producers": "Producers that deduplication remembers.",

@@ -96,6 +96,8 @@ CONFIGS: list[control.Config] = [
         TIME_US,
     ),
     control.AppDeleted("shop"),
+    control.Hold("spark.archive", 4096, "archive", "pipeline", TIME_US - 5, TIME_US),
+    control.HoldDeleted("spark.archive"),
 ]  # fmt: skip
 
 

@@ -192,7 +192,7 @@ class JournalCatalog(Body, frozen=True, kw_only=True):
 
     position: Offset
     """Leave out what was gone before it."""
-    after: Annotated[str, Meta(pattern=r"^([tgs][0-9]{1,10}|a[A-Za-z0-9._-]{1,127})?\Z")] = ""
+    after: Annotated[str, Meta(pattern=r"^([tgs][0-9]{1,10}|a[A-Za-z0-9._-]{0,127})?\Z")] = ""
     """The page behind this place: ``next`` of the page before."""
     limit: Limit = 10_000
 
@@ -232,7 +232,7 @@ class JournalNames(Body, frozen=True, kw_only=True):
     """A page of names: topics, then groups, then sessions, then apps, each by number or name."""
 
     as_of: int
-    """Nothing that was made at or behind this position is missing in the journal behind it."""
+    """What is made at or behind this position may be missing here: the records tell of it."""
     oldest: int
     """The oldest position that is kept."""
     topics: list[TopicName] = msgspec.field(default_factory=list)

@@ -1,0 +1,129 @@
+"""Names of topics, groups and sessions that are gone, while the journal still has records of them.
+
+Records name objects by numbers that are never reused. Who reads the journal from some position on
+needs the names of all numbers in it: of those that are there from the catalog, of the others from
+here. An entry is forgotten when the segment with the record that ended it goes, since no later
+record names it (but for the session in a failure that was moved forward, which may stay unnamed).
+
+Theory of operation: entries stand in the order of their positions, the oldest first, so that what
+is to be forgotten is found at the front. In STATE they are pages of 64 numbers of one sort, written
+after the pages of what is there: so what a set does not have in one it has in the other.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+PAGE_BITS: Final = 6
+
+
+class Sort(enum.IntEnum):
+    """What is gone. Numbers stand in STATE and are never reused."""
+
+    TOPIC = 1
+    GROUP = 2
+    SESSION = 3
+
+
+class GoneName(msgspec.Struct, frozen=True, array_like=True):
+    """Something that is gone."""
+
+    number: int
+    name: str
+    """Of a topic or group; the app of a session."""
+    position: int
+    """Of the record that ended it."""
+    topic: int = 0
+    """Of a group."""
+    client: str = ""
+    """The beginning of a session's client."""
+    address: str = ""
+    """Where a session began."""
+
+
+GoneKey = tuple[int, int]
+"""Sort, number."""
+
+
+class PageKey(NamedTuple):
+    """A page in STATE."""
+
+    sort: int
+    page: int
+
+
+_decode: Final = msgspec.msgpack.Decoder(list[GoneName])
+
+
+class Gone:
+    """All of them, up to a cap: beyond, the oldest are forgotten. Loop only."""
+
+    __slots__ = ("_cap", "entries", "pages")
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self.entries: dict[GoneKey, GoneName] = {}
+        self.pages: dict[PageKey, int] = {}
+        """Page -> newest record that put something in."""
+
+    def add(self, sort: Sort, one: GoneName) -> None:
+        """Something is gone from its position on; once more changes nothing."""
+        key = (int(sort), one.number)
+        if key in self.entries:
+            return
+        self.entries[key] = one
+        self.pages[PageKey(int(sort), one.number >> PAGE_BITS)] = one.position
+        if len(self.entries) > self._cap:
+            self._forget(next(iter(self.entries)))
+
+    def forget_below(self, first: int) -> None:
+        """Forget what no record of a journal that begins at ``first`` names."""
+        entries = self.entries
+        while entries:
+            key = next(iter(entries))
+            if entries[key].position >= first:
+                return
+            self._forget(key)
+
+    def of_sort(self, sort: Sort, position: int = 0) -> Iterator[GoneName]:
+        """Yield what of a sort was not gone yet at a position, in no order."""
+        wanted = int(sort)
+        for (kind, _), one in self.entries.items():
+            if kind == wanted and one.position >= position:
+                yield one
+
+    def _forget(self, key: GoneKey) -> None:
+        sort, number = key
+        del self.entries[key]
+        page = number >> PAGE_BITS
+        if not self._of_page(sort, page):
+            del self.pages[PageKey(sort, page)]
+
+    # -- STATE ------------------------------------------------------------------------------------
+
+    def _of_page(self, sort: int, page: int) -> list[GoneName]:
+        first = page << PAGE_BITS
+        found = [self.entries.get((sort, first + at)) for at in range(1 << PAGE_BITS)]
+        return [one for one in found if one is not None]
+
+    def encode(self, sort: int, page: int) -> bytes:
+        """Return a page as it stands in STATE."""
+        return msgspec.msgpack.encode(self._of_page(sort, page))
+
+    def load(self, sort: int, page: int, payload: bytes, stamp: int) -> None:
+        """Take over a page of STATE."""
+        for one in _decode.decode(payload):
+            self.entries[sort, one.number] = one
+            self.pages[PageKey(sort, page)] = stamp
+
+    def finish(self) -> None:
+        """Put in order what was loaded and replayed."""
+        self.entries = dict(sorted(self.entries.items(), key=_position))
+
+
+def _position(item: tuple[GoneKey, GoneName]) -> tuple[int, GoneKey]:
+    return item[1].position, item[0]

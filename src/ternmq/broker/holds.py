@@ -1,0 +1,96 @@
+"""Holds: named positions of the journal below which nothing that is needed stands.
+
+A segment goes only when every hold has passed it. A hold moves forward, and back only when that is
+said; it is a CONFIG record and an object of STATE, so it outlives a restart. Who reads the journal
+(an archive, an audit) puts one before it reads, and moves it when what it read is safe elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.broker.administration import Administration
+from ternmq.broker.replies import DoneReply
+from ternmq.broker.views import Views
+from ternmq.journal.journal import Journal
+from ternmq.model.errors import Busy, InvalidRequest
+from ternmq.model.specs import check_name
+from ternmq.record.control import Hold, HoldDeleted
+
+MAX_NOTE: Final = 200
+
+
+class Holding:
+    """Decides holds. Loop only."""
+
+    __slots__ = ("_administration", "_journal", "_views")
+
+    def __init__(self, journal: Journal, views: Views, administration: Administration) -> None:
+        self._journal = journal
+        self._views = views
+        self._administration = administration
+
+    @property
+    def lowest(self) -> int | None:
+        """The smallest position that is held; None without holds."""
+        return min([one.position for one in self._views.holds.values()], default=None)
+
+    def put(
+        self,
+        now_us: int,
+        name: str,
+        position: int,
+        *,
+        note: str = "",
+        app: str = "",
+        back: bool = False,
+    ) -> DoneReply:
+        """Make a hold, or move one; the reply's value is the position where it stands now.
+
+        Args:
+            now_us: Broker time.
+            name: Of the hold.
+            position: Below the oldest byte kept it counts as that one.
+            note: For people.
+            app: Who asks.
+            back: It may also move back; else a lower position has no effect.
+
+        Raises:
+            InvalidName, InvalidRequest: the position is above the end.
+            Busy: there are too many.
+        """
+        check_name(name)
+        journal, holds = self._journal, self._views.holds
+        if len(note) > MAX_NOTE or not (note.isprintable()):
+            raise InvalidRequest(f"a note is at most {MAX_NOTE} printable characters")
+        if not 0 <= position <= journal.end:
+            raise InvalidRequest(f"position must be 0 to {journal.end}, where the journal ends")
+        position = max(position, journal.first)
+        known = holds.get(name)
+        if known is None:
+            most = self._views.limits.holds
+            if len(holds) >= most:
+                raise Busy(f"there are {most} holds; `hold delete` removes one")
+            hold = Hold(name, position, note, app, now_us, now_us)
+        else:
+            if position < known.position and not back:
+                position = known.position
+            note = note or known.note
+            if (position, note) == (known.position, known.note):
+                return DoneReply(journal.end, position)
+            moved_us = known.moved_us if position == known.position else now_us
+            hold = Hold(name, position, note, app, known.created_us, moved_us)
+        if known is None or position < known.position:
+            self._administration.rewinds += 1  # a segment that was judged may be wanted after all
+        return self._administration.record(now_us, hold, position)
+
+    def delete(self, now_us: int, name: str) -> DoneReply:
+        """Remove a hold; nothing is done when there is none.
+
+        Raises:
+            InvalidName.
+        """
+        check_name(name)
+        if name not in self._views.holds:
+            return DoneReply(self._journal.end)
+        return self._administration.record(now_us, HoldDeleted(name))

@@ -1,0 +1,223 @@
+"""A page of the journal for somebody outside: whole durable records, in order, without secrets.
+
+``PageRead`` is a job for a worker thread: it reads a stretch of one segment with a descriptor of
+its own, checks every record, and puts together what goes out. Most records go out as they are
+stored, in one piece with their neighbours. Made anew (with ``FLAG_MADE`` in their header, in the
+same place and with the same times) are those that hold what is nobody else's affair:
+
+* STATE and PAD: their header alone;
+* CONFIG of an app: without salt and hash of its token;
+* JOINED: with the beginning of the client's name only, since all of it opens the session;
+* large MESSAGES, if bodies are not wanted: the batch ends behind the offsets of its bodies.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+from google_crc32c import value as crc32c
+
+from ternmq.journal.disk import Disk
+from ternmq.journal.segment import segment_name
+from ternmq.model.errors import (
+    CorruptJournal,
+    DiskError,
+    DiskReadError,
+    FileMissing,
+    InvalidRequest,
+    TernMQError,
+)
+from ternmq.model.types import Position
+from ternmq.record import control
+from ternmq.record.batch_layout import BODIES
+from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.messages import PREFIX, PREFIX_BYTES, RUN
+
+MAX_BYTES: Final = 8 << 20
+SMALL_BYTES: Final = 4096
+"""Records up to this size keep their bodies: to cut them costs more than it saves."""
+CLIENT_SHOWN: Final = 8
+
+_CRC: Final = struct.Struct("<I")
+_REST: Final = struct.Struct("<IIBBHQQqII")
+_U32: Final = struct.Struct("<I")
+_BATCH_COUNTS: Final = struct.Struct("<II")  # flags and count, at byte 16 of a batch
+_STATE, _PAD, _CONFIG, _JOINED, _MESSAGES = map(
+    int, (Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES)
+)
+_SPECIAL: Final = frozenset({_STATE, _PAD, _CONFIG, _JOINED})
+_BELOW_BODIES: Final = (1 << BODIES) - 1
+
+
+class PageRead:
+    """Reads the records from ``position`` on, of one segment, all below ``upto``. ``run`` blocks.
+
+    Args:
+        disk: The data root.
+        segment_size: Of the journal.
+        position: Where a record begins.
+        upto: The durable position; above ``position``.
+        max_bytes: How much of the journal is looked at; one record at least.
+        with_bodies: See the module.
+
+    Attributes:
+        records: What goes out.
+        next: Where the record behind the last one begins.
+        error: Why there is nothing: InvalidRequest when no record begins at ``position``.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_max_bytes",
+        "_segment_size",
+        "_upto",
+        "_with_bodies",
+        "error",
+        "next",
+        "position",
+        "records",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        segment_size: int,
+        position: int,
+        upto: int,
+        max_bytes: int,
+        *,
+        with_bodies: bool = True,
+    ) -> None:
+        self._disk = disk
+        self._segment_size = segment_size
+        self._upto = upto
+        self._max_bytes = max(HEADER_BYTES, min(max_bytes, MAX_BYTES))
+        self._with_bodies = with_bodies
+        self.position = position
+        self.next = position
+        self.records = b""
+        self.error: TernMQError | None = None
+
+    def run(self) -> None:
+        """Read; what goes wrong is kept in ``error``, for the loop to tell."""
+        try:
+            self._read()
+        except FileMissing as error:
+            self.error = error
+        except (InvalidRequest, CorruptJournal, DiskReadError) as error:
+            self.error = error
+        except DiskError as error:
+            self.error = DiskReadError(f"reading the journal at {self.position}: {error}")
+
+    def _read(self) -> None:
+        size = self._segment_size
+        base = self.position - self.position % size
+        offset = self.position - base
+        limit = min(size, self._upto - base)
+        name = segment_name(base)
+        file = self._disk.open(name)
+        try:
+            data = file.pread(min(self._max_bytes, limit - offset), offset)
+            if len(data) >= HEADER_BYTES:
+                length = _U32.unpack_from(data, 8)[0]
+                if len(data) < length <= limit - offset and data[13] != _PAD:
+                    data = file.pread(length, offset)  # one record at least
+        finally:
+            file.close()
+        self._take(data, offset, name)
+
+    def _take(self, data: bytes, offset: int, name: str) -> None:
+        """Check the records that are whole in ``data``, and put together what goes out."""
+        parts: list[bytes] = []
+        raw = at = 0
+        have = len(data)
+        position = self.position
+        unpack, special = HEADER.unpack_from, _SPECIAL
+        while have - at >= HEADER_BYTES:
+            crc, magic, length, _, kind, _, own, _, _, _, _ = unpack(data, at)
+            if magic != MAGIC or own != position or length < HEADER_BYTES or length & 7:
+                if not at:
+                    raise InvalidRequest(f"no record begins at position {position}")
+                raise _corrupt(name, offset + at, position)
+            stop = at + (HEADER_BYTES if kind == _PAD else length)
+            if stop > have:
+                break
+            if crc32c(data[at + 4 : stop]) != crc:
+                raise _corrupt(name, offset + at, position)
+            if kind in special or (kind == _MESSAGES and self._cuts(length)):
+                made = _made(data[at:stop], kind)
+                if made is not None:
+                    parts += (data[raw:at], made)
+                    raw = stop
+            at = stop
+            position += length
+            if kind == _PAD:
+                break
+        if not at:
+            raise _corrupt(name, offset, position)
+        parts.append(data[raw:at])
+        self.records = b"".join(parts)
+        self.next = Position(position)
+
+    def _cuts(self, length: int) -> bool:
+        return not self._with_bodies and length > SMALL_BYTES
+
+
+def _corrupt(name: str, byte: int, position: int) -> CorruptJournal:
+    return CorruptJournal(f"no valid record at position {position}", file=name, byte=byte)
+
+
+def _made(record: bytes, kind: int) -> bytes | None:
+    """Return what goes out in the place of a record; None: the record as it is."""
+    if kind == _CONFIG:
+        return _without_token(record)
+    if kind == _JOINED:
+        joined = control.unpack_joined(record[HEADER_BYTES:])
+        shown = msgspec.structs.replace(joined, client=joined.client[:CLIENT_SHOWN])
+        return reframed(record, control.pack(shown))
+    if kind == _MESSAGES:
+        return reframed(record, without_bodies(record[HEADER_BYTES:]))
+    return reframed(record, b"")
+
+
+def _without_token(record: bytes) -> bytes | None:
+    change = control.unpack_config(record[HEADER_BYTES:])
+    if not isinstance(change, control.App):
+        return None
+    return reframed(record, control.pack(msgspec.structs.replace(change, salt=b"", hash=b"")))
+
+
+def without_bodies(body: bytes) -> bytes:
+    """Return a MESSAGES body whose batch ends behind the offsets of its bodies."""
+    topic, queue, first, count, run_count, zero, _, rest = PREFIX.unpack_from(body)
+    at = PREFIX_BYTES + RUN.size * run_count
+    flags, rows = _BATCH_COUNTS.unpack_from(body, at + 16)
+    before = (flags & _BELOW_BODIES).bit_count()
+    (start,) = _U32.unpack_from(body, at + 48 + 4 * before)
+    cut = start + 4 * (rows + 1)
+    prefix = PREFIX.pack(topic, queue, first, count, run_count, zero, cut, rest)
+    return prefix + body[PREFIX_BYTES : at + cut]
+
+
+def reframed(record: bytes, body: bytes) -> bytes:
+    """Return a record with another body, in the same place; ``FLAG_MADE`` says that it was made."""
+    _, _, _, version, kind, flags, own, durable, time_us, epoch, prev = HEADER.unpack_from(record)
+    padded = body + bytes(-len(body) & 7)
+    data = (
+        _REST.pack(
+            MAGIC,
+            HEADER_BYTES + len(padded),
+            version,
+            kind,
+            flags | FLAG_MADE,
+            own,
+            durable,
+            time_us,
+            epoch,
+            prev,
+        )
+        + padded
+    )
+    return _CRC.pack(crc32c(data)) + data
