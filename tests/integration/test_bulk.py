@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -444,7 +445,7 @@ def test_names_come_in_pages(real, bulk, client, monkeypatch):
     asked = wire.JournalCatalog
     pages = []
 
-    def small(**more: object) -> object:
+    def small(**more: Any) -> object:
         pages.append(more)
         return asked(limit=2, **more)
 

@@ -1,0 +1,194 @@
+"""Arrow record batches of a few megabytes out of many stored batches, also of batches of one row.
+
+``Coalescer`` takes pages of MESSAGES records as a broker or the journal has them, and yields record
+batches. Work is done for whole columns of all records at once: a record costs a few microseconds,
+a row of a large batch some hundredths of one. What comes out, of these columns those that are
+asked for; every field may be null but those marked::
+
+    topic           string                the name given to ``add``
+    queue           int32         never
+    offset          int64         never
+    stored_time     timestamp[us] never   broker time at which the record was stored
+    position        int64         never   of the record in the journal
+    producer_id     int64         never   the u64's bits: Spark knows no unsigned numbers
+    sequence        int64         never   producer_id and sequence are the message's id
+    born_time       timestamp[us] never
+    key             string
+    ordering_key    string
+    tag             string
+    headers         binary                msgpack map of str to str
+    content_type    string
+    due_time        timestamp[us]
+    expiry_time     timestamp[us]
+    priority        int16         never   0 when the batch has none
+    application_id  string
+    body            binary                null only where the record came without bodies
+    body_bytes      int64         never   length of the body, also where it is not there
+
+``key_bytes`` and ``ordering_key_bytes`` are the texts as binary. Empty texts and zero times are
+null, as in ``record.arrow``. Records are believed, as everything is that a broker has verified;
+``check`` looks at their checksums first.
+
+pyarrow is an extra (``pip install 'ternmq[arrow]'``) and is imported when a coalescer is made.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from google_crc32c import value as crc32c
+
+from ternmq.model.errors import InvalidRequest, ProtocolError
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.messages import PREFIX_BYTES
+from ternmq.record.page_columns import BINARIES, TEXTS, TIMES, Page
+from ternmq.record.page_pieces import pieces
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_TARGET_BYTES: Final = 4 << 20
+DEFAULT_TARGET_ROWS: Final = 100_000
+
+_MESSAGES: Final = int(Kind.MESSAGES)
+_HEAD: Final = struct.Struct("<IIIBBHQQqII" + "IIQIHHII")  # of record and MESSAGES body
+_BATCH: Final = struct.Struct("<IIIBBHIIQQq")
+_BATCH_AT: Final = HEADER_BYTES + PREFIX_BYTES
+
+COLUMNS: Final = (
+    "topic",
+    "queue",
+    "offset",
+    "stored_time",
+    "position",
+    "producer_id",
+    "sequence",
+    "born_time",
+    "key",
+    "ordering_key",
+    "tag",
+    "headers",
+    "content_type",
+    "due_time",
+    "expiry_time",
+    "priority",
+    "application_id",
+    "body",
+    "body_bytes",
+    "key_bytes",
+    "ordering_key_bytes",
+)
+"""What may be asked for; the order in which it is asked is that of the columns."""
+
+
+class Coalescer:
+    """Gathers rows of records and yields record batches of about a size; see the module.
+
+    Args:
+        columns: Names out of ``COLUMNS``, in the order that is wanted.
+        target_bytes: A batch is yielded as soon as it has so many bytes of records.
+        target_rows: Or so many rows.
+
+    Attributes:
+        schema: Of what is yielded.
+        rows: Taken so far, over all batches.
+
+    Raises:
+        InvalidRequest: A column's name is none.
+        ImportError: There is no pyarrow.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] = COLUMNS[:18],
+        *,
+        target_bytes: int = DEFAULT_TARGET_BYTES,
+        target_rows: int = DEFAULT_TARGET_ROWS,
+    ) -> None:
+        unknown = [name for name in columns if name not in COLUMNS]
+        if unknown:
+            raise InvalidRequest(f"no column {unknown[0]!r}; there are {', '.join(COLUMNS)}")
+        self.schema = schema(columns)
+        self.rows = 0
+        self._target_bytes = target_bytes
+        self._target_rows = target_rows
+        self._made: list[pa.RecordBatch] = []
+        self._made_bytes = 0
+        self._made_rows = 0
+
+    def add(
+        self, records: bytes, start: int = 0, stop: int = 1 << 62, *, topic: str = ""
+    ) -> Iterator[pa.RecordBatch]:
+        """Take a page of records; yield the batches that are full now.
+
+        Args:
+            records: Whole records, back to back; kinds other than MESSAGES are passed over.
+            start: Rows below this offset are not wanted.
+            stop: Nor those from here on.
+            topic: For the column ``topic``.
+
+        Raises:
+            ProtocolError: These are no records.
+            BatchError: Compressed bodies are damaged.
+        """
+        page = Page(records, pieces(records, start, stop))
+        if not page.rows:
+            return
+        self._made.append(page.record_batch(self.schema, topic))
+        self.rows += page.rows
+        self._made_rows += page.rows
+        self._made_bytes += len(records)
+        if self._made_bytes >= self._target_bytes or self._made_rows >= self._target_rows:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Yield what is left, if anything."""
+        import pyarrow as pa
+
+        made, self._made = self._made, []
+        self._made_bytes = self._made_rows = 0
+        if len(made) == 1:
+            yield made[0]
+        elif made:
+            table = pa.Table.from_batches(made).combine_chunks()
+            yield from table.to_batches()
+
+
+def schema(columns: Sequence[str]) -> pa.Schema:
+    """Return the schema of these columns, by their names in ``COLUMNS``."""
+    import pyarrow as pa
+
+    instant = pa.timestamp("us", tz="UTC")
+    kinds = {
+        "topic": pa.string(),
+        "queue": pa.int32(),
+        "tag": pa.string(),
+        "priority": pa.int16(),
+        "stored_time": instant,
+        "born_time": instant,
+        "body": pa.binary(),
+        **dict.fromkeys(TEXTS, pa.string()),
+        **dict.fromkeys(BINARIES, pa.binary()),
+        **dict.fromkeys(TIMES, instant),
+    }
+    return pa.schema([(name, kinds.get(name, pa.int64())) for name in columns])
+
+
+def check(records: bytes) -> None:
+    """Check the frame of every record of a page: length, magic, checksum.
+
+    Raises:
+        ProtocolError: One is damaged, or the page ends in it.
+    """
+    at, end = 0, len(records)
+    while at < end:
+        if end - at < HEADER_BYTES:
+            raise ProtocolError(f"a record is cut short at byte {at}")
+        crc, magic, length = HEADER.unpack_from(records, at)[:3]
+        if magic != MAGIC or not HEADER_BYTES <= length <= end - at:
+            raise ProtocolError(f"no record at byte {at}")
+        if crc32c(records[at + 4 : at + length]) != crc:
+            raise ProtocolError(f"the record at byte {at} is damaged")
+        at += length
