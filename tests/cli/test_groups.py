@@ -145,3 +145,26 @@ def test_watching_is_a_stream(cli: CommandLine, filled: str, processes: Processe
     assert watch.returncode == 143, err
     assert [one["lag"] for one in lines] == [10, 10, 10]
     assert len({one["time"] for one in lines}) == 3
+
+
+@pytest.mark.row("R15")
+def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync.Client) -> None:
+    name = f"spark.{filled}"
+    cli("hold", "set", name, "0", "--note", "archive")
+    client.send(filled, b"one more")
+    shown = {row[1]: row for row in cli("group", "lag").rows}
+    assert shown[name][0] == "(journal)"
+    assert shown[name][-1] == "holding"
+    told = [one for one in cli("group", "lag", "--json").lines if one.get("hold") == name]
+    assert told[0]["lag_bytes"] > 0
+    assert name not in {row[1] for row in cli("group", "lag", filled).rows}
+    (listed,) = [one for one in cli("hold", "list", "--json").json if one["hold"] == name]
+    assert (listed["note"], listed["state"]) == ("archive", "holding")
+    position = told[0]["position"] + 1
+    cli("hold", "set", name, str(position))
+    cli("hold", "set", name, "0")
+    assert {one["position"] for one in cli("hold", "list", "--json").json} == {position}
+    cli("hold", "set", name, "0", "--back")
+    assert name in {row[0] for row in cli("hold", "list").rows}
+    cli("hold", "delete", name, "--yes")
+    assert "hold list" in cli("hold", "delete", name, "--yes", code=1).err

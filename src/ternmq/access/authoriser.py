@@ -98,6 +98,14 @@ class Authoriser:
             known.yes.clear()
         known.yes.add(question)
 
+    def may(self, app: str, command: Command) -> bool:
+        """Return whether an app may use a command for the broker as a whole."""
+        try:
+            self.check(app, command)
+        except (Forbidden, Unauthenticated):
+            return False
+        return True
+
     def sees_topic(self, app: str, topic: str) -> bool:
         """Return whether a list for the app names the topic: it has some right on it."""
         if not self._required:

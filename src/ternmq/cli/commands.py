@@ -46,6 +46,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     "topic": Entry(MANAGE, "topic:topic", "Make, change and list topics."),
     "group": Entry(MANAGE, "group:group", "Consumer groups: settings, lag, positions."),
     "app": Entry(MANAGE, "app:app", "Apps: who may connect, and do what."),
+    "hold": Entry(MANAGE, "hold:hold", "Holds: what keeps the journal for a pipeline."),
     "top": Entry(WATCH, "top:top", "Watch rates, topics, groups and connections."),
     "broker": Entry(WATCH, "broker:broker", "How the broker is."),
     "client": Entry(WATCH, "clients:client", "Who is connected."),

@@ -13,11 +13,13 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker
+from ternmq.cli.hold import plain
+from ternmq.cli.hold import row_of as row_of_hold
 from ternmq.cli.live import Screen, every
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import POSITIVE_DURATION, group_argument, topic_argument
 from ternmq.client.client import Client
-from ternmq.wire.control import GroupInfo
+from ternmq.wire.control import GroupInfo, HoldInfo
 
 COLUMNS: Final = ("topic", "group", "lag", "leased", "retrying", "dead", "members", "state")
 RATES: Final = ("in/s", "out/s", "left")
@@ -78,21 +80,26 @@ async def lag(
     """Show how many messages groups have before them.
 
     Lag counts what was never handed out; what failed and waits for a retry, and dead letters, are
-    counted aside.
+    counted aside. Holds on the journal are shown with the bytes that they keep.
     """
     if topic is not None:
         await client.admin.topic(topic)
     rates = Rates()
     with Screen(watch and not as_json) as screen:
         async for turn in every(interval.total_seconds() if watch else None):
-            found = await client.admin.groups(topic, group)
+            found, holds = await _look(client, topic, group)
             at = datetime.fromtimestamp(time.time(), UTC)
             if as_json:
                 for one in found:
                     output.json_line({"time": at, **_plain(one)})
+                for hold in holds:
+                    output.json_line({"time": at, **plain(hold)})
                 continue
             speed = rates.of(found, time.monotonic())
             columns, rows = _table(found, speed, by_queue=by_queue, watch=watch)
+            if not by_queue:
+                blank = (None,) * (len(columns) - len(COLUMNS))
+                rows += [(*row_of_hold(hold), *blank) for hold in holds]
             if screen.on:
                 screen.show(columns, rows, f"{output.iso(at)}, Ctrl-C ends it")
             elif watch:
@@ -101,6 +108,16 @@ async def lag(
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
                 output.table(columns, rows, "no groups; consuming makes one")
+
+
+async def _look(
+    client: Client, topic: str | None, group: str | None
+) -> tuple[list[GroupInfo], list[HoldInfo]]:
+    """Return groups, and the holds where no topic is named."""
+    if topic is not None:
+        return await client.admin.groups(topic, group), []
+    found = await client.admin.standing(group)
+    return found.groups, found.holds
 
 
 def _table(

@@ -28,6 +28,8 @@ from ternmq.wire.control import (
     ClientInfo,
     GrantInfo,
     GroupInfo,
+    Groups,
+    HoldInfo,
     ResetQueue,
     Status,
     TopicInfo,
@@ -224,6 +226,15 @@ class Admin:
         asked = control.GroupList(topic=topic, group=group)
         return (await self._ask(Command.GROUP_LIST, asked, control.Groups)).groups
 
+    async def standing(self, group: str | None = None) -> Groups:
+        """Return how groups stand on every topic, and the holds on the journal: both can lag.
+
+        Args:
+            group: Only of this name.
+        """
+        asked = control.GroupList(group=None if group is None else check_name(group))
+        return await self._ask(Command.GROUP_LIST, asked, control.Groups)
+
     async def group(self, topic: str, group: str) -> GroupInfo:
         """Return a group on a topic.
 
@@ -307,6 +318,36 @@ class Admin:
     async def apps(self) -> list[AppInfo]:
         """Return the apps, by name."""
         return (await self._ask(Command.APP_LIST, control.AppList(), control.Apps)).apps
+
+    # -- the journal
+
+    async def put_hold(
+        self, name: str, position: int, *, note: str = "", back: bool = False
+    ) -> int:
+        """Keep the journal from a position on, until the hold moves on or is deleted.
+
+        Sends are refused, and nothing goes, when the disk is at its watermark and a hold is far
+        behind. Needs the right to audit or to manage everything.
+
+        Args:
+            name: Of the hold.
+            position: Where it is to stand; 0: as far back as the journal reaches.
+            note: For people.
+            back: It may also move back; else a lower position has no effect.
+
+        Returns:
+            Where it stands.
+        """
+        asked = control.HoldPut(name=check_name(name), position=position, note=note, back=back)
+        return (await self._ask(Command.HOLD_PUT, asked, control.HoldPlaced)).position
+
+    async def delete_hold(self, name: str) -> None:
+        """Remove a hold; no error if there is none."""
+        await self._do(Command.HOLD_DELETE, control.HoldDelete(name=check_name(name)))
+
+    async def holds(self) -> list[HoldInfo]:
+        """Return the holds on the journal, by name."""
+        return (await self._ask(Command.HOLD_LIST, control.HoldList(), control.Holds)).holds
 
     # -- the broker
 

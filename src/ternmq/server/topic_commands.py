@@ -14,6 +14,7 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.server.bulk_commands import holds_of
 from ternmq.server.client_commands import short
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
@@ -161,7 +162,14 @@ class TopicCommands(ControlCommands):
             )
             for one in page.groups
         ]
-        return control.Groups(groups=groups), page.position
+        return control.Groups(groups=groups, holds=self._holds(peer, asked)), page.position
+
+    def _holds(self, peer: Peer, asked: control.GroupList) -> list[control.HoldInfo]:
+        if asked.topic is not None or not self._broker.views.holds:
+            return []
+        if not self._authoriser.may(peer.app, Command.HOLD_LIST):
+            return []
+        return [one for one in holds_of(self._hub) if asked.group in (None, one.name)]
 
     def reset_group(self, peer: Peer, asked: control.GroupReset) -> Told:
         """GROUP_RESET: set where a group goes on, or say what that would do."""

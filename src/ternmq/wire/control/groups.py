@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ternmq.model.specs import Mode, Start, SubscriptionSpec
+from ternmq.wire.control.bulk import HoldInfo
 from ternmq.wire.control.coding import Body, Number, Offset, Text, Time
 
 
@@ -99,6 +102,9 @@ class Groups(Body, frozen=True, kw_only=True):
     """Groups, by topic and name."""
 
     groups: list[GroupInfo]
+    holds: list[HoldInfo] = msgspec.field(default_factory=list)
+    """Holds on the journal, of the name that was asked for: they lag as groups do. Only where no
+    topic was named, and for apps that may see them."""
 
 
 class GroupReset(Body, frozen=True, kw_only=True):

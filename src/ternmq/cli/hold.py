@@ -1,0 +1,96 @@
+"""``ternmq hold``: what keeps the journal although its messages are old."""
+
+from __future__ import annotations
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Group
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.exits import Failed
+from ternmq.cli.output import Cell
+from ternmq.cli.parameters import NAME, OFFSET
+from ternmq.client.client import Client
+from ternmq.wire.control import HoldInfo
+
+
+@click.group(cls=Group)
+def hold() -> None:
+    """Holds: what keeps the journal for a pipeline."""
+
+
+@hold.command("list")
+@output.json_option
+@asks_broker
+async def list_(client: Client, as_json: bool) -> None:
+    """List the holds, with what they keep."""
+    found = await client.admin.holds()
+    if as_json:
+        output.document([plain(one) for one in found])
+        return
+    output.table(
+        ("hold", "position", "keeps", "moved", "app", "note", "state"),
+        [
+            (
+                one.name,
+                one.position,
+                output.size(one.lag_bytes),
+                output.iso(output.of_us(one.moved_us)),
+                one.app,
+                one.note,
+                state_of(one),
+            )
+            for one in found
+        ],
+        "no holds",
+    )
+
+
+@hold.command("set")
+@click.argument("name", type=NAME)
+@click.argument("position", type=OFFSET)
+@click.option("--note", default="", metavar="TEXT", help="What it is for.")
+@click.option("--back", is_flag=True, help="Move it back as well, as far as the journal reaches.")
+@asks_broker
+async def set_(client: Client, name: str, position: int, note: str, back: bool) -> None:
+    """Make a hold, or move it on: the journal is kept from POSITION on."""
+    stands = await client.admin.put_hold(name, position, note=note, back=back)
+    output.note(f"hold {name} stands at {stands}")
+
+
+@hold.command()
+@click.argument("name", type=NAME)
+@yes_option
+@asks_broker
+async def delete(client: Client, name: str, yes: bool) -> None:
+    """Remove a hold: what it keeps may go."""
+    if not any(one.name == name for one in await client.admin.holds()):
+        raise Failed(f"there is no hold {name!r}; `ternmq hold list` shows those there are")
+    confirm(f"remove hold {name}? what it kept may go at once", yes=yes)
+    await client.admin.delete_hold(name)
+    output.note(f"removed hold {name}")
+
+
+def state_of(one: HoldInfo) -> str:
+    """Return how a hold stands, in a word or two."""
+    return "blocks sends" if one.blocking else "holding"
+
+
+def row_of(one: HoldInfo) -> tuple[Cell, ...]:
+    """Return the cells of a hold in a table of groups: its lag is bytes, for it has no rows."""
+    lag = output.size(one.lag_bytes)
+    return ("(journal)", one.name, lag, None, None, None, None, state_of(one))
+
+
+def plain(one: HoldInfo) -> dict[str, object]:
+    """Return a hold for JSON."""
+    return {
+        "hold": one.name,
+        "position": one.position,
+        "lag_bytes": one.lag_bytes,
+        "note": one.note,
+        "app": one.app,
+        "created_at": output.of_us(one.created_us),
+        "moved_at": output.of_us(one.moved_us),
+        "state": state_of(one),
+    }
