@@ -10,8 +10,10 @@ import struct
 from typing import Any, Self
 
 HELLO, PING, BYE, CANCEL = 1, 2, 3, 4
-SEND, PULL, SETTLE, EXTEND, READ = 10, 11, 12, 13, 14
+SEND, PULL, SETTLE, EXTEND, READ, JOURNAL_READ = 10, 11, 12, 13, 14, 16
 TOPIC_CREATE, TOPIC_LIST, GROUP_JOIN, APP_PUT = 30, 33, 40, 70
+GROUP_LIST, GROUP_COMMIT = 43, 46
+QUEUE_RANGES, HOLD_PUT, HOLD_DELETE, HOLD_LIST, JOURNAL_CATALOG = 90, 91, 92, 93, 94
 ANSWER, REFUSAL, ONE_WAY, PUSH = 1, 3, 4, 8
 DRAIN = 100
 ANY = 2**32 - 1
@@ -140,6 +142,33 @@ def read_batch(topic: str, batch: bytes) -> list[bytes]:
     ends = struct.unpack_from(f"<{count + 1}i", batch, start)
     base = start + 4 * (count + 1)
     return [batch[base + ends[row] : base + ends[row + 1]] for row in range(count)]
+
+
+class JournalPage:
+    """The answer to a JOURNAL_READ, its records taken apart."""
+
+    def __init__(self, body: bytes) -> None:
+        self.position, self.next, self.oldest, self.durable, flags, _ = struct.unpack_from(
+            "<QQQQII", body
+        )
+        self.expired = bool(flags & 1)
+        self.records: list[tuple[int, int, bool, bytes]] = []
+        """Position, kind, made for the answer, body."""
+        at = 40
+        while at < len(body):
+            crc, magic, length, version, kind, flags, position = struct.unpack_from(
+                "<IIIBBHQ", body, at
+            )
+            assert (magic, version, length % 8) == (0x31524D54, 1, 0)
+            assert crc32c(body[at + 4 : at + length]) == crc
+            self.records.append((position, kind, bool(flags >> 15), body[at + 48 : at + length]))
+            at += length
+        assert at == len(body)
+
+
+def journal_body(position: int, max_bytes: int = 0, wait_ms: int = 0, flags: int = 0) -> bytes:
+    """Return the body of a JOURNAL_READ."""
+    return struct.pack("<QIIII", position, max_bytes, wait_ms, flags, 0)
 
 
 def read_records(topic: str, data: bytes) -> dict[int, bytes]:
