@@ -139,7 +139,9 @@ def test_a_reader_of_the_journal_is_woken(connect, topic):
 
 def test_names_in_pages(connect, topic):
     client = connect()
-    after, topics, apps, pages = "", {}, [], 0
+    after, pages = "", 0
+    topics: dict[int, str] = {}
+    apps: list[str] = []
     while True:
         page = client.control(JOURNAL_CATALOG, position=0, after=after, limit=2)
         topics |= {one["number"]: one["name"] for one in page.get("topics", [])}
