@@ -517,8 +517,11 @@ def test_no_broker_no_answer():
     with broker(manual=False) as real:
         told = options(real, tries=2)
     bulk = Bulk(told)
-    with pytest.raises(CannotConnect, match="no broker answers"):
-        bulk.connect()
+    began = time.monotonic()
+    for ask in (bulk.connect, lambda: bulk.ranges([RangesAsk(topic="t")])):
+        with pytest.raises(CannotConnect, match="no broker answers"):
+            ask()
+    assert time.monotonic() - began >= 2 * QUICK["first_backoff"], "it was tried twice"
     bulk.close()
 
 

@@ -47,7 +47,8 @@ class BulkOptions:
     """How to reach a broker for bulk work; plain values, so that it may travel to a worker process.
 
     Attributes:
-        url: Where the broker is, as for ``ternmq.connect``; app and token may stand in it.
+        url: Where the broker is, as for ``ternmq.connect``; app and token may stand in it. Empty:
+            from the environment, as for ``ternmq.connect``; likewise the next two.
         app: The application; empty where the broker asks for none.
         token: Its secret; it is never shown.
         timeout: Seconds that an answer may take, besides what it was asked to wait.
@@ -59,7 +60,7 @@ class BulkOptions:
             wait no longer than a few milliseconds for their turn.
     """
 
-    url: str
+    url: str = ""
     app: str = ""
     token: str = ""
     timeout: float = 30.0
@@ -161,7 +162,7 @@ class BulkLine:
         asked = Asked(command, body, wait)
         try:
             self._send(asked)
-        except (OSError, ConnectionLost):
+        except (OSError, ConnectionLost, CannotConnect, *_AGAIN):
             self._hang_up()
             self._waiting.append((0, asked))  # asked again when its answer is wanted
 
