@@ -28,7 +28,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Groups": ("group_lag", "group_leased", "group_retrying", "group_dead"),
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",
-        "removed_", "expired_", "upkeep_", "hold", "sends_blocked", "sends_refused", "unreadable_", "disk_",
+        "removed_", "expired_", "upkeep_", "hold", "sends_blocked", "sends_refused", "unreadable_",
+        "disk_",
     ),
     "Connections": (
         "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",
