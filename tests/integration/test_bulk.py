@@ -492,6 +492,9 @@ def test_the_right_to_audit():
             assert {one.name for one in bulk.catalog().topics.values()} == {"orders", "secret"}
             bulk.hold("h", 0)
             assert bulk.holds().holds[0].app == "auditor"
+            assert [one.name for one in admin.admin.standing().holds] == ["h"]
+            with ternmq.sync.connect(real.url, app="reader", token=reader) as other:
+                assert other.admin.standing().holds == []
             with pytest.raises(Forbidden):
                 list(bulk.fetch("orders", 0, 0, 1))
 
