@@ -137,6 +137,7 @@ _REQUESTS: Final[dict[str, Callable[[bytes], object]]] = {
     "settle": _again(bodies.unpack_settle, bodies.pack_settle, exact=True),
     "extend": _again(bodies.unpack_extend, bodies.pack_extend, exact=True),
     "read": _again(bodies.unpack_read, bodies.pack_read, exact=True),
+    "journal-read": _again(bodies.unpack_journal_read, bodies.pack_journal_read, exact=True),
     "cancel": _again(bodies.unpack_cancel, bodies.pack_cancel, exact=True),
     "nothing": bodies.unpack_nothing,
 }
@@ -146,6 +147,7 @@ _ANSWERS: Final[dict[str, Callable[[bytes], object]]] = {
     "settled": _again(bodies.unpack_settled, _spread(bodies.pack_settled), exact=True),
     "extended": _again(bodies.unpack_extended, _spread(bodies.pack_extended), exact=True),
     "rows": _again(bodies.unpack_rows, examples.pack_rows, exact=True),
+    "records": bodies.unpack_records,
     "pong": _again(bodies.unpack_pong, bodies.pack_pong, exact=True),
     "refusal": bodies.unpack_refusal,
 }
@@ -231,6 +233,7 @@ def sown() -> Iterator[Input]:
     yield Input("settle", bodies.pack_settle(examples.SETTLE_ALL))
     yield Input("extend", every[Command.EXTEND].request)
     yield Input("read", every[Command.READ].request)
+    yield Input("journal-read", every[Command.JOURNAL_READ].request)
     yield Input("cancel", every[Command.CANCEL].request)
     yield Input("nothing", b"")
     yield Input("receipt", every[Command.SEND].answer)
@@ -239,6 +242,7 @@ def sown() -> Iterator[Input]:
     yield Input("settled", every[Command.SETTLE].answer)
     yield Input("extended", every[Command.EXTEND].answer)
     yield Input("rows", every[Command.READ].answer)
+    yield Input("records", every[Command.JOURNAL_READ].answer)
     yield Input("pong", every[Command.PING].answer)
     yield Input("refusal", refusal[16:])
     for command, (request, answer) in examples.STRUCTS.items():
