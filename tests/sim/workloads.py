@@ -88,7 +88,8 @@ def shared(seed: str) -> World:
     for at in range(3):
         _client(world, Consumer(world, "t", "gh"[at % 2], f"c{at}", fail=0.35, vanish=0.1))
     _client(world, Operator(world, "t", "g", every_us=15_000, acts=(
-        "reset", "skip", "retry_now", "delete", "pause", "pause", "policy", "grow")))  # fmt: skip
+        "reset", "skip", "retry_now", "delete", "pause", "pause", "policy", "grow", "commit",
+        "commit")))  # fmt: skip
     return world
 
 

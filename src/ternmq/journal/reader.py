@@ -21,6 +21,7 @@ from ternmq.journal import idx_file
 from ternmq.journal.cold import ColdCache, DamagedBlock, waiting
 from ternmq.journal.disk import Disk
 from ternmq.journal.index_open import JournalChain, believed
+from ternmq.journal.names import Names, read_names
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.run import Run
 from ternmq.journal.scan import RawRecord, Scanner, segment_size_of
@@ -123,6 +124,18 @@ class JournalReader:
             self.position = record.end
             yield record
         self.fault = scanner.fault
+
+    def names(self, stop: Position = NO_POSITION) -> Names:
+        """Return what the numbers in the records stand for, what is gone included.
+
+        Args:
+            stop: As of this position; by default all that is there.
+
+        Raises:
+            CorruptJournal: No STATE set can be read, and the journal's beginning is gone.
+            DiskError: The disk could not read.
+        """
+        return read_names(self.disk, self.segment_size, stop)
 
     def batches(
         self, topic: int, queue: int, start: int = 0, stop: int | None = None
