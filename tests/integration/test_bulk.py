@@ -28,9 +28,11 @@ from ternmq.model.errors import (
 )
 from ternmq.record import control, messages
 from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, Kind
+from ternmq.server import range_reads
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control as wire
 from ternmq.wire.control import GrantInfo
+from tests.unit.journal.index_kit import SlowDisk
 
 QUICK = {"first_backoff": 0.01, "longest_backoff": 0.05}
 
@@ -153,6 +155,27 @@ def test_ranges_name_queues_that_are_there(bulk, client):
     twice = [RangeStart(queue=0, offset=0), RangeStart(queue=0, offset=1)]
     with pytest.raises(InvalidRequest, match="twice"):
         bulk.ranges([RangesAsk(topic="orders", starts=twice)])
+
+
+def test_ranges_come_in_pieces_when_they_are_many_or_the_disk_is_slow(monkeypatch):
+    """Every read of the disk waits for a thread, and no turn answers more than one queue."""
+    monkeypatch.setattr(range_reads, "TURN_S", 0.0)
+    with broker(manual=False, disk=SlowDisk()) as real:
+        with ternmq.sync.connect(real.url) as client:
+            client.admin.create_topic("many", queues=20)
+            for at in range(60):
+                client.send("many", b"x" * at, queue=at % 20)
+        real.restart()
+        starts = [RangeStart(queue=at, offset=1, max_bytes=1) for at in range(20)]
+        with Bulk(options(real)) as bulk:
+            (found,) = bulk.ranges([RangesAsk(topic="many", time_us=1, starts=starts)])
+            assert [(one.first, one.next, one.at, one.start, one.stop) for one in found.queues] == [
+                (0, 3, 0, 1, 2)
+            ] * 20
+            assert all(one.bytes > one.stop_bytes > 0 for one in found.queues)
+            assert found == bulk.ranges([RangesAsk(topic="many", time_us=1, starts=starts)])[0]
+            for queue in range(20):
+                assert offsets(bulk.fetch("many", queue, 0, 3)) == [0, 1, 2]
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -5,13 +5,12 @@ As every question it rests on what is durable, and may raise ``WouldBlock``: run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Topic
 from ternmq.broker.queries import Queries
-from ternmq.model.errors import UnknownQueue
+from ternmq.journal import lookup
 
 _UNBOUNDED: Final = 1 << 62
 
@@ -44,35 +43,24 @@ class Ranges:
         self._broker = broker
         self._queries = queries
 
-    def of_topic(
-        self, topic: Topic, time_us: int | None, starts: Mapping[int, Wanted]
-    ) -> list[Range]:
-        """Return what each queue of a topic holds.
-
-        Args:
-            topic: The topic.
-            time_us: None: no offset is looked for.
-            starts: By queue.
-
-        Raises:
-            UnknownQueue: ``starts`` names one that is not there.
-            WouldBlock: see the module.
-        """
-        unknown = [number for number in starts if number >= len(topic.queues)]
-        if unknown:
-            raise UnknownQueue(f"topic {topic.name!r} has no queue {unknown[0]}")
-        return [
-            self._of_queue(topic, number, time_us, starts.get(number))
-            for number in range(len(topic.queues))
-        ]
-
-    def _of_queue(
+    def of_queue(
         self, topic: Topic, number: int, time_us: int | None, wanted: Wanted | None
     ) -> Range:
+        """Return what a queue holds; some 20 us.
+
+        Args:
+            topic: The topic; it may have been deleted a moment ago.
+            number: Of the queue.
+            time_us: None: no offset is looked for.
+            wanted: None: it is not measured how far one may read.
+
+        Raises:
+            WouldBlock: see the module.
+        """
         queue = topic.queues[number]
         end = self._queries.visible(topic, queue)
         first = min(queue.first, end)
-        at = None if time_us is None else self._queries.offset_at(topic.name, number, time_us)
+        at = None if time_us is None else self._offset_at(topic, number, time_us, end)
         if wanted is None:
             return Range(first, end, at, None, None, 0, 0)
         start = min(max(wanted.offset, first), end)
@@ -80,3 +68,8 @@ class Ranges:
             topic.number, number, start, end, wanted.max_bytes or _UNBOUNDED
         )
         return Range(first, end, at, start, found.stop, found.stop_bytes, found.bytes)
+
+    def _offset_at(self, topic: Topic, number: int, time_us: int, end: int) -> int:
+        broker = self._broker
+        found = lookup.offset_at_time(broker.index, broker.store, topic.number, number, time_us)
+        return end if found is None else min(found, end)

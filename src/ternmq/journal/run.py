@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -33,6 +33,7 @@ from ternmq.journal.columns import (
 )
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head, Section, StaleRun
+from ternmq.journal.sums import Sums
 from ternmq.journal.tail import Measure, Place, Places, fitting, newest
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
@@ -72,6 +73,7 @@ class Run:
         "_queue_keys",
         "_rows",
         "_sums",
+        "_totals",
         "head",
         "name",
         "start",
@@ -97,8 +99,9 @@ class Run:
         self._queue_keys = queue_keys
         self._fences = fences
         self._lines = lines
-        self._sums = sums
+        self._sums = Sums(sums, partial(self._block, idx_file.BATCHES))
         self._rows: dict[int, _QueueRow | None] = {}
+        self._totals: dict[int, int] = {}
 
     # ------------------------------------------------------------------ queues
 
@@ -164,33 +167,34 @@ class Run:
         end = min(end, next_offset)
         if start >= end:
             return Measure(start, 0, 0)
+        if whole and start == first_offset:
+            total = self._whole(key, row)
+            if total <= max_bytes:
+                return Measure(end, total, total)
         first = self._batch_of(row, start)
         last = begin + count if whole else self._batch_of(row, end)
         if last == first:
             last += 1  # the batch goes on behind ``end``
-        before = self._bytes_before(first)
-        total = self._bytes_before(last) - before
+        sums = self._sums
+        before = sums.before(first)
+        total = sums.before(last) - before
         if total <= max_bytes:
             return Measure(end, total, total)
-        most = before + max_bytes
-        block = bisect_right(self._sums, most) - 1
-        front = block * BATCHES_PER_BLOCK
-        lengths = accumulate(self._lengths(block), initial=self._sums[block])
-        taken = front + bisect_right(list(lengths), most) - 1
+        taken = sums.fitting(before + max_bytes)
         if taken <= first:
             return Measure(start, 0, total)
-        return Measure(self._batch(taken)[0], self._bytes_before(taken) - before, total)
+        return Measure(self._batch(taken)[0], sums.before(taken) - before, total)
 
-    def _bytes_before(self, index: int) -> int:
-        """Return the bytes of the records of all batches before one."""
-        block, rest = divmod(index, BATCHES_PER_BLOCK)
-        before: int = self._sums[block]
-        return before + sum(self._lengths(block)[:rest]) if rest else before
-
-    def _lengths(self, block: int) -> list[int]:
-        data = memoryview(self._block(idx_file.BATCHES, block))
-        lengths: list[int] = data.cast("I")[3::4].tolist()
-        return lengths
+    def _whole(self, key: int, row: _QueueRow) -> int:
+        """Return the bytes of all batches of a queue here; remembered, so that it is read once."""
+        total = self._totals.get(key)
+        if total is None:
+            _, _, begin, count = row
+            total = self._sums.before(begin + count) - self._sums.before(begin)
+            if len(self._totals) >= _MAX_ROWS_KEPT:
+                self._totals.clear()
+            self._totals[key] = total
+        return total
 
     def visible(self, key: int, mark: int) -> int | None:
         """Return the queue's next offset below ``mark``, None if no batch here stands below it."""

@@ -1,6 +1,6 @@
-"""The commands that a pipeline asks with: ranges, commits, holds, names. Loop only.
+"""The commands that a pipeline asks with: commits, holds, names. Loop only.
 
-JOURNAL_READ is in ``journal_reads``.
+JOURNAL_READ is in ``journal_reads``, QUEUE_RANGES in ``range_reads``.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from ternmq.broker.gone import Sort
 from ternmq.broker.names import Name, names
 from ternmq.broker.operating import Place
 from ternmq.broker.queries import Queries
-from ternmq.broker.ranges import Range, Ranges, Wanted
 from ternmq.model.errors import InvalidRequest, UnknownTopic
 from ternmq.model.specs import check_name
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
+from ternmq.server.range_reads import RangeReads
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.control.bulk import MAX_QUEUES
 
 _SECTIONS: Final = "tgsa"
 """Of a catalog, in this order: topics, groups, sessions, apps. A cursor is a letter and the last
@@ -33,14 +32,11 @@ class BulkCommands(ControlCommands):
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(hub, authoriser, queries)
-        self._ranges = Ranges(self._broker, queries)
         self.handlers |= {
             Command.GROUP_COMMIT: self.control(
                 Command.GROUP_COMMIT, control.GroupCommit, self.commit
             ),
-            Command.QUEUE_RANGES: self.control(
-                Command.QUEUE_RANGES, control.QueueRanges, self.ranges
-            ),
+            Command.QUEUE_RANGES: RangeReads(hub, authoriser, queries).ranges,
             Command.HOLD_PUT: self.control(Command.HOLD_PUT, control.HoldPut, self.put_hold),
             Command.HOLD_DELETE: self.control(
                 Command.HOLD_DELETE, control.HoldDelete, self.delete_hold
@@ -52,24 +48,6 @@ class BulkCommands(ControlCommands):
         }
 
     # -- queues -----------------------------------------------------------------------------------
-
-    def ranges(self, peer: Peer, asked: control.QueueRanges) -> Told:
-        """QUEUE_RANGES: what the queues of many topics hold."""
-        by_name = self._broker.views.catalog.by_name
-        wanted = [by_name.get(one.topic) for one in asked.topics]
-        if sum([len(topic.queues) for topic in wanted if topic is not None]) > MAX_QUEUES:
-            raise InvalidRequest(f"these topics have more than {MAX_QUEUES} queues: ask for fewer")
-        told: list[control.TopicRanges] = []
-        for one, topic in zip(asked.topics, wanted, strict=True):
-            if topic is None:
-                told.append(control.TopicRanges(topic=one.topic, number=0, queues=[]))
-                continue
-            starts = {start.queue: Wanted(start.offset, start.max_bytes) for start in one.starts}
-            if len(starts) < len(one.starts):
-                raise InvalidRequest(f"a queue of topic {one.topic!r} is named twice")
-            queues = [_told(found) for found in self._ranges.of_topic(topic, one.time_us, starts)]
-            told.append(control.TopicRanges(topic=one.topic, number=topic.number, queues=queues))
-        return control.RangesFound(topics=told, now_us=self._core.now_us()), 0
 
     def commit(self, peer: Peer, asked: control.GroupCommit) -> Told:
         """GROUP_COMMIT: how far a group has come that keeps its place itself."""
@@ -180,10 +158,6 @@ def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str
         next=following,
     )
     return page, as_of
-
-
-def _told(found: Range) -> control.QueueRange:
-    return control.QueueRange(**found._asdict())
 
 
 def _place(letter: str, last: Name) -> str:

@@ -64,11 +64,7 @@ class ControlCommands:
         scope = TABLE[command].policy.scope
         topic = getattr(asked, "topic", None) if scope in (Scope.TOPIC, Scope.GROUP) else None
         group = getattr(asked, "group", None) if scope is Scope.GROUP else None
-        if scope is Scope.TOPICS:
-            for one in getattr(asked, "topics", ()):
-                self._authoriser.check(peer.app, command, one.topic)
-        else:
-            self._authoriser.check(peer.app, command, topic, group)
+        self._authoriser.check(peer.app, command, topic, group)
         answer, position = handler(peer, asked)
         if command in CHANGES and not getattr(asked, "dry_run", False):
             self._hub.audit.changed(

@@ -64,9 +64,6 @@ def test_against_a_list(
         offset += count
         position += length + 80
     end = min(offset, start + rows)
-    for job in index.unsealed(Position(position)):
-        job.run()
-        index.installed(job)
     # The end is where a batch ends, as the durable mark is.
     end = max([0, *[one[1] for one in batches if one[1] <= end]])
     assert index.measure(1, 0, start, end, most) == by_hand(batches, start, end, most)
