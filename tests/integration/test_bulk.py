@@ -102,7 +102,6 @@ def kinds(page: Records) -> list[tuple[Kind, bool]]:
 # -- ranges ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("R1")
 def test_ranges_of_many_topics_in_one_request(bulk, client):
     client.admin.create_topic("many", queues=3)
     fill(client)
@@ -181,7 +180,6 @@ def test_ranges_come_in_pieces_when_they_are_many_or_the_disk_is_slow(monkeypatc
 # -- rows ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("R1")
 def test_every_row_of_a_range_comes_once(real, client):
     fill(client, rows=3000)
     with Bulk(options(real, read_bytes=4096)) as bulk:
@@ -219,7 +217,6 @@ def test_an_iteration_that_is_left_leaves_nothing_behind(real, client):
 # -- progress --------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("R15")
 def test_a_commit_only_grows_and_makes_the_group(bulk, client):
     fill(client)
     assert bulk.commit("orders", "spark.archive", {0: 100}) == {0: 100}
@@ -292,7 +289,6 @@ def test_the_journal_is_read_whole_and_in_order(real, client):
         assert rows == 500
 
 
-@pytest.mark.row("R5")
 def test_secrets_are_blanked(real, bulk, client):
     client.admin.put_app("shop", [GrantInfo(right="produce")], new_token=True)
     fill(client, rows=30)
@@ -436,7 +432,6 @@ def test_what_is_held_stays_and_sends_are_refused(small):
 # -- names -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.row("R5")
 def test_names_of_what_is_gone_stay(real, bulk, client):
     fill(client)
     client.admin.create_group("orders", "billing")

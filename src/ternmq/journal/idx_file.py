@@ -40,7 +40,7 @@ distance from the base in units of 8 bytes::
                  place, row
    10 BLOOM      three filters of 64-byte lines, one after the other: producers, keys, ids
    11 BLOOMS     u64 lines of each of the three filters
-   12 SUMS       u64 bytes of the records of all batches before each block of BATCHES, then of all
+   14 SUMS       u64 bytes of the records of all batches before each block of BATCHES, then of all
 
 Changing this layout: raise ``VERSION`` and let ``Head.decode`` refuse older files: the index is a
 cache and is rebuilt. Replace the golden file under ``tests/golden`` and say so in
@@ -89,7 +89,7 @@ MOVED: Final = 8
 MOVED_IDS: Final = 9
 BLOOM: Final = 10
 BLOOMS: Final = 11
-SUMS: Final = 12
+SUMS: Final = 14
 
 _ROW_BYTES: Final = {
     QUEUES: 32,
