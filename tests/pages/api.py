@@ -37,7 +37,7 @@ instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
 _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.AppInfo, control.GrantInfo,
-    control.ClientInfo, control.Status,
+    control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
 )  # fmt: skip
 _FIRST_RETURNED: Final = f"## `{_RETURNED[0].__name__}`\n"
 _RETURNED_TEXT: Final = """\
@@ -90,6 +90,26 @@ def sync_page() -> str:
             if (found := getattr(ternmq.sync, name)) is not getattr(ternmq, name, None)
         ],
     )
+
+
+def bulk_page() -> str:
+    """Return the page of ``ternmq.client.bulk``, and of what makes Arrow of what it reads."""
+    bulk = importlib.import_module("ternmq.client.bulk")
+    coalesce = importlib.import_module("ternmq.record.coalesce")
+    parts = [
+        "# `ternmq.client.bulk`\n",
+        _MADE.format("src/ternmq/client/bulk.py"),
+        "[The guide](../../guide/read-in-bulk.md) shows it at work.\n",
+    ]
+    told = [bulk.Bulk, bulk.BulkOptions, bulk.RangesAsk, bulk.RangeStart, control.TopicRanges,
+            control.QueueRange, bulk.Rows, bulk.Records, bulk.Catalog, control.TopicName,
+            control.GroupName, control.SessionName, control.HoldPlaced, control.Holds]  # fmt: skip
+    named: list[tuple[str, Any]] = [(one.__name__, one) for one in told]
+    named += [
+        (f"ternmq.record.coalesce.{one.__name__}", one)
+        for one in (coalesce.Coalescer, coalesce.schema, coalesce.check)
+    ]
+    return _page(parts, named)
 
 
 def testing_page() -> str:
