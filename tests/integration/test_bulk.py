@@ -25,6 +25,7 @@ from ternmq.model.errors import (
     SendTimeout,
     UnknownQueue,
     UnknownTopic,
+    Unreadable,
 )
 from ternmq.record import control, messages
 from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, Kind
@@ -427,6 +428,18 @@ def test_what_is_held_stays_and_sends_are_refused(small):
             return bulk.holds().oldest > 0
 
         wait_for(gone)
+
+
+def test_bytes_that_are_damaged_are_said_and_the_rest_goes_on(real, bulk, client):
+    fill(client, rows=30)
+    page = bulk.journal(0)
+    second = HEADER.unpack_from(page.records, 0)[2]
+    real.disk.open("journal/00000000000000000000.seg").pwrite(b"?", second + 50)
+    with pytest.raises(Unreadable, match="position"):
+        bulk.journal(0)
+    third = second + HEADER.unpack_from(page.records, second)[2]
+    assert bulk.journal(third).position == third
+    assert offsets(bulk.fetch("orders", 0, 0, 30)) == list(range(30))
 
 
 # -- names -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ the names of all that is there now, and of all that went at or behind it. Loop o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ class Name(NamedTuple):
 def names(broker: Broker, sort: Sort, position: int, above: int, limit: int) -> list[Name]:
     """Return names of a sort with a number above one, by number, at most ``limit``.
 
-    O(names of that sort).
+    O(names of that sort), some 0.1 us each; what is told of takes 1 us.
 
     Args:
         broker: The core.
@@ -40,32 +40,54 @@ def names(broker: Broker, sort: Sort, position: int, above: int, limit: int) -> 
         above: The number of the page before.
         limit: Of names.
     """
-    there: Callable[[Broker], Iterator[Name]] = {
-        Sort.TOPIC: _topics,
-        Sort.GROUP: _groups,
-        Sort.SESSION: _sessions,
-    }[sort]
-    found = [one for one in there(broker) if one.number > above]
-    found += [
-        Name(one.number, one.name, one.position, one.topic, one.client, one.address)
-        for one in broker.views.gone.of_sort(sort, position)
-        if one.number > above
-    ]
-    return nsmallest(limit, found)
+    if sort is Sort.TOPIC:
+        return _pages(_topics, broker, sort, position, above, limit)
+    if sort is Sort.GROUP:
+        return _pages(_groups, broker, sort, position, above, limit)
+    return _pages(_sessions, broker, sort, position, above, limit)
 
 
-def _topics(broker: Broker) -> Iterator[Name]:
-    for number, topic in broker.views.catalog.topics.items():
-        yield Name(number, topic.name)
+_There = Callable[[Broker], "tuple[Iterable[int], Callable[[int], Name]]"]
+"""Returns the numbers of what is there, and what makes a name of one."""
 
 
-def _groups(broker: Broker) -> Iterator[Name]:
-    for number, topic in broker.views.catalog.topics.items():
-        for group, subscription in topic.subscriptions.items():
-            yield Name(group, subscription.name, 0, number)
+def _pages(
+    there: _There, broker: Broker, sort: Sort, position: int, above: int, limit: int
+) -> list[Name]:
+    numbers, name_of = there(broker)
+    gone = {one.number: one for one in broker.views.gone.of_sort(sort, position)}
+    wanted = nsmallest(limit, [number for number in (*numbers, *gone) if number > above])
+    found: list[Name] = []
+    for number in wanted:
+        one = gone.get(number)
+        if one is None:
+            found.append(name_of(number))
+        else:
+            found.append(Name(number, one.name, one.position, one.topic, one.client, one.address))
+    return found
 
 
-def _sessions(broker: Broker) -> Iterator[Name]:
-    for number, session in broker.views.sessions.by_number.items():
-        info = session.info
-        yield Name(number, info.app, 0, 0, info.client[:CLIENT_SHOWN], info.address)
+def _topics(broker: Broker) -> tuple[Iterable[int], Callable[[int], Name]]:
+    topics = broker.views.catalog.topics
+    return topics, lambda number: Name(number, topics[number].name)
+
+
+def _groups(broker: Broker) -> tuple[Iterable[int], Callable[[int], Name]]:
+    topics = broker.views.catalog.topics
+    topic_of = {group: number for number, topic in topics.items() for group in topic.subscriptions}
+
+    def name_of(group: int) -> Name:
+        number = topic_of[group]
+        return Name(group, topics[number].subscriptions[group].name, 0, number)
+
+    return topic_of, name_of
+
+
+def _sessions(broker: Broker) -> tuple[Iterable[int], Callable[[int], Name]]:
+    sessions = broker.views.sessions.by_number
+
+    def name_of(number: int) -> Name:
+        info = sessions[number].info
+        return Name(number, info.app, 0, 0, info.client[:CLIENT_SHOWN], info.address)
+
+    return sessions, name_of

@@ -170,7 +170,11 @@ class BulkLine:
         """Return the answer to the oldest request that has none; raises as ``ask`` does."""
         if not self._waiting:
             raise ClientClosed("nothing was asked")
-        body = self._again(self._take)
+        try:
+            body = self._again(self._take)
+        except BaseException:
+            self.drop()  # whoever asks next must not get the answer to this
+            raise
         assert body is not None
         return body
 
