@@ -33,6 +33,7 @@ from ternmq.server import range_reads
 from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import control as wire
 from ternmq.wire.control import GrantInfo
+from tests.integration.cutting import CuttingProxy
 from tests.unit.journal.index_kit import SlowDisk
 
 QUICK = {"first_backoff": 0.01, "longest_backoff": 0.05}
@@ -545,6 +546,26 @@ def test_a_lost_connection_is_made_anew(real, bulk, client):
     assert offsets(pages) == list(range(300))
     real.restart()
     assert bulk.ranges([RangesAsk(topic="orders")])[0].queues[0].next == 300
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_cut_every_row_and_record_comes_once(real, client, seed):
+    fill(client, rows=3000)
+    with (
+        CuttingProxy(real.port, seed=seed, least=200, most=40_000) as proxy,
+        Bulk(BulkOptions(url=proxy.url, read_bytes=8192, tries=30, first_backoff=0.001)) as bulk,
+        Bulk(options(real)) as straight,
+    ):
+        assert offsets(bulk.fetch("orders", 0, 0, 3000)) == list(range(3000))
+        stop = straight.holds().durable
+        straight.hold("here", stop)
+        found = b"".join(page.records for page in bulk.journal_pages(0, stop))
+        whole = b"".join(page.records for page in straight.journal_pages(0, stop))
+        assert found[: len(whole)] == whole[: len(found)]
+        assert len(found) >= stop // 2
+        for offset in range(0, 3000, 250):
+            assert bulk.commit("orders", "spark.cut", {0: offset}) == {0: offset}
+        assert proxy.cuts > 3
 
 
 def test_no_broker_no_answer():
