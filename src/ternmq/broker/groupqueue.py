@@ -21,6 +21,7 @@ from typing import Final
 from ternmq.broker.admission import Admission
 from ternmq.broker.failures import SHARD_BITS, Failure, FailureRows
 from ternmq.broker.failurestore import FailureStore
+from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.lease import LEASE_BITS, Lease
 from ternmq.broker.lines import Lines
 from ternmq.broker.runs import RunList, SpanSet, row_count, split, split_all, union
@@ -49,7 +50,6 @@ class GroupQueue:
         "_by_shard",
         "admission",
         "ahead",
-        "changed",
         "cursor",
         "due_armed_us",
         "failures",
@@ -58,6 +58,7 @@ class GroupQueue:
         "leased_rows",
         "leases",
         "lines",
+        "page",
         "queue",
         "ready",
         "round",
@@ -69,7 +70,14 @@ class GroupQueue:
     )
 
     def __init__(
-        self, group: int, topic: int, queue: int, cursor: int, *, ordered: bool = False
+        self,
+        group: int,
+        topic: int,
+        queue: int,
+        cursor: int,
+        page: HeldPage,
+        *,
+        ordered: bool = False,
     ) -> None:
         self.group = group
         self.topic = topic
@@ -84,8 +92,9 @@ class GroupQueue:
         self.leased_rows = 0
         # STATE and replay.
         self.admission = Admission()
-        self.changed = 0
+        self.page = page
         self.shard_changed: dict[int, int] = {}
+        """Shard -> newest record that changed it."""
         self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
         # Volatile.
         self.scan = 0
@@ -100,7 +109,7 @@ class GroupQueue:
         """Rows were handed out."""
         admission, failures = self.admission, self.failures
         if position >= admission.main:
-            self.changed = position
+            self.page.changed = position
             if fact.cursor > self.cursor:
                 self.cursor = fact.cursor
                 if self.ahead.starts:
@@ -228,7 +237,7 @@ class GroupQueue:
         waiting anywhere; dead letters below it stay. The other moves only go forward.
         """
         if position >= self.admission.main:
-            self.changed = position
+            self.page.changed = position
             if fact.move is Move.RESET:
                 self.cursor = fact.cursor
                 self.round = fact.round
@@ -342,12 +351,22 @@ class GroupQueue:
     def _touch(self, position: int, start: int, stop: int) -> None:
         """Note that a record said something of these rows."""
         self._by_shard = None
+        self.page.touched = position
         first = start >> SHARD_BITS
         last = stop - 1 >> SHARD_BITS
         self.shard_changed[first] = position
         while first < last:
             first += 1
             self.shard_changed[first] = position
+
+    def forget_shards(self, there: list[int]) -> None:
+        """Forget which record changed shards that hold nothing: they are no objects of STATE.
+
+        One that is filled again is written again, since the set that is begun does not name it.
+        """
+        changed = self.shard_changed
+        if len(changed) > len(there):
+            self.shard_changed = {shard: changed[shard] for shard in there if shard in changed}
 
     def leases_by_shard(self) -> dict[int, list[tuple[LeasedRun, Lease]]]:
         """Return the leased runs of each shard; kept until the next change."""

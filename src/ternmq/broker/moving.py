@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
@@ -35,7 +37,9 @@ from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
 LOOKS_A_STEP: Final = 64
-SHARES_A_STEP: Final = 8192
+SHARES_A_LOOK: Final = 256
+"""Queues that are judged together: mostly the first of them say that the segment is to be kept."""
+JUDGED_A_STEP: Final = 16
 BYTES_A_STEP: Final = 256 * 1024
 
 
@@ -63,7 +67,8 @@ class Moving:
         self._next_look_us = 0
         self._inflated: tuple[int, bytes] = (-1, b"")
         """The batch that was inflated last, by its record: its rows come one after the other."""
-        self._judging: deque[list[QueueShare]] = deque()
+        self._judging: Iterator[int] | None = None
+        """The queues that are still to be asked about the oldest segment."""
         self._rewinds = 0
         self.blocked_by_hold = False
         """Sends are refused, and a hold is a reason for it."""
@@ -91,11 +96,16 @@ class Moving:
 
     def shares(self) -> list[QueueShare]:
         """Return the queues that have messages in the oldest segment. O(queues)."""
+        return self._shares_of(self._broker.index.queues)
+
+    def _shares_of(self, keys: Iterable[int]) -> list[QueueShare]:
         journal = self._broker.journal
         number = journal.first // journal.segment_size
+        queues = self._broker.index.queues
         found: list[QueueShare] = []
-        for key, segments in self._broker.index.queues.items():
-            if segments.numbers and segments.numbers[0] == number:
+        for key in keys:
+            segments = queues.get(key)
+            if segments is not None and segments.numbers and segments.numbers[0] == number:
                 topic, queue = key >> 32, key & 0xFFFFFFFF
                 if len(segments.first_offsets) > 1:
                     stop = segments.first_offsets[1]
@@ -114,7 +124,7 @@ class Moving:
             WouldBlock: run the job, then call again; nothing is lost.
         """
         if not self._active:
-            if not self._judging and now_us < self._next_look_us:
+            if self._judging is None and now_us < self._next_look_us:
                 return None
             verdict = self._verdict(now_us, free, total)
             if verdict is None:
@@ -192,8 +202,9 @@ class Moving:
     def _verdict(self, now_us: int, free: int, total: int) -> Verdict | None:
         """Return what is to be done with the oldest segment; None: ask again in the next turn.
 
-        Some thousand queues are looked at in a turn. What one look found stays true until a group
-        is reset or begins anew, which ``Broker.rewinds`` counts: groups only go forward.
+        Some thousand queues are asked in a turn, until one says that the segment is to be kept.
+        What was found stays true until a group is reset or begins anew, which ``Broker.rewinds``
+        counts: groups only go forward.
         """
         journal = self._broker.journal
         end = journal.first + journal.segment_size
@@ -201,32 +212,31 @@ class Moving:
             return Verdict.KEEP
         pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
         removable = end <= self._broker.writer.removable_below()
-        if not self._judging:
+        if self._judging is None:
             if not pressure and not removable:
                 return Verdict.KEEP
-            shares = self.shares()
             self._rewinds = self._broker.administration.rewinds
-            self._judging.extend(
-                shares[at : at + SHARES_A_STEP] for at in range(0, len(shares), SHARES_A_STEP)
-            )
+            self._judging = iter(list(self._broker.index.queues))
         held_from = self._broker.holding.lowest
-        verdict = judge(
-            self,
-            self._judging.popleft() if self._judging else [],
-            end=end,
-            last_us=self._broker.index.last_time_us(journal.first),
-            removable_below=self._broker.writer.removable_below(),
-            held_from=held_from,
-            now_us=now_us,
-            pressure=pressure,
-        )
-        if verdict is Verdict.REMOVE and self._judging:
-            return None
-        self._judging.clear()
-        self.blocked_by_hold = (
-            verdict is Verdict.REFUSE and held_from is not None and held_from < end
-        )
-        return verdict
+        for _ in range(JUDGED_A_STEP):
+            keys = list(islice(self._judging, SHARES_A_LOOK))
+            verdict = judge(
+                self,
+                self._shares_of(keys),
+                end=end,
+                last_us=self._broker.index.last_time_us(journal.first),
+                removable_below=self._broker.writer.removable_below(),
+                held_from=held_from,
+                now_us=now_us,
+                pressure=pressure,
+            )
+            if verdict is not Verdict.REMOVE or len(keys) < SHARES_A_LOOK:
+                self._judging = None
+                self.blocked_by_hold = (
+                    verdict is Verdict.REFUSE and held_from is not None and held_from < end
+                )
+                return verdict
+        return None
 
     def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
         """Return the rows of a shard that would lose their content or their history."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ternmq.broker.catalog import PAGE_BITS, Catalog, Topic, app_page
+from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.sessions import Sessions
 from ternmq.broker.stateobjects import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
@@ -40,6 +41,8 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
+        self.held_pages: dict[tuple[int, int], HeldPage] = {}
+        """(page of groups, page of queues) -> what stands in STATE together."""
         self.holds: dict[str, control.Hold] = {}
         self.holds_changed = 0
         """Newest record that changed a hold."""
@@ -184,31 +187,27 @@ class Views:
             if position >= self.objects.stamp(TOPICS, page):
                 topic = catalog.put_topic(change.number, change.spec)
                 catalog.topic_pages[page] = position
-                self.objects.place_queues(topic)
-                self._hold_new_queues(topic)
+                self.objects.place(topic)
+                self._hold_new_queues(position, topic)
         elif isinstance(change, control.TopicDeleted):
-            page = change.number >> PAGE_BITS
-            gone = catalog.remove_topic(change.number)
-            catalog.topic_pages[page] = position
+            gone = catalog.topics.get(change.number)
             if gone is not None:
                 self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
                 for group in list(gone.subscriptions):
-                    self._group_gone(position, gone, group)
                     self._drop(position, change.number, group)
-            catalog.subscription_pages.pop(change.number, None)
+            catalog.remove_topic(change.number)
+            catalog.topic_pages[change.number >> PAGE_BITS] = position
         elif isinstance(change, control.Subscribed):
             self._subscribe(position, change)
         elif isinstance(change, control.SubscriptionChanged):
             known = catalog.topics.get(change.topic)
-            if known is not None and position >= self._stamp_of_subscription(
-                change.topic, change.group
-            ):
+            if known is not None and position >= self._stamp_of_subscription(change.group):
                 subscription = known.subscriptions.get(change.group)
                 if subscription is not None:
                     subscription.set(change.spec)
                     for held in subscription.queues:
                         held.scan = 0  # what the filter before passed over is judged anew
-                    self._touch_subscription(position, change.topic, change.group)
+                    self._touch_subscription(position, change.group)
         elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
         elif isinstance(change, control.Hold | control.HoldDeleted):
@@ -255,20 +254,32 @@ class Views:
         topic = catalog.topics.get(change.topic)
         if topic is None:
             return
-        if position >= self._stamp_of_subscription(change.topic, change.group):
+        if position >= self._stamp_of_subscription(change.group):
             catalog.put_subscription(topic, change.group, change.group_name, change.spec)
-            self._touch_subscription(position, change.topic, change.group)
+            self._touch_subscription(position, change.group)
         ordered = change.spec.mode.value == "ordered"
         for number, cursor in enumerate(change.cursors):
             key = (change.group, change.topic, number)
             held = self.held.get(key)
             # One that no chunk told of was made by a settings change of the topic: it starts here.
             if held is None or not held.admission.loaded:
-                self.held[key] = held = GroupQueue(*key, cursor, ordered=ordered)
-                held.changed = position
-        self._hold_new_queues(topic)
+                self.hold(position, *key, cursor, ordered=ordered)
+        self._hold_new_queues(position, topic)
 
-    def _hold_new_queues(self, topic: Topic) -> None:
+    def hold(
+        self, position: int, group: int, topic: int, queue: int, cursor: int, *, ordered: bool
+    ) -> GroupQueue:
+        """Make the view of a (group, topic, queue), in place of one there may be."""
+        place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
+        page = self.held_pages.get(place)
+        if page is None:
+            page = self.held_pages[place] = HeldPage()
+        page.changed = position
+        held = GroupQueue(group, topic, queue, cursor, page, ordered=ordered)
+        self.held[group, topic, queue] = held
+        return held
+
+    def _hold_new_queues(self, position: int, topic: Topic) -> None:
         """Give every subscription a view of every queue; new queues are read from the start."""
         for group, subscription in topic.subscriptions.items():
             subscription.queues.clear()
@@ -276,23 +287,24 @@ class Views:
                 key = (group, topic.number, number)
                 held = self.held.get(key)
                 if held is None:
-                    held = self.held[key] = GroupQueue(*key, 0, ordered=subscription.ordered)
+                    held = self.hold(position, *key, 0, ordered=subscription.ordered)
                 subscription.queues.append(held)
 
-    def _stamp_of_subscription(self, topic: int, group: int) -> int:
-        return self.objects.stamp(SUBSCRIPTIONS, topic, group >> PAGE_BITS)
+    def _stamp_of_subscription(self, group: int) -> int:
+        return self.objects.stamp(SUBSCRIPTIONS, group >> PAGE_BITS)
 
-    def _touch_subscription(self, position: int, topic: int, group: int) -> None:
-        self.catalog.subscription_pages.setdefault(topic, {})[group >> PAGE_BITS] = position
+    def _touch_subscription(self, position: int, group: int) -> None:
+        self.catalog.subscription_pages[group >> PAGE_BITS] = position
 
     def _drop(self, position: int, topic_number: int, group: int) -> None:
         topic = self.catalog.topics.get(topic_number)
         if topic is not None:
             self._group_gone(position, topic, group)
             self.catalog.remove_subscription(topic, group)
-        self._touch_subscription(position, topic_number, group)
+        self._touch_subscription(position, group)
         number = 0
-        while self.held.pop((group, topic_number, number), None) is not None:
+        while (held := self.held.pop((group, topic_number, number), None)) is not None:
+            held.page.changed = position
             number += 1
 
     def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
@@ -315,11 +327,10 @@ class Views:
         self._begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
-            self.objects.place_queues(topic)
+            self.objects.place(topic)
 
     def finish(self, end: Position) -> None:
         """Make what is derived, once everything is replayed."""
-        del end
         self.objects.finish()
         self._begin = 0
         self.index_from = 0
@@ -333,7 +344,7 @@ class Views:
         }
         self.held = {key: held for key, held in self.held.items() if key in alive}
         for topic in self.catalog.topics.values():
-            self._hold_new_queues(topic)
+            self._hold_new_queues(end, topic)
             for queue in topic.queues:
                 queue.stamp = 0
                 queue.recovered = queue.next
