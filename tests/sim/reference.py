@@ -17,11 +17,12 @@ from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS
 from ternmq.journal.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.header import Kind
-from tests.sim.history import Stored, Tried
+from ternmq.record.replay import Replayed
+from tests.sim.history import GroupKey, Stored, Tried
 from tests.sim.tape import Violation
 
 LEASED: Final = "leased"
@@ -120,6 +121,8 @@ class Reference:
 
     def __init__(self, tried: dict[bytes, Tried]) -> None:
         self.tried = tried
+        self.asked: dict[GroupKey, set[int]] = {}
+        """Rows that somebody asked to be handed out again."""
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -177,6 +180,8 @@ class Reference:
                 self._extended(record, extended)
         elif kind == Kind.CURSOR:
             self._cursor(record, facts.unpack_cursor(record.body))
+        elif kind == Kind.REPLAY:
+            self._replayed(record, replay.unpack(record.body))
 
     def _session(self, record: RawRecord) -> None:
         if record.kind == Kind.JOINED:
@@ -576,6 +581,74 @@ class Reference:
             return
         subscription = topic.subscriptions[fact.group]
         self._pass_cursor(where, group, subscription, stored, fact.cursor, set())
+
+    # -- what comes again -------------------------------------------------------------------------
+
+    def _replayed(self, record: RawRecord, fact: Replayed) -> None:
+        where = f"REPLAY at {record.position}"
+        key = (fact.group, fact.topic, fact.queue)
+        group = self._group(key)
+        if group is None:
+            raise Violation(f"{where}: no such group")
+        if fact.round != group.round + 1:
+            raise Violation(f"{where}: round {fact.round}, it was {group.round}")
+        if not fact.runs and not fact.ahead:
+            raise Violation(f"{where}: it says nothing")
+        group.round = fact.round
+        topic = self.topics[fact.topic]
+        stored = topic.queues[fact.queue]
+        subscription = topic.subscriptions[fact.group]
+        named = self._named(where, key, fact)
+        ordered = subscription.spec.mode is Mode.ORDERED
+        hashes = iter(fact.hashes)
+        for offset, attempt, deliveries in named:
+            row = group.rows.get(offset)
+            if offset >= group.cursor and row is None:
+                raise Violation(f"{where}: {offset} is not behind the cursor {group.cursor}")
+            if row is None:
+                if self.first < 1 << 62 and stored[offset].position < self.first:
+                    raise Violation(f"{where}: the content of {offset} is gone")
+                self._check_content(where, subscription, stored[offset])
+            if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
+                raise Violation(f"{where}: {offset} is redriven and was not dead")
+            if (attempt, deliveries) != (1, 0 if row is None else row.deliveries):
+                raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
+            self._come_again(group, offset, row, deliveries)
+            if ordered:
+                group.rows[offset].key = _checked_hash(where, next(hashes), stored, offset)
+        for offset in [one for start, stop in fact.ahead for one in range(start, stop)]:
+            if offset not in group.ahead or offset in group.rows:
+                raise Violation(f"{where}: {offset} was not settled ahead of the cursor")
+            group.ahead.discard(offset)
+            self._count("replayed: settled ahead of the cursor")
+        self._check_lines(record, key)
+
+    def _named(self, where: str, key: GroupKey, fact: Replayed) -> list[tuple[int, int, int]]:
+        """Return the rows of the runs with attempt and deliveries, if they were asked for."""
+        named = [
+            (offset, attempt, deliveries)
+            for start, stop, attempt, deliveries in fact.runs
+            for offset in range(start, stop)
+        ]
+        if named != sorted(named) or len({row[0] for row in named}) != len(named):
+            raise Violation(f"{where}: its rows are not in order")
+        ahead = [offset for start, stop in fact.ahead for offset in range(start, stop)]
+        strangers = {row[0] for row in named} | set(ahead)
+        strangers -= self.asked.get(key, set())
+        if strangers:
+            raise Violation(f"{where}: nobody asked for {sorted(strangers)}")
+        return named
+
+    def _come_again(self, group: RefGroup, offset: int, row: Row | None, deliveries: int) -> None:
+        self._count(f"replayed: was {'done' if row is None else row.state}")
+        if row is None:
+            row = group.rows[offset] = Row()
+        elif row.state == LEASED:
+            lease = group.leases[row.lease]
+            lease.rows.discard(offset)
+            if not lease.rows:
+                del group.leases[row.lease]
+        row.state, row.attempt, row.deliveries, row.lease = READY, 1, deliveries, 0
 
     # -- settings ---------------------------------------------------------------------------------
 

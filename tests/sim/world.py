@@ -241,6 +241,7 @@ class World:
         size = self.options.segment_bytes
         self.shadow = Views(self.options.limits, Index(MemoryDisk(), segment_size=size))
         self.reference = Reference(self.history.tried)
+        self.reference.asked = self.history.asked
         limits = self.options.limits
         self.reference.dedup_window_us = limits.dedup_window_us
         self.reference.producer_idle_us = limits.producer_idle_us

@@ -4,6 +4,7 @@ A replay names offsets, whatever became of them; a redrive names dead letters. B
 REPLAY record a queue: the rows are ready from then on, as a new round, with attempt 1. Leases of
 these rows end for them, so that receipts and settles of the round before are refused. Rows above
 the cursor are unread anyway and stay as they are; those that retention took are told as expired.
+(After a power cut rows above it may be settled: these are unread again, or ready if they failed.)
 
 In an ordered group the rows stand in their keys' lines by offset, before all that was not handed
 out yet; rows of the key that somebody holds behind them are released first. For that, and where a
@@ -90,12 +91,13 @@ class Replaying:
         """
         plan = ReplayPlan(held)
         below: list[Span] = []
+        above: list[Span] = []
         for start, end in union(spans):
             stop = min(end, queue.next)
             if start < min(stop, held.cursor):
                 below.append((start, min(stop, held.cursor)))
             if max(start, held.cursor) < stop:
-                self._above(plan, max(start, held.cursor), stop)
+                above.append((max(start, held.cursor), stop))
         if subscription.filter is None:
             kept = sum([max(0, stop - max(start, queue.first)) for start, stop in below])
             self._check_room(held, kept)
@@ -104,7 +106,11 @@ class Replaying:
             done = self._piece(plan, reader, start, stop)
             if done < stop:
                 plan.rest = [(max(low, done), high) for low, high in below if high > done]
+                plan.rest += above
                 break
+        else:
+            for start, stop in above:
+                self._above(plan, start, stop)
         plan.runs = merge(plan.runs)
         self._check(plan)
         return plan
@@ -136,13 +142,15 @@ class Replaying:
         return plan
 
     def _above(self, plan: ReplayPlan, start: int, stop: int) -> None:
-        settled = [
-            (max(low, start), min(high, stop))
-            for low, high in plan.held.ahead
-            if low < stop and start < high
-        ]
-        plan.ahead += settled
-        plan.unread += stop - start - sum([high - low for low, high in settled])
+        """Plan rows above the cursor: of those settled already some may be owed all the same."""
+        held = plan.held
+        plan.unread += stop - start
+        for first, last in held.ahead:
+            for low, high in _by_shard(max(first, start), min(last, stop)):
+                owed = _owed_in(held, low, high)
+                plan.runs += owed
+                plan.ahead += missing([(low, high)], owed)
+                plan.unread -= high - low
 
     def _piece(self, plan: ReplayPlan, reader: _Reader, start: int, stop: int) -> int:
         """Plan rows of one shard, below the cursor; return how far it came."""
@@ -225,7 +233,10 @@ class Replaying:
         return journal.end
 
     def _release_behind(self, now_us: int, plan: ReplayPlan) -> None:
-        """Release what is held of the rows' keys behind them: nothing overtakes."""
+        """Release what is held of the rows' keys behind them: nothing overtakes.
+
+        Also what comes again itself: a crash may leave this record as the last.
+        """
         held = plan.held
         lines = held.lines
         assert lines is not None
@@ -237,14 +248,13 @@ class Replaying:
                 first.setdefault(hash_, offset)
         if not first:
             return
-        again = set(named)
         settled = []
         for lease in held.leases.values():
             behind = [
                 (offset, offset + 1, attempt, deliveries)
                 for start, stop, attempt, deliveries in lease.runs
                 for offset in range(start, stop)
-                if first.get(lines.hash_of[offset], offset) < offset and offset not in again
+                if first.get(lines.hash_of[offset], offset) < offset
             ]
             if behind:
                 settled.append(released(held, lease, merge(behind), SettleCause.KEY))
@@ -351,10 +361,15 @@ def _pieces(spans: Iterable[Span], first: int, held: GroupQueue) -> Iterator[Spa
         if at < gone:
             yield at, gone
             at = gone
-        while at < stop:
-            end = min((at >> SHARD_BITS) + 1 << SHARD_BITS, stop)
-            yield at, end
-            at = end
+        yield from _by_shard(at, stop)
+
+
+def _by_shard(start: int, stop: int) -> Iterator[Span]:
+    """Cut a span (which may be empty) at the edges of shards."""
+    while start < stop:
+        end = min((start >> SHARD_BITS) + 1 << SHARD_BITS, stop)
+        yield start, end
+        start = end
 
 
 def _owed_in(held: GroupQueue, start: int, stop: int) -> list[LeasedRun]:

@@ -16,10 +16,11 @@ Ruler of the body; one fact a record::
      .     ahead x (u64 start, u64 stop)
      .     keyed: u64 ordering hash of every row of the runs
 
-Runs lie below the cursor. Their rows leave whatever they were in (a lease, the retries, the dead
-letters) and are ready: the next hand-out is ``attempt``, which is 1, and one more than
-``deliveries``, which is 0 where nobody knows any more how often the row was handed out. Rows of
-``ahead`` lie at or above the cursor and had been settled all the same; they are unread again.
+Runs lie below the cursor, or failed ahead of it. Their rows leave whatever they were in (a lease,
+the retries, the dead letters) and are ready: the next hand-out is ``attempt``, which is 1, and one
+more than ``deliveries``, which is 0 where nobody knows any more how often the row was handed out.
+Rows of ``ahead`` lie at or above the cursor and had been settled all the same; they are unread
+again.
 """
 
 from __future__ import annotations

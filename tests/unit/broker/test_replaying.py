@@ -380,6 +380,25 @@ def test_rows_settled_above_the_cursor_are_unread_again() -> None:
     assert world.drain(session, "t", "g") == [0, 1, 2, 3, 5, 6, 7]
 
 
+def test_rows_that_failed_above_the_cursor_are_ready_once() -> None:
+    world = World()
+    session = start(world)
+    world.send("t", 8)
+    before = MemoryDisk(world.disk.image())
+    lost = pull(world, session, 6)
+    world = World(disk=before)
+    world.sent = {(1, 0, at): b"row %d" % at for at in range(8)}
+    session = world.join("again")
+    world.settle(session, "t", "g", lost, Outcome.RETRY, spans=[(2, 4)], reason="no")
+    world.settle(session, "t", "g", lost, Outcome.DEAD, spans=[(4, 5)], reason="no")
+    plan = replay(world, (1, 4))
+    assert (plan.runs, plan.ahead, plan.unread) == ([(2, 4, 1, 1)], [], 1)
+    assert redrive(world, [4]).rows == 1
+    check(world.broker, world.now)
+    same_after_restart(world)
+    assert sorted(world.drain(session, "t", "g")) == list(range(8))
+
+
 def test_parked_pulls_wake_for_what_comes_again() -> None:
     world = World()
     session = start(world)
