@@ -28,7 +28,7 @@ class Replayer(Operator):
             return
         chance = self.world.chance
         key, group, next_ = at
-        low = max(0, group.cursor - self.back)
+        low = max(0, group.cursor - self.back) if chance.random() < 0.8 else 0
         spans = []
         for _ in range(chance.randint(1, 3)):
             start = chance.randint(low, max(low, next_))

@@ -207,7 +207,7 @@ def returning(seed: str) -> World:
     _client(world, Consumer(world, "w", "g", "d", vanish=0.0, settle=0.0, stay=True))
     _client(world, Consumer(world, "x", "g", "e", settle=0.02, extend=0.3, stay=True))
     _client(world, Operator(world, "t", "g", every_us=5_000, acts=("reset",), back=100))
-    _client(world, Replayer(world, "u", "g", every_us=2_000, acts=("ahead",)))
+    _client(world, Replayer(world, "u", "g", every_us=500, acts=("ahead",)))
     return world
 
 
@@ -330,7 +330,7 @@ def replayed(seed: str) -> World:
     )
     world = World(
         seed,
-        options(8192, 4000, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits),
+        options(8192, 3500, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
     )
     world.patience = 0.6
     _begin(world)

@@ -38,6 +38,7 @@ from ternmq.server.messages import MessageCommands
 from ternmq.server.metrics import BrokerCollector
 from ternmq.server.peer import Peer
 from ternmq.server.rates import Rates
+from ternmq.server.replay_commands import ReplayCommands
 from ternmq.server.sessions import Place, Sessions
 from ternmq.server.topic_commands import TopicCommands
 from ternmq.settings import Settings
@@ -162,6 +163,7 @@ class Server:
             **self._messages.handlers,
             **TopicCommands(self.hub, authoriser, queries).handlers,
             **LookupCommands(self.hub, authoriser, queries).handlers,
+            **ReplayCommands(self.hub, authoriser, queries).handlers,
             **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
             Command.BYE: bye,
         }

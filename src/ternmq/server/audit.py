@@ -38,8 +38,10 @@ CHANGES: Final = frozenset(
         Command.GROUP_DELETE,
         Command.GROUP_RESET,
         Command.GROUP_SKIP,
+        Command.GROUP_REPLAY,
         Command.FAILED_RETRY,
         Command.FAILED_DELETE,
+        Command.FAILED_REDRIVE,
         Command.APP_PUT,
         Command.APP_DELETE,
     }

@@ -11,6 +11,14 @@ of a record could hold. A bound is never lowered.
 
 from __future__ import annotations
 
+from ternmq.wire.control.again import (
+    FailedRedrive,
+    FailedRedriven,
+    GroupReplay,
+    GroupReplayed,
+    ReplayedQueue,
+    ReplaySpan,
+)
 from ternmq.wire.control.apps import (
     AppDelete,
     AppInfo,
@@ -93,6 +101,8 @@ __all__ = [
     "FailedList",
     "FailedMessage",
     "FailedPage",
+    "FailedRedrive",
+    "FailedRedriven",
     "FailedRetry",
     "FailureInfo",
     "Find",
@@ -107,6 +117,8 @@ __all__ = [
     "GroupJoined",
     "GroupList",
     "GroupQueueInfo",
+    "GroupReplay",
+    "GroupReplayed",
     "GroupReset",
     "GroupSkip",
     "Groups",
@@ -118,6 +130,8 @@ __all__ = [
     "OffsetAt",
     "OffsetFound",
     "QueueInfo",
+    "ReplaySpan",
+    "ReplayedQueue",
     "Report",
     "ReportEntry",
     "ResetDone",
