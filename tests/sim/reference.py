@@ -35,7 +35,7 @@ DEAD: Final = "dead"
 class Row:
     """A row that a group is owed, or that is dead."""
 
-    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "when_us")
+    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "told", "when_us")
 
     def __init__(self) -> None:
         self.state = ""
@@ -44,12 +44,14 @@ class Row:
         self.lease = 0
         self.when_us = 0
         self.key = 0
+        self.told = 0
+        """The record that tells of its newest failure, in whatever round that was."""
 
     def plain(self) -> tuple[object, ...]:
         """Return what is compared with the broker's view."""
         lease = self.lease if self.state == LEASED else 0
         when = self.when_us if self.state in (WAITING, DEAD) else 0
-        return self.state, self.attempt, self.deliveries, lease, when
+        return self.state, self.attempt, self.deliveries, lease, when, self.told
 
 
 class RefLease:
@@ -437,6 +439,8 @@ class Reference:
                         f"it is {(row.attempt, row.deliveries)}"
                     )
                 self._check_policy(where, record, fact, spec, offset, attempt)
+                if facts.failing(fact.outcome):
+                    row.told = record.position
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
@@ -729,6 +733,7 @@ class Reference:
                 raise Violation(f"{where}: {failure.offset} was moved with other attempts")
             if not failure.entries:
                 raise Violation(f"{where}: the failures of {failure.offset} are lost")
+            row.told = record.position
             self._count("moved failure")
 
     def removed(self, first: int) -> None:
@@ -797,19 +802,20 @@ def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) 
 def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
     """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
     found: dict[int, tuple[object, ...]] = {}
+    told = held.history
     for lease in held.leases.values():
         for start, stop, attempt, deliveries in lease.runs:
-            for offset in range(start, stop):
-                found[offset] = (LEASED, attempt, deliveries, lease.id, 0)
+            for one in range(start, stop):
+                found[one] = (LEASED, attempt, deliveries, lease.id, 0, told.get(one, 0))
     for start, stop, attempt, deliveries in held.ready.runs:
-        for offset in range(start, stop):
-            found[offset] = (READY, attempt, deliveries, 0, 0)
+        for one in range(start, stop):
+            found[one] = (READY, attempt, deliveries, 0, 0, told.get(one, 0))
     for shard in held.waiting.values():
         for row in shard:
             held_row = row.when_us == HELD_US
             state, when = (HELD, 0) if held_row else (WAITING, row.when_us)
-            found[row.offset] = (state, row.attempt, row.deliveries, 0, when)
+            found[row.offset] = (state, row.attempt, row.deliveries, 0, when, row.position)
     for shard in held.dead.values():
         for row in shard:
-            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us)
+            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found

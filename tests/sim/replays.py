@@ -118,9 +118,9 @@ class Replayer(Operator):
             row = before.get(offset)
             if redrive:
                 if row is not None and row[0] == DEAD:
-                    wanted[offset] = (READY, 1, row[2], 0, 0)
+                    wanted[offset] = (READY, 1, row[2], 0, 0, row[5])
             elif row is not None:
-                wanted[offset] = (READY, 1, row[2], 0, 0)
+                wanted[offset] = (READY, 1, row[2], 0, 0, row[5])
             elif offset >= cursor:
                 continue
             elif offset < first:
@@ -128,7 +128,7 @@ class Replayer(Operator):
             elif tags is not None and stored[offset].row().tag not in tags:
                 world.reached("a replay's rows are not for the group")
             else:
-                wanted[offset] = (READY, 1, 0, 0, 0)
+                wanted[offset] = (READY, 1, 0, 0, 0, 0)
         if held.lines is not None:
             heads: dict[int, int] = {}
             for offset in sorted(wanted):
@@ -136,7 +136,7 @@ class Replayer(Operator):
             for offset, row in before.items():
                 head = heads.get(stored[offset].ordering_hash(), offset)
                 if row[0] == LEASED and head < offset and offset not in wanted:
-                    wanted[offset] = (READY, row[1], row[2], 0, 0)
+                    wanted[offset] = (READY, row[1], row[2], 0, 0, row[5])
                     world.reached("released behind a replayed row of its key")
         return wanted
 
