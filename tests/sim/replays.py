@@ -93,6 +93,7 @@ class Replayer(Operator):
             world.reached("a replay in pieces")
         wanted = self._wanted(key, held, before, cursor, asked - left, redrive=name == "redrive")
         _check(name, rows_of(held), before, wanted)
+        _check_offered(held)
         now = {one for start, stop in held.ahead for one in range(start, stop)}
         if name == "replay" and now != ahead - (asked - left - before.keys()):
             raise Violation(f"a replay leaves {sorted(now)} settled ahead of the cursor")
@@ -149,6 +150,17 @@ def _check(name: str, after: Rows, before: Rows, wanted: Rows) -> None:
                 f"after a {name} {offset} is {after.get(offset)}, should be {should.get(offset)}; "
                 f"it was {before.get(offset)}"
             )
+
+
+def _check_offered(held: GroupQueue) -> None:
+    """Of an ordered group, a key whose first row is ready and that nobody holds is free to go."""
+    lines = held.lines
+    if lines is None:
+        return
+    for hash_, line in lines.by_hash.items():
+        head = line.offsets[0]
+        if not line.leased and held.ready.find(head) and (head, hash_) not in lines._free:
+            raise Violation(f"{head} is ready, and no pull will be offered it")
 
 
 def _plan(reply: object) -> ReplayPlan:
