@@ -26,7 +26,7 @@ REQUIRED: Final = (
     "replayed: was done", "replayed: was leased", "replayed: was ready", "replayed: was waiting",
     "replayed: was dead",
     "a replay's rows are not for the group", "a replay in pieces",
-    "released behind a replayed row of its key",
+    "released behind a replayed row of its key", "replayed out of a segment that is being emptied",
     "operator retry_now", "operator delete_failures", "operator pause",
     "operator unsubscribe", "operator delete topic", "operator grow topic",
     "operator put app", "operator delete app", "operator report",

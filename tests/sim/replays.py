@@ -42,6 +42,26 @@ class Replayer(Operator):
             first = min(at[1].ahead)
             self._span(at[0], [(max(0, first - 2), first + self.world.chance.randint(1, 3))])
 
+    def _doomed(self) -> None:
+        """Replay a row that stands in the segment which retention is about to remove."""
+        at = self._queue()
+        world = self.world
+        if at is None or not world.started.upkeep.moving._active or world.chance.random() < 0.7:
+            return
+        key, group, _ = at
+        journal = world.broker.journal
+        rows = world.reference.topics[key[1]].queues[key[2]]
+        end = journal.first + journal.segment_size
+        doomed = [
+            offset
+            for offset, row in enumerate(rows[: group.cursor])
+            if journal.first <= row.position < end and offset not in group.rows
+        ]
+        if doomed:
+            world.reached("replayed out of a segment that is being emptied")
+            offset = world.chance.choice(doomed)
+            self._span(key, [(offset, offset + 1)])
+
     def _span(self, key: GroupKey, spans: list[Span]) -> None:
         world = self.world
         asked = {offset for start, stop in spans for offset in range(start, stop)}

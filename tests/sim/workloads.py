@@ -155,6 +155,7 @@ def emptied(seed: str) -> World:
     _client(
         world, Straggler(world, "u", "late", "d", every_us=12_000, most=2, settle=0.25, stay=True)
     )
+    _client(world, Replayer(world, "u", "g", every_us=10_000, acts=("doomed",)))
     world.sync_us = (300, 4000, 20_000, 60_000)
     world.job_us = (50, 500, 3000)
     world.faults.slow = 0.4
