@@ -230,6 +230,11 @@ class FailureStore:
                 found += rows.span(start, stop)
         return sorted(found)
 
+    def shard_rows(self, key: int) -> int:
+        """Return how many rows of a shard wait or are dead."""
+        shards = (self.waiting.get(key), self.dead.get(key))
+        return sum([len(rows) for rows in shards if rows is not None])
+
     def dead_before(self, when_us: int, limit: int) -> list[Failure]:
         """Return rows that died before a time, at most ``limit``."""
         found: list[Failure] = []

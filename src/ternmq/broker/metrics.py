@@ -80,8 +80,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "most_ready",
             max([one.ready.rows for one in held], default=0),
-            "Messages of the fullest group queue that wait to be handed out again; caps "
-            "`replay_rows`, `replay_keyed_rows`.",
+            "Messages that come again, of the fullest group queue; caps `replay_[keyed_]rows`.",
         ),
         ("waiters", broker.parked_pulls, "Pulls that wait for messages; cap `waiters`."),
         (

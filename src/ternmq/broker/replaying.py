@@ -35,10 +35,12 @@ from ternmq.record.facts import LeasedRun, Span
 from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.replay import Cause, Replayed
 
-READ_ROWS: Final = 2048
-"""Rows that one command reads: some 10 ms for single messages."""
-MOST_RUNS: Final = 2048
-"""Runs of one record: 32 KiB, and as many changes of the views."""
+READ_ROWS: Final = 512
+"""Rows that one command reads, or that failed: some 10 ms."""
+MOST_RUNS: Final = 512
+"""Runs of one record, each of which changes the views: some 10 ms."""
+MOST_ROWS: Final = 128 * SHARD_ROWS
+"""Rows of one record: some 10 ms, however few runs they are."""
 
 
 @dataclass(slots=True)
@@ -99,11 +101,12 @@ class Replaying:
             if max(start, held.cursor) < stop:
                 above.append((max(start, held.cursor), stop))
         if subscription.filter is None:
-            kept = sum([max(0, stop - max(start, queue.first)) for start, stop in below])
-            self._check_room(held, kept)
+            self._check_room(held, [(max(start, queue.first), stop) for start, stop in below])
         reader = _Reader(self._context, subscription, queue, held)
+        rows = 0
         for start, stop in _pieces(below, queue.first, held):
-            done = self._piece(plan, reader, start, stop)
+            rows += stop - start if stop > queue.first else 0
+            done = self._piece(plan, reader, start, stop) if rows <= MOST_ROWS else start
             if done < stop:
                 plan.rest = [(max(low, done), high) for low, high in below if high > done]
                 plan.rest += above
@@ -130,7 +133,7 @@ class Replaying:
             row = held.failures.dead_letter(offset)
             if row is None:
                 plan.refused.append(offset)
-            elif plan.rest or reader.full or len(plan.runs) >= self._most_runs():
+            elif plan.rest or reader.full() or len(plan.runs) >= self._most_runs():
                 plan.rest.append((offset, offset + 1))
             else:
                 reader.rows -= 1
@@ -154,12 +157,15 @@ class Replaying:
 
     def _piece(self, plan: ReplayPlan, reader: _Reader, start: int, stop: int) -> int:
         """Plan rows of one shard, below the cursor; return how far it came."""
+        if reader.full():
+            return start
         owed = _owed_in(plan.held, start, stop)
         if not owed and stop <= reader.first:
             plan.expired += stop - start
             return stop
         most = self._most_runs()
         if not reader.reads:
+            reader.rows -= plan.held.failures.shard_rows(start >> SHARD_BITS)
             done = [(low, high, 1, 0) for low, high in missing([(start, stop)], owed)]
             below = {run[0]: min(max(run[0], reader.first), run[1]) for run in done}
             for low, high, attempt, deliveries in sorted([*owed, *done]):
@@ -176,7 +182,7 @@ class Replaying:
             if run is None and offset < reader.first:
                 plan.expired += 1
                 continue
-            if reader.full or len(plan.runs) >= most:
+            if reader.full() or len(plan.runs) >= most:
                 return offset
             reader.rows -= 1
             if run is None and not reader.matches(offset):
@@ -196,7 +202,7 @@ class Replaying:
 
     def _check(self, plan: ReplayPlan) -> None:
         held = plan.held
-        self._check_room(held, row_count(plan.runs))
+        self._check_room(held, [run[:2] for run in plan.runs])
         most = self._context.limits.intervals
         if plan.runs and held.open_runs() + len(plan.runs) > most:
             raise ReplayTooLarge(
@@ -204,9 +210,12 @@ class Replaying:
                 f"{len(plan.runs)} would be added; there may be {most}"
             )
 
-    def _check_room(self, held: GroupQueue, rows: int) -> None:
+    def _check_room(self, held: GroupQueue, spans: Iterable[Span]) -> None:
         limits = self._context.limits
         most = limits.replay_rows if held.lines is None else limits.replay_keyed_rows
+        rows = 0
+        for start, stop in spans:
+            rows += max(0, stop - start - row_count(held.ready.inside(start, stop)))
         if rows and held.ready.rows + rows > most:
             raise ReplayTooLarge(
                 f"queue {held.queue}: {held.ready.rows} rows wait to be handed out again and "
@@ -283,7 +292,6 @@ class _Reader:
         self._hashes: Sequence[int] = ()
         self._matching: list[bool] | bool = True
 
-    @property
     def full(self) -> bool:
         """Whether so much was read that the rest is for another command."""
         return self.rows <= 0 or self._bytes <= 0

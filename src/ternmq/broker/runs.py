@@ -143,8 +143,10 @@ class RunList:
         return None
 
     def inside(self, start: int, stop: int) -> list[LeasedRun]:
-        """Return what lies in ``[start, stop)``."""
+        """Return what lies in ``[start, stop)``. O(log n + found)."""
         runs = self.runs
+        if start >= stop:
+            return []
         low = bisect_right(runs, (start,))
         if low and runs[low - 1][1] > start:
             low -= 1

@@ -19,7 +19,7 @@ from ternmq.wire.commands import Command
 from ternmq.wire.control import FailureInfo
 
 _PAGE: Final = 500
-_REDRIVEN: Final = 1000
+_REDRIVEN: Final = 500
 """Most dead letters of one request: their answer says what became of each."""
 
 

@@ -324,6 +324,23 @@ def test_many_runs_are_cut_and_the_rest_is_named(monkeypatch: pytest.MonkeyPatch
     assert world.drain(session, "t", "g") == [0, 1, 2]
 
 
+def test_many_rows_are_done_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "MOST_ROWS", 2048)
+    world = World()
+    session = start(world)
+    for _ in range(5):
+        world.send("t", 1000)
+    world.drain(session, "t", "g", 5000)
+    rest: Sequence[Span] = [(100, 4900), (4950, 9000)]
+    sizes = []
+    while rest:
+        plan = replay(world, *rest)
+        sizes.append((plan.rows, plan.unread))
+        rest = plan.rest
+    assert sizes == [(1948, 0), (2048, 0), (854, 0)]
+    assert sorted(world.drain(session, "t", "g", 5000)) == [*range(100, 4900), *range(4950, 5000)]
+
+
 def test_too_many_rows_are_refused_and_nothing_is_done() -> None:
     world = World(Limits(replay_rows=10, intervals=40))
     session = start(world)
@@ -336,6 +353,7 @@ def test_too_many_rows_are_refused_and_nothing_is_done() -> None:
     replay(world, (0, 8))
     with pytest.raises(ReplayTooLarge, match="8 rows wait"):
         replay(world, (10, 13))
+    assert replay(world, (2, 10)).rows == 8  # of which six wait already
     world.drain(session, "t", "g")
     assert replay(world, (10, 13)).rows == 3
 
