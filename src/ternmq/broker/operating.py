@@ -10,8 +10,9 @@ from ternmq.broker.catalog import Queue
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.parking import Parking
-from ternmq.broker.replaying import Replaying, ReplayPlan
+from ternmq.broker.replaying import READ_ROWS, Replaying, ReplayPlan
 from ternmq.broker.replies import DoneReply, SettleReply
+from ternmq.broker.runs import union
 from ternmq.broker.settling import Settling
 from ternmq.broker.timers import TimerStore
 from ternmq.broker.views import Views
@@ -117,10 +118,16 @@ class Operating:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         subscription = self._views.catalog.subscription(topic, group)
+        places = [(self._place(topic, group, queue), spans[queue]) for queue in sorted(spans)]
         plans: list[ReplayPlan] = []
-        for queue in sorted(spans):
-            found, held = self._place(topic, group, queue)
-            plans.append(self._replaying.plan(subscription, found, held, spans[queue]))
+        looked = 0
+        for (found, held), named in places:
+            if looked < READ_ROWS:
+                plan = self._replaying.plan(subscription, found, held, named)
+                looked += plan.looked
+            else:
+                plan = ReplayPlan(held, rest=union(named))
+            plans.append(plan)
         if not dry_run:
             self._carry_out(now_us, session, plans, Cause.REPLAY)
         return plans

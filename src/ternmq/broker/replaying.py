@@ -64,6 +64,8 @@ class ReplayPlan:
     """What was not looked at: ask again for it."""
     refused: list[int] = field(default_factory=list)
     """Of a redrive: offsets that are no dead letters."""
+    looked: int = 0
+    """What it took: rows that were looked at one by one, and runs."""
 
     @property
     def rows(self) -> int:
@@ -115,6 +117,7 @@ class Replaying:
             for start, stop in above:
                 self._above(plan, start, stop)
         plan.runs = merge(plan.runs)
+        plan.looked = READ_ROWS - reader.rows + len(plan.runs) + len(below)
         self._check(plan)
         return plan
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
-from ternmq.broker import replaying
+from ternmq.broker import operating, replaying
 from ternmq.broker.history import failure_entries
 from ternmq.broker.owed import owed_row
 from ternmq.broker.replaying import ReplayPlan
 from ternmq.broker.replies import PullReply
 from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.journal.retention import RetentionSpec
 from ternmq.model.errors import (
     InvalidRequest,
     LeaseExpired,
@@ -32,6 +34,7 @@ from tests.unit.broker.kit import (
     same_after_restart,
     waiting,
 )
+from tests.unit.broker.test_moved import Large
 
 
 def start(world: World, *, ordered: bool = False, **settings: object) -> int:
@@ -281,6 +284,36 @@ def test_rows_that_retention_took_are_told_as_expired() -> None:
     assert replay(world, (0, 3), dry_run=True).expired == 2
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_dead_letters_outlive_their_segment_and_come_back(ordered: bool) -> None:
+    world = Large(RetentionSpec())
+    session = start(world, ordered=ordered)
+    world.send("t", "abcabc" if ordered else 6)
+    world.settle(session, "t", "g", pull(world, session, 2), Outcome.DEAD, reason="no")
+    while (pulled := world.pull(session, "t", "g")) is not None:
+        dead = [(at, at + 1) for at in offsets(pulled) if at == 4]
+        if dead:
+            world.settle(session, "t", "g", pulled, Outcome.DEAD, dead, reason="no")
+        if len(offsets(pulled)) > len(dead):
+            world.settle(session, "t", "g", pulled)
+    world.commit()
+    filler = Row(body=b"y" * 50_000, ordering_key="z" if ordered else "")
+    for _ in range(300):
+        world.send("t", [filler])
+        world.drain(session, "t", "g")
+        world.turn(100_000)
+        if world.broker.views.catalog.topic("t").queues[0].first > 6:
+            break
+    world.restart()
+    session = world.join()
+    dry = replay(world, (0, 6), dry_run=True)
+    assert (dry.rows, dry.expired) == (3, 3)
+    assert redrive(world, [0, 4]).rows == 2
+    assert world.drain(session, "t", "g") == [0, 4]  # the kit compares the bodies
+    assert redrive(world, [0, 1]).refused == [0]
+    assert world.drain(session, "t", "g") == [1]
+
+
 def test_a_million_rows_that_are_gone_are_not_looked_at_one_by_one() -> None:
     world = World()
     start(world)
@@ -307,6 +340,29 @@ def test_a_command_reads_a_bounded_piece_and_names_the_rest(
     assert rounds == 2
     assert world.drain(session, "t", "g") == [1, 2, 3, 6, 7, 8, 9, 10, 11]
     same_after_restart(world)
+
+
+def test_of_many_queues_some_are_for_another_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operating, "READ_ROWS", 5)
+    world = World()
+    world.topic("t", queues=8)
+    world.group("t", "g")
+    session = world.join()
+    for queue in range(8):
+        world.send("t", 3, queue=queue)
+    assert len(world.drain(session, "t", "g")) == 24
+    spans: dict[int, list[Span]] = {queue: [(1, 3)] for queue in range(8)}
+    rounds = 0
+    while spans:
+        reply = world.run(partial(world.broker.replay, world.now, 0, "t", "g", spans))
+        assert isinstance(reply.value, list)
+        spans = {plan.held.queue: plan.rest for plan in reply.value if plan.rest}
+        world.commit()
+        rounds += 1
+    assert rounds == 3
+    assert sorted(world.drain(session, "t", "g")) == [1] * 8 + [2] * 8
+    with pytest.raises(UnknownQueue):
+        world.broker.replay(world.now, 0, "t", "g", {queue: [(0, 1)] for queue in range(9)})
 
 
 def test_many_runs_are_cut_and_the_rest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
