@@ -15,6 +15,7 @@ What is *planned* changes nothing, so a plan may raise ``WouldBlock`` and be mad
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -151,8 +152,9 @@ class Replaying:
         """Plan rows above the cursor: of those settled already some may be owed all the same."""
         held = plan.held
         plan.unread += stop - start
-        for first, last in held.ahead:
-            for low, high in _by_shard(max(first, start), min(last, stop)):
+        ahead = held.ahead
+        for at in range(bisect_right(ahead.stops, start), bisect_left(ahead.starts, stop)):
+            for low, high in _by_shard(max(ahead.starts[at], start), min(ahead.stops[at], stop)):
                 owed = _owed_in(held, low, high)
                 plan.runs += owed
                 plan.ahead += missing([(low, high)], owed)
