@@ -282,7 +282,7 @@ class GroupQueue:
         """Rows come again as a new round: they leave whatever they were in, and are ready."""
         admission, failures, lines = self.admission, self.failures, self.lines
         if position >= admission.main:
-            self.changed = position
+            self.page.changed = position
             self.round = fact.round
         runs = admission.runs(position, fact.runs)
         by_shard = self.leases_by_shard()
