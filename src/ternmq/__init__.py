@@ -7,10 +7,11 @@ own; ``ARCHITECTURE.md`` says which is for what.
 
 from __future__ import annotations
 
+from ternmq.client.again import Replayed
 from ternmq.client.client import Client
 from ternmq.client.connecting import options_of
 from ternmq.client.consumer import Consumer
-from ternmq.client.deadletters import FailedMessage
+from ternmq.client.deadletters import FailedMessage, Redriven
 from ternmq.client.deliveries import Deliveries
 from ternmq.client.delivery import Delivery, Reject, Retry
 from ternmq.client.lookup import FoundMessage
@@ -46,6 +47,7 @@ from ternmq.model.errors import (
     PartialSendError,
     ProtocolError,
     RefusedError,
+    ReplayTooLarge,
     ResendTooOld,
     SendTimeout,
     ShuttingDown,
@@ -98,15 +100,15 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage", "GrantInfo",
+    "FailedMessage", "Redriven", "Replayed", "GrantInfo",
     "Durability", "Exhausted", "Mode", "RetryPolicy", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",
     "ConnectionLost", "DecodeError", "DiskFull", "EncodeError", "Forbidden", "GroupExists",
     "GroupPaused", "GroupSettingsMismatch", "IdConflict", "InvalidName", "InvalidRequest",
     "InvalidUrl", "LeaseExpired", "MessageNotFound", "MessageTooLarge", "ModeNotAllowed",
-    "OffsetExpired", "OrderingKeyRequired", "PartialSendError", "ProtocolError", "ResendTooOld",
-    "SendTimeout", "ShuttingDown", "StrictNeedsReplica", "TopicExists", "Unauthenticated",
-    "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic", "Unreadable", "UnsentMessages",
-    "__version__",
+    "OffsetExpired", "OrderingKeyRequired", "PartialSendError", "ProtocolError",
+    "ReplayTooLarge", "ResendTooOld", "SendTimeout", "ShuttingDown", "StrictNeedsReplica",
+    "TopicExists", "Unauthenticated", "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic",
+    "Unreadable", "UnsentMessages", "__version__",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.state import StateKey, directory_of, load
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.batch import Batch, BatchError, slice_batch, topic_seed, uncompressed, verify
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from tests.fuzz.engine import Input, Target
@@ -148,6 +148,11 @@ def _cursor(data: bytes) -> None:
     assert facts.unpack_cursor(facts.pack_cursor(found)) == found
 
 
+def _replay(data: bytes) -> None:
+    found = replay.unpack(data)
+    assert replay.unpack(replay.pack(found)) == found
+
+
 def _moved(data: bytes) -> None:
     found = moved.unpack(data)
     assert moved.unpack(moved.pack(found)) == found
@@ -172,6 +177,7 @@ PARTS: Final[dict[str, Callable[[bytes], object]]] = {
     "settled": _facts(facts.unpack_settled, facts.pack_settled),
     "extended": _facts(facts.unpack_extended, facts.pack_extended),
     "cursor": _cursor,
+    "replay": _replay,
     "moved": _moved,
     "config": _config,
     "joined": control.unpack_joined,
@@ -183,7 +189,7 @@ _KINDS: Final = {
     Kind.MESSAGES: "messages", Kind.PULLED: "pulled", Kind.SETTLED: "settled",
     Kind.ENDED: "settled", Kind.EXTENDED: "extended", Kind.CURSOR: "cursor", Kind.MOVED: "moved",
     Kind.CONFIG: "config", Kind.JOINED: "joined", Kind.LEFT: "left", Kind.ALARM: "alarm",
-    Kind.COUNTS: "counts",
+    Kind.COUNTS: "counts", Kind.REPLAY: "replay",
 }  # fmt: skip
 
 

@@ -46,6 +46,7 @@ def use(
     world.patience = 1.0
     world.wall_offset_us = known.wall_us
     world.history.tried = reign.tried
+    world.history.asked = reign.asked
     fast_forward = chance.choice((0, 0, 100_000, 3_600_000_000))
     world.monotonic_us = fast_forward
     world.begin(Medium(dict(files)), known.tape.prefix(end), reign)

@@ -99,6 +99,8 @@ class History:
         """(length of the disk's log, demand) of this reign, growing."""
         self.duplicates = 0
         self.marked = 0
+        self.asked: dict[GroupKey, set[int]] = {}
+        """Rows that somebody asked to be handed out again."""
 
     def begin_reign(self) -> None:
         """The log begins anew; what was relied upon stays."""
@@ -171,6 +173,13 @@ class History:
         seen.resets += 1
         seen.acked = {one for one in seen.acked if one < offset}
         seen.delivered = {one for one in seen.delivered if one < offset}
+
+    def replayed(self, key: GroupKey, offsets: set[int]) -> None:
+        """A replay was asked for: these rows may come again, and no others."""
+        self.asked.setdefault(key, set()).update(offsets)
+        seen = self.seen_of(key)
+        seen.acked -= offsets
+        seen.delivered -= offsets
 
 
 OK: Final = "ok"

@@ -39,7 +39,7 @@ _RESTS_ON: Final[dict[type[RefusedError], frozenset[int]]] = {
     GroupPaused: frozenset({Kind.CONFIG}),
     UnknownSession: frozenset({Kind.LEFT}),
     UnknownApp: frozenset({Kind.CONFIG}),
-    LeaseExpired: frozenset({Kind.ENDED, Kind.SETTLED, Kind.CURSOR}),
+    LeaseExpired: frozenset({Kind.ENDED, Kind.SETTLED, Kind.CURSOR, Kind.REPLAY}),
 }
 """Refusals, and the kinds of records that they may follow from."""
 

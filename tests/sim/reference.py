@@ -17,11 +17,12 @@ from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS
 from ternmq.journal.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.header import Kind
-from tests.sim.history import Stored, Tried
+from ternmq.record.replay import Replayed
+from tests.sim.history import GroupKey, Stored, Tried
 from tests.sim.tape import Violation
 
 LEASED: Final = "leased"
@@ -34,7 +35,7 @@ DEAD: Final = "dead"
 class Row:
     """A row that a group is owed, or that is dead."""
 
-    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "when_us")
+    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "told", "when_us")
 
     def __init__(self) -> None:
         self.state = ""
@@ -43,12 +44,14 @@ class Row:
         self.lease = 0
         self.when_us = 0
         self.key = 0
+        self.told = 0
+        """The record that tells of its newest failure, in whatever round that was."""
 
     def plain(self) -> tuple[object, ...]:
         """Return what is compared with the broker's view."""
         lease = self.lease if self.state == LEASED else 0
         when = self.when_us if self.state in (WAITING, DEAD) else 0
-        return self.state, self.attempt, self.deliveries, lease, when
+        return self.state, self.attempt, self.deliveries, lease, when, self.told
 
 
 class RefLease:
@@ -120,6 +123,8 @@ class Reference:
 
     def __init__(self, tried: dict[bytes, Tried]) -> None:
         self.tried = tried
+        self.asked: dict[GroupKey, set[int]] = {}
+        """Rows that somebody asked to be handed out again."""
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -178,6 +183,8 @@ class Reference:
                 self._extended(record, extended)
         elif kind == Kind.CURSOR:
             self._cursor(record, facts.unpack_cursor(record.body))
+        elif kind == Kind.REPLAY:
+            self._replayed(record, replay.unpack(record.body))
 
     def _session(self, record: RawRecord) -> None:
         if record.kind == Kind.JOINED:
@@ -433,6 +440,8 @@ class Reference:
                         f"it is {(row.attempt, row.deliveries)}"
                     )
                 self._check_policy(where, record, fact, spec, offset, attempt)
+                if facts.failing(fact.outcome):
+                    row.told = record.position
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
@@ -578,6 +587,74 @@ class Reference:
         subscription = topic.subscriptions[fact.group]
         self._pass_cursor(where, group, subscription, stored, fact.cursor, set())
 
+    # -- what comes again -------------------------------------------------------------------------
+
+    def _replayed(self, record: RawRecord, fact: Replayed) -> None:
+        where = f"REPLAY at {record.position}"
+        key = (fact.group, fact.topic, fact.queue)
+        group = self._group(key)
+        if group is None:
+            raise Violation(f"{where}: no such group")
+        if fact.round != group.round + 1:
+            raise Violation(f"{where}: round {fact.round}, it was {group.round}")
+        if not fact.runs and not fact.ahead:
+            raise Violation(f"{where}: it says nothing")
+        group.round = fact.round
+        topic = self.topics[fact.topic]
+        stored = topic.queues[fact.queue]
+        subscription = topic.subscriptions[fact.group]
+        named = self._named(where, key, fact)
+        ordered = subscription.spec.mode is Mode.ORDERED
+        hashes = iter(fact.hashes)
+        for offset, attempt, deliveries in named:
+            row = group.rows.get(offset)
+            if offset >= group.cursor and row is None:
+                raise Violation(f"{where}: {offset} is not behind the cursor {group.cursor}")
+            if row is None:
+                if self.first < 1 << 62 and stored[offset].position < self.first:
+                    raise Violation(f"{where}: the content of {offset} is gone")
+                self._check_content(where, subscription, stored[offset])
+            if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
+                raise Violation(f"{where}: {offset} is redriven and was not dead")
+            if (attempt, deliveries) != (1, 0 if row is None else row.deliveries):
+                raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
+            self._come_again(group, offset, row, deliveries)
+            if ordered:
+                group.rows[offset].key = _checked_hash(where, next(hashes), stored, offset)
+        for offset in [one for start, stop in fact.ahead for one in range(start, stop)]:
+            if offset not in group.ahead or offset in group.rows:
+                raise Violation(f"{where}: {offset} was not settled ahead of the cursor")
+            group.ahead.discard(offset)
+            self._count("replayed: settled ahead of the cursor")
+        self._check_lines(record, key)
+
+    def _named(self, where: str, key: GroupKey, fact: Replayed) -> list[tuple[int, int, int]]:
+        """Return the rows of the runs with attempt and deliveries, if they were asked for."""
+        named = [
+            (offset, attempt, deliveries)
+            for start, stop, attempt, deliveries in fact.runs
+            for offset in range(start, stop)
+        ]
+        if named != sorted(named) or len({row[0] for row in named}) != len(named):
+            raise Violation(f"{where}: its rows are not in order")
+        ahead = [offset for start, stop in fact.ahead for offset in range(start, stop)]
+        strangers = {row[0] for row in named} | set(ahead)
+        strangers -= self.asked.get(key, set())
+        if strangers:
+            raise Violation(f"{where}: nobody asked for {sorted(strangers)}")
+        return named
+
+    def _come_again(self, group: RefGroup, offset: int, row: Row | None, deliveries: int) -> None:
+        self._count(f"replayed: was {'done' if row is None else row.state}")
+        if row is None:
+            row = group.rows[offset] = Row()
+        elif row.state == LEASED:
+            lease = group.leases[row.lease]
+            lease.rows.discard(offset)
+            if not lease.rows:
+                del group.leases[row.lease]
+        row.state, row.attempt, row.deliveries, row.lease = READY, 1, deliveries, 0
+
     # -- settings ---------------------------------------------------------------------------------
 
     def _config(self, change: control.Config) -> None:
@@ -663,6 +740,7 @@ class Reference:
                 raise Violation(f"{where}: {failure.offset} was moved with other attempts")
             if not failure.entries:
                 raise Violation(f"{where}: the failures of {failure.offset} are lost")
+            row.told = record.position
             self._count("moved failure")
 
     def removed(self, first: int) -> None:
@@ -735,19 +813,20 @@ def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) 
 def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
     """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
     found: dict[int, tuple[object, ...]] = {}
+    told = held.history
     for lease in held.leases.values():
         for start, stop, attempt, deliveries in lease.runs:
-            for offset in range(start, stop):
-                found[offset] = (LEASED, attempt, deliveries, lease.id, 0)
+            for one in range(start, stop):
+                found[one] = (LEASED, attempt, deliveries, lease.id, 0, told.get(one, 0))
     for start, stop, attempt, deliveries in held.ready.runs:
-        for offset in range(start, stop):
-            found[offset] = (READY, attempt, deliveries, 0, 0)
+        for one in range(start, stop):
+            found[one] = (READY, attempt, deliveries, 0, 0, told.get(one, 0))
     for shard in held.waiting.values():
         for row in shard:
             held_row = row.when_us == HELD_US
             state, when = (HELD, 0) if held_row else (WAITING, row.when_us)
-            found[row.offset] = (state, row.attempt, row.deliveries, 0, when)
+            found[row.offset] = (state, row.attempt, row.deliveries, 0, when, row.position)
     for shard in held.dead.values():
         for row in shard:
-            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us)
+            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found

@@ -10,6 +10,7 @@ from ternmq.model.specs import (
     Durability,
     Exhausted,
     Limits,
+    Mode,
     RetryPolicy,
     SubscriptionSpec,
     TopicSpec,
@@ -19,6 +20,7 @@ from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.medium import Medium
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
+from tests.sim.replays import Replayer
 from tests.sim.tape import Tape
 from tests.sim.world import World
 
@@ -154,6 +156,7 @@ def emptied(seed: str) -> World:
     _client(
         world, Straggler(world, "u", "late", "d", every_us=12_000, most=2, settle=0.25, stay=True)
     )
+    _client(world, Replayer(world, "u", "g", every_us=10_000, acts=("doomed",)))
     world.sync_us = (300, 4000, 20_000, 60_000)
     world.job_us = (50, 500, 3000)
     world.faults.slow = 0.4
@@ -206,6 +209,7 @@ def returning(seed: str) -> World:
     _client(world, Consumer(world, "w", "g", "d", vanish=0.0, settle=0.0, stay=True))
     _client(world, Consumer(world, "x", "g", "e", settle=0.02, extend=0.3, stay=True))
     _client(world, Operator(world, "t", "g", every_us=5_000, acts=("reset",), back=100))
+    _client(world, Replayer(world, "u", "g", every_us=500, acts=("ahead",)))
     return world
 
 
@@ -234,8 +238,6 @@ def ordered(seed: str) -> World:
     broker, now = world.broker, world.now_us()
     broker.create_topic(now, TopicSpec(name="o", ordered=True, queues=1))
     broker.subscribe(now, "o", "g")
-    from ternmq.model.specs import Mode
-
     broker.change_subscription(
         now, "o", "g",
         SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=25_000, window=20),
@@ -323,6 +325,44 @@ def settings(seed: str) -> World:
     return world
 
 
+def replayed(seed: str) -> World:
+    """Rows that were behind a group come again: while STATE sets are written and segments go, in
+    shared, ordered and filtered groups, also of leases that are out."""
+    limits = msgspec.structs.replace(
+        ROLLING_LIMITS, session_grace_us=500_000, pull_bytes=900, replay_keyed_rows=60
+    )
+    world = World(
+        seed,
+        options(8192, 3500, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
+    )
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    slow = RetryPolicy(first_us=50_000, cap_us=400_000, attempts=2)
+    plain = SubscriptionSpec(retry=slow, lease_us=400_000, window=20)
+    broker.create_topic(now, TopicSpec(name="t", retention_us=200_000, keep_until_consumed=False))
+    broker.create_topic(
+        now, TopicSpec(name="o", ordered=True, retention_us=200_000, keep_until_consumed=False)
+    )
+    broker.subscribe(now, "t", "g", plain)
+    broker.subscribe(now, "t", "f", msgspec.structs.replace(plain, tags="a || b"))
+    broker.subscribe(now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED))
+    every = 30_000
+    _client(world, Producer(
+        world, "t", 11, rows=4, body=100, every_us=2 * every, tags=("a", "b", "c")))  # fmt: skip
+    _client(world, Producer(world, "o", 12, rows=4, body=100, every_us=2 * every, keys=3))
+    for group in "gf":
+        _client(world, Consumer(
+            world, "t", group, f"c{group}", every_us=every, fail=0.3, vanish=0.05))  # fmt: skip
+        _client(world, Replayer(world, "t", group, every_us=4 * every, acts=_AGAIN, back=40))
+    for at in range(2):
+        _client(world, Consumer(
+            world, "o", "g", f"o{at}", every_us=every, fail=0.3, vanish=0.05))  # fmt: skip
+    _client(world, Replayer(world, "o", "g", every_us=2 * every, acts=_AGAIN, back=20))
+    return world
+
+
+_AGAIN = ("replay", "replay", "redrive")
 KINDS = {
     "tiny": tiny,
     "shared": shared,
@@ -336,6 +376,7 @@ KINDS = {
     "filtered": filtered,
     "given_ids": given_ids,
     "settings": settings,
+    "replayed": replayed,
 }
 
 

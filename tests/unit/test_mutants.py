@@ -201,6 +201,12 @@ def test_crashing_simulator_is_not_a_catch(tmp_path):
     assert trial(tmp_path / "b", "print('VIOLATION x'); raise SystemExit(2)").told == "x"
 
 
+def test_a_name_that_is_not_there_is_not_a_catch(tmp_path):
+    """The patch fits its lines, but what it names went elsewhere: any run finds that."""
+    found = SEES.replace("Violation: seven", "NameError: name 'x' is not defined")
+    assert trial(tmp_path, found).verdict is Verdict.BROKEN
+
+
 def test_inapplicable(tmp_path):
     result = trial(tmp_path, SEES, MUTANT.replace("line 7", "line VII"))
     assert result.verdict is Verdict.INAPPLICABLE

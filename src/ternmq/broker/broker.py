@@ -15,7 +15,7 @@ positions and failures, `clients` for sessions, `ticking` for what ends by time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ternmq.broker.administration import Administration
@@ -27,6 +27,7 @@ from ternmq.broker.holds import Holding
 from ternmq.broker.leases import Leases
 from ternmq.broker.operating import Operating, Place
 from ternmq.broker.parking import Parking, Woken
+from ternmq.broker.replaying import Replaying
 from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
 from ternmq.broker.retry import Chance
 from ternmq.broker.sending import Sending
@@ -98,7 +99,13 @@ class Broker:
         self.administration = Administration(journal, views, self.parking)
         self.holding = Holding(journal, views, self.administration)
         self.operating = Operating(
-            views, self.timers, self.delivery, self.settling, self.parking, self.administration
+            views,
+            self.timers,
+            self.delivery,
+            self.settling,
+            self.parking,
+            self.administration,
+            Replaying(self, self.settling),
         )
         self.clients = Clients(journal, views, self.timers, self.leases, self.parking, self.sending)
         self.ticking = Ticking(
@@ -395,6 +402,40 @@ class Broker:
     ) -> SettleReply:
         """Give up rows that wait for a retry or are dead; see ``Operating.delete_failures``."""
         return self.operating.delete_failures(now_us, topic, group, queue, offsets)
+
+    def replay(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        group: str,
+        spans: Mapping[int, Sequence[Span]],
+        *,
+        dry_run: bool = False,
+    ) -> DoneReply:
+        """Hand rows to a group again; the value is ``list[ReplayPlan]``: ``Operating.replay``."""
+        plans = self.operating.replay(now_us, session, topic, group, spans, dry_run=dry_run)
+        return DoneReply(self.journal.end, plans)
+
+    def redrive(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        group: str,
+        queue: int,
+        offsets: Sequence[int],
+        *,
+        dry_run: bool = False,
+    ) -> DoneReply:
+        """Hand dead letters to their group again; the value is a ``ReplayPlan``.
+
+        See ``Operating.redrive``.
+        """
+        plan = self.operating.redrive(
+            now_us, session, topic, group, queue, offsets, dry_run=dry_run
+        )
+        return DoneReply(self.journal.end, plan)
 
     # -- time and the journal ---------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from ternmq.record.facts import (
     Settled,
     Span,
 )
+from ternmq.record.replay import Replayed
 
 _FOREVER: Final = 1 << 63
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
@@ -277,6 +278,38 @@ class GroupQueue:
                 for offset in range(start, stop):
                     self.lines.leave(offset)
 
+    def apply_replayed(self, position: int, fact: Replayed) -> None:
+        """Rows come again as a new round: they leave whatever they were in, and are ready."""
+        admission, failures, lines = self.admission, self.failures, self.lines
+        if position >= admission.main:
+            self.page.changed = position
+            self.round = fact.round
+        runs = admission.runs(position, fact.runs)
+        by_shard = self.leases_by_shard()
+        shards = {key for start, stop, _, _ in runs for key in _shards(start, stop)}
+        for lease in {
+            one.id: one for key in sorted(shards & by_shard.keys()) for _, one in by_shard[key]
+        }.values():
+            self._take_back(lease, runs)
+            if not lease.runs and not admission.shards:
+                del self.leases[lease.id]
+        for start, stop, attempt, deliveries in runs:
+            self._touch(position, start, stop)
+            self.ready.take(start, stop)
+            failures.take(start, stop, keep_history=True)
+            self.ready.add(start, stop, attempt, deliveries)
+        for start, stop in fact.ahead:
+            for low, high in admission.spans(position, start, stop):
+                self._touch(position, low, high)
+                self.ahead.remove(low, high)
+                self.scan = 0
+        if lines is not None:
+            offsets = (offset for start, stop, _, _ in fact.runs for offset in range(start, stop))
+            for offset, hash_ in zip(offsets, fact.hashes, strict=True):
+                if admission.admits(position, offset):
+                    lines.stand(offset, hash_)
+                    lines.offer(offset)
+
     def apply_moved(self, position: int, offset: int) -> None:
         """What is told of a row's failures stands in a MOVED record from now on."""
         if self.admission.admits(position, offset):
@@ -374,7 +407,7 @@ class GroupQueue:
             self._by_shard = {}
             for lease in self.leases.values():
                 for run in lease.runs:
-                    for number in range(run[0] >> SHARD_BITS, (run[1] - 1 >> SHARD_BITS) + 1):
+                    for number in _shards(run[0], run[1]):
                         self._by_shard.setdefault(number, []).append((run, lease))
         return self._by_shard
 
@@ -388,3 +421,8 @@ class GroupQueue:
         self.failures.finish_load()
         if self.lines is not None:
             self.lines.offer_all()
+
+
+def _shards(start: int, stop: int) -> range:
+    """Return the shards that rows ``[start, stop)`` lie in."""
+    return range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1)

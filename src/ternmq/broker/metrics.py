@@ -77,6 +77,11 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             max([one.ready.rows for one in held if one.lines is not None], default=0),
             "Parked rows of the fullest ordered group queue; cap `parked`.",
         ),
+        (
+            "most_ready",
+            max([one.ready.rows for one in held], default=0),
+            "Messages that come again, of the fullest group queue; caps `replay_[keyed_]rows`.",
+        ),
         ("waiters", broker.parked_pulls, "Pulls that wait for messages; cap `waiters`."),
         (
             "timers",

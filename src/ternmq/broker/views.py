@@ -23,7 +23,7 @@ from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import StateKey
 from ternmq.model.specs import Limits
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.batch import Batch
 from ternmq.record.header import Kind
 
@@ -61,6 +61,7 @@ class Views:
             Kind.ENDED: self._settled,
             Kind.EXTENDED: self._extended,
             Kind.CURSOR: self._cursor,
+            Kind.REPLAY: self._replayed,
             Kind.CONFIG: self._config,
             Kind.JOINED: self._joined,
             Kind.LEFT: self._left,
@@ -106,6 +107,12 @@ class Views:
         held = self.held.get((fact.group, fact.topic, fact.queue))
         if held is not None:
             held.apply_cursor(record.position, fact)
+
+    def _replayed(self, record: RawRecord) -> None:
+        fact = replay.unpack(record.body)
+        held = self.held.get((fact.group, fact.topic, fact.queue))
+        if held is not None:
+            held.apply_replayed(record.position, fact)
 
     def _config(self, record: RawRecord) -> None:
         self.apply_config(record.position, control.unpack_config(record.body))

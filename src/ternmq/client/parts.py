@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ternmq.client.admin import Admin
+from ternmq.client.again import Replay
 from ternmq.client.codecs import Codecs
 from ternmq.client.deadletters import DeadLetters
 from ternmq.client.keeper import Keeper
@@ -34,6 +35,7 @@ class Parts:
         self._reporter = Reporter(session, self._producer)
         session.members += [self._settler, self._producer, self._reporter]
         self._lookup = Lookup(session, self.codecs)
+        self._replay = Replay(session)
         self.admin = Admin(session)
         self.deadletters = DeadLetters(session, self.codecs)
 

@@ -29,7 +29,7 @@ from ternmq.journal.segment import segment_bases
 from ternmq.journal.store import RecordStore
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.batch import Batch
 from ternmq.record.header import HEADER, Kind
 from ternmq.record.messages import Messages
@@ -305,6 +305,8 @@ def details(record: RawRecord) -> dict[str, object]:
             return {"facts": [msgspec.structs.asdict(one) for one in facts.unpack_extended(body)]}
         case Kind.CURSOR:
             return msgspec.structs.asdict(facts.unpack_cursor(body))
+        case Kind.REPLAY:
+            return msgspec.structs.asdict(replay.unpack(body))
         case Kind.MOVED:
             content_moved = moved.unpack(body)
             return {

@@ -238,6 +238,14 @@ class MessageTooLarge(InvalidRequest):
     hint = "send less; the setting `body` raises the limit, to 16MiB at most"
 
 
+class ReplayTooLarge(RefusedError):
+    """So many rows would wait for their next hand-out that the broker takes no more of them."""
+
+    code = 145
+    retriable = False
+    hint = "name fewer rows, or let the group consume what comes again first"
+
+
 class ShuttingDown(RefusedError):
     """The broker is about to stop, or has just begun."""
 

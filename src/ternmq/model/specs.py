@@ -157,6 +157,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of rows that one (group, queue) may have open."""
     parked: int = 10_000
     """Rows that one ordered (group, queue) may have waiting behind busy keys."""
+    replay_rows: int = 1_000_000
+    """Rows of one (group, queue) that a replay may make wait for their next hand-out."""
+    replay_keyed_rows: int = 100_000
+    """The same of an ordered group, where each row that waits takes a place in its key's line."""
     failures: int = 5_000_000
     """Rows of one (group, queue) that wait for a retry or are dead."""
     dead_letter_us: int = 30 * DAY_US

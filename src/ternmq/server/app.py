@@ -39,6 +39,7 @@ from ternmq.server.messages import MessageCommands
 from ternmq.server.metrics import BrokerCollector
 from ternmq.server.peer import Peer
 from ternmq.server.rates import Rates
+from ternmq.server.replay_commands import ReplayCommands
 from ternmq.server.sessions import Place, Sessions
 from ternmq.server.topic_commands import TopicCommands
 from ternmq.settings import Settings
@@ -164,6 +165,7 @@ class Server:
             **TopicCommands(self.hub, authoriser, queries).handlers,
             **LookupCommands(self.hub, authoriser, queries).handlers,
             **BulkCommands(self.hub, authoriser, queries).handlers,
+            **ReplayCommands(self.hub, authoriser, queries).handlers,
             **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
             Command.BYE: bye,
         }

@@ -32,6 +32,8 @@ _LIMIT_ABOUT: Final = {
     "send_timeout_us": "Longest that a client goes on with a send.",
     "intervals": "Runs of rows that one group may have open in one queue.",
     "parked": "Rows of an ordered queue that wait behind busy keys.",
+    "replay_rows": "Rows of a queue that a replay may make wait for their next hand-out.",
+    "replay_keyed_rows": "The same of an ordered queue.",
     "failures": "Rows of a queue that wait for a retry of a group or are its dead letters.",
     "dead_letter_us": "How long dead letters are kept.",
     "pull_messages": "Messages in one pull.",

@@ -381,6 +381,7 @@ class Client:
 
     get = blocking(engine.Client.get)
     find = blocking(engine.Client.find)
+    replay = blocking(engine.Client.replay)
 
 
 def _pass_on(asked: asyncio.Future[Receipt], told: Future[Receipt]) -> None:

@@ -45,11 +45,13 @@ class Command(enum.IntEnum):
     GROUP_RESET = 44
     GROUP_SKIP = 45
     GROUP_COMMIT = 46
+    GROUP_REPLAY = 47
     FIND = 50
     OFFSET_AT = 51
     FAILED_LIST = 52
     FAILED_RETRY = 53
     FAILED_DELETE = 54
+    FAILED_REDRIVE = 55
     CLIENT_LIST = 60
     STATUS = 61
     APP_PUT = 70
@@ -147,11 +149,13 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_RESET: Entry(_MANAGE_GROUP, control.GroupReset, control.ResetDone),
     Command.GROUP_SKIP: Entry(_MANAGE_GROUP, control.GroupSkip, control.Nothing),
     Command.GROUP_COMMIT: Entry(_CONSUME, control.GroupCommit, control.GroupCommitted),
+    Command.GROUP_REPLAY: Entry(_MANAGE_GROUP, control.GroupReplay, control.GroupReplayed),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
     Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
     Command.FAILED_LIST: Entry(_LOOK, control.FailedList, control.FailedPage),
     Command.FAILED_RETRY: Entry(_MANAGE_GROUP, control.FailedRetry, control.FailedDone),
     Command.FAILED_DELETE: Entry(_MANAGE_GROUP, control.FailedDelete, control.FailedDone),
+    Command.FAILED_REDRIVE: Entry(_MANAGE_GROUP, control.FailedRedrive, control.FailedRedriven),
     Command.CLIENT_LIST: Entry(_ADMIN, control.ClientList, control.Clients),
     Command.STATUS: Entry(_ANYBODY, control.StatusAsk, control.Status),
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),

@@ -22,10 +22,12 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.state import HEAD, StateKey, StateWriter
 from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.header import KNOWN_KINDS, Kind
 from ternmq.record.moved import FailureEntry, Moved, MovedFailure, Piece
+from ternmq.record.replay import Cause as Replay
+from ternmq.record.replay import Replayed
 from tests.unit.journal.kit import commit
 
 FOLDER = Path(__file__).parents[2] / "golden"
@@ -79,6 +81,10 @@ MOVED = Moved(
         ),
     ),
 )  # fmt: skip
+REPLAYED = Replayed(
+    1, 2, 3, 4, 8, Replay.REPLAY, [(50, 51, 1, 3), (60, 62, 1, 0)], [(90, 92)], [7, 1 << 63, 9]
+)
+REDRIVEN = Replayed(1, 2, 3, 0, 9, Replay.REDRIVE, [(51, 52, 1, 20)])
 COUNTS = control.pack_counts(
     control.Counts(7, 2, (control.Count(TIME_US - TIME_US % control.BUCKET_US, 1000, 3),))
 )
@@ -145,6 +151,8 @@ def written() -> bytes:
         (Kind.LEFT, control.pack(control.Left(4, "closed"))),
         (Kind.COUNTS, COUNTS),
         (Kind.ALARM, control.pack(control.Alarm("clock", "the wall clock is 7 s ahead"))),
+        (Kind.REPLAY, replay.pack(REPLAYED)),
+        (Kind.REPLAY, replay.pack(REDRIVEN)),
     ]
     for at, (kind, body) in enumerate(bodies):
         journal.append(kind, body, TIME_US + at, flags=at % 2)
@@ -193,6 +201,7 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Kind.LEFT: control.unpack_left,
     Kind.COUNTS: control.unpack_counts,
     Kind.ALARM: control.unpack_alarm,
+    Kind.REPLAY: replay.unpack,
 }
 
 

@@ -110,6 +110,8 @@ def _number(value: object) -> str:
 
 def default_of(field: types.Field) -> str:
     """Return how a field's default is written: empty for a field that must be there."""
+    if field.default_factory is list:
+        return "`[]`"
     value = field.default
     if value is msgspec.NODEFAULT:
         return ""

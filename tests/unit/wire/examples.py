@@ -205,6 +205,15 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         ),
         control.GroupCommitted(places=[control.GroupPlace(queue=3, offset=91)], created=True),
     ),
+    Command.GROUP_REPLAY: (
+        control.GroupReplay(
+            topic=TOPIC, group=GROUP, spans=[control.ReplaySpan(queue=3, start=70, stop=80)]
+        ),
+        control.GroupReplayed(
+            queues=[control.ReplayedQueue(queue=3, again=5, unread=2, expired=1)],
+            rest=[control.ReplaySpan(queue=3, start=78, stop=80)],
+        ),
+    ),
     Command.FIND: (
         control.Find(topic=TOPIC, key="order-7", limit=5),
         control.FoundPage(found=[_FOUND], next="77"),
@@ -224,6 +233,10 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
     Command.FAILED_DELETE: (
         control.FailedDelete(topic=TOPIC, group=GROUP, queue=3, offsets=[77]),
         control.FailedDone(done=1, missing=[]),
+    ),
+    Command.FAILED_REDRIVE: (
+        control.FailedRedrive(topic=TOPIC, group=GROUP, queue=3, offsets=[77, 90], dry_run=True),
+        control.FailedRedriven(done=[77], missing=[90]),
     ),
     Command.CLIENT_LIST: (
         control.ClientList(),

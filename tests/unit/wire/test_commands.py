@@ -21,9 +21,9 @@ NUMBERS = {
     20: "REPORT",
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
-    45: "GROUP_SKIP",
-    46: "GROUP_COMMIT",
+    45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY",
     50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
+    55: "FAILED_REDRIVE",
     60: "CLIENT_LIST", 61: "STATUS",
     70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
     90: "QUEUE_RANGES", 91: "HOLD_PUT", 92: "HOLD_DELETE", 93: "HOLD_LIST",
@@ -94,7 +94,9 @@ def test_who_may_what():
             assert entry.policy == Policy(Scope.BROKER, (Right.MANAGE,))
         elif name.startswith("TOPIC_"):
             assert entry.policy == Policy(Scope.TOPIC, (Right.MANAGE,))
-        elif re.fullmatch("GROUP_(CHANGE|DELETE|RESET|SKIP)|FAILED_(RETRY|DELETE)", name):
+        elif re.fullmatch(
+            "GROUP_(CHANGE|DELETE|RESET|SKIP|REPLAY)|FAILED_(RETRY|DELETE|REDRIVE)", name
+        ):
             assert entry.policy == Policy(Scope.GROUP, (Right.MANAGE,))
         elif command is Command.FAILED_LIST:
             assert rights == {Right.CONSUME, Right.MANAGE}

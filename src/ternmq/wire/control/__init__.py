@@ -11,6 +11,14 @@ of a record could hold. A bound is never lowered.
 
 from __future__ import annotations
 
+from ternmq.wire.control.again import (
+    FailedRedrive,
+    FailedRedriven,
+    GroupReplay,
+    GroupReplayed,
+    ReplayedQueue,
+    ReplaySpan,
+)
 from ternmq.wire.control.apps import (
     AppDelete,
     AppInfo,
@@ -115,6 +123,8 @@ __all__ = [
     "FailedList",
     "FailedMessage",
     "FailedPage",
+    "FailedRedrive",
+    "FailedRedriven",
     "FailedRetry",
     "FailureInfo",
     "Find",
@@ -133,6 +143,8 @@ __all__ = [
     "GroupName",
     "GroupPlace",
     "GroupQueueInfo",
+    "GroupReplay",
+    "GroupReplayed",
     "GroupReset",
     "GroupSkip",
     "Groups",
@@ -157,6 +169,8 @@ __all__ = [
     "RangeStart",
     "RangesAsk",
     "RangesFound",
+    "ReplaySpan",
+    "ReplayedQueue",
     "Report",
     "ReportEntry",
     "ResetDone",
