@@ -31,6 +31,7 @@ class Command(enum.IntEnum):
     SETTLE = 12
     EXTEND = 13
     READ = 14
+    PREPARE = 15
     # Everything else: msgpack, see ``control``.
     REPORT = 20
     TOPIC_CREATE = 30
@@ -55,6 +56,9 @@ class Command(enum.IntEnum):
     APP_PUT = 70
     APP_DELETE = 71
     APP_LIST = 72
+    TRANSACTION_COMMIT = 80
+    TRANSACTION_ABORT = 81
+    TRANSACTION_LIST = 82
     # Pushes: from the broker, without being asked.
     DRAIN = 100
     TOPIC_CHANGED = 101
@@ -78,6 +82,8 @@ class Scope(enum.Enum):
     """The field ``topic``."""
     GROUP = "group"
     """The fields ``topic`` and ``group``."""
+    TRANSACTION = "transaction"
+    """Each topic that rows of the transaction are for; where there are none, any topic at all."""
     BROKER = "broker"
     """The broker as a whole: a grant for every topic and group."""
 
@@ -105,6 +111,7 @@ class Entry:
 
 _ANYBODY: Final = Policy(Scope.NOTHING)
 _PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
+_DECIDE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,))
 _CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
 _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
@@ -123,6 +130,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.SETTLE: Entry(_CONSUME),
     Command.EXTEND: Entry(_CONSUME),
     Command.READ: Entry(_READ),
+    Command.PREPARE: Entry(_PRODUCE),
     Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
     Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
     Command.TOPIC_CHANGE: Entry(_MANAGE, control.TopicChange, control.Nothing),
@@ -146,9 +154,12 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
+    Command.TRANSACTION_COMMIT: Entry(_DECIDE, control.TransactionCommit, control.TransactionDone),
+    Command.TRANSACTION_ABORT: Entry(_DECIDE, control.TransactionAbort, control.TransactionDone),
+    Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),
 }
 """Every command that a client can send. TOPIC_LIST and GROUP_LIST show what the app has a right
-on."""
+on, TRANSACTION_LIST what it owns, or everything with the right to manage everything."""
 
 PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.DRAIN: control.Drain,

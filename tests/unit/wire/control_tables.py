@@ -152,6 +152,7 @@ def who_of(command: Command) -> str:
     return {
         Scope.TOPIC: f"{rights} on the topic",
         Scope.GROUP: f"{rights} on the topic and group",
+        Scope.TRANSACTION: f"{rights} on every topic of the transaction; it belongs to its app",
         Scope.BROKER: f"{rights} on every topic and group",
     }[policy.scope]
 

@@ -83,6 +83,15 @@ from ternmq.wire.control.topics import (
     TopicList,
     Topics,
 )
+from ternmq.wire.control.transactions import (
+    TransactionAbort,
+    TransactionCommit,
+    TransactionDone,
+    TransactionInfo,
+    TransactionList,
+    Transactions,
+    WriterInfo,
+)
 
 __all__ = [
     "AppDelete",
@@ -149,4 +158,11 @@ __all__ = [
     "decode",
     "decode_answer",
     "encode",
+    "TransactionAbort",
+    "TransactionCommit",
+    "TransactionDone",
+    "TransactionInfo",
+    "TransactionList",
+    "Transactions",
+    "WriterInfo",
 ]
