@@ -18,6 +18,7 @@ from ternmq.client.lookup import FoundMessage
 from ternmq.client.message import Failure, Message, Receipt
 from ternmq.client.options import Options
 from ternmq.client.stats import ClientStats
+from ternmq.client.transacting import Committed, Prepared
 from ternmq.model.errors import (
     AlreadySettled,
     BufferFull,
@@ -54,13 +55,19 @@ from ternmq.model.errors import (
     StrictNeedsReplica,
     TernMQError,
     TopicExists,
+    TransactionConflict,
+    TransactionDecided,
+    TransactionTooLarge,
+    TransactionTooOld,
     Unauthenticated,
     UnknownApp,
     UnknownGroup,
     UnknownQueue,
     UnknownTopic,
+    UnknownTransaction,
     Unreadable,
     UnsentMessages,
+    WriterTaken,
 )
 from ternmq.model.specs import Durability, Exhausted, Mode, RetryPolicy, Start
 from ternmq.wire.control import GrantInfo
@@ -100,7 +107,7 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage", "Redriven", "Replayed", "GrantInfo",
+    "FailedMessage", "Redriven", "Replayed", "GrantInfo", "Prepared", "Committed",
     "Durability", "Exhausted", "Mode", "RetryPolicy", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",
@@ -109,6 +116,8 @@ __all__ = [
     "InvalidUrl", "LeaseExpired", "MessageNotFound", "MessageTooLarge", "ModeNotAllowed",
     "OffsetExpired", "OrderingKeyRequired", "PartialSendError", "ProtocolError",
     "ReplayTooLarge", "ResendTooOld", "SendTimeout", "ShuttingDown", "StrictNeedsReplica",
-    "TopicExists", "Unauthenticated", "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic",
-    "Unreadable", "UnsentMessages", "__version__",
+    "TopicExists", "TransactionConflict", "TransactionDecided", "TransactionTooLarge",
+    "TransactionTooOld", "Unauthenticated", "UnknownApp", "UnknownGroup", "UnknownQueue",
+    "UnknownTopic", "UnknownTransaction", "Unreadable", "UnsentMessages", "WriterTaken",
+    "__version__",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.state import StateKey, directory_of, load
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved, replay
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch, BatchError, slice_batch, topic_seed, uncompressed, verify
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from tests.fuzz.engine import Input, Target
@@ -158,6 +158,16 @@ def _moved(data: bytes) -> None:
     assert moved.unpack(moved.pack(found)) == found
 
 
+def _prepared(data: bytes) -> None:
+    found = transactions.unpack_prepared(data)
+    assert transactions.unpack_prepared(transactions.pack_prepared(found)) == found
+
+
+def _resolved(data: bytes) -> None:
+    found = transactions.unpack_resolved(data)
+    assert transactions.unpack_resolved(transactions.pack_resolved(found)) == found
+
+
 def _config(data: bytes) -> None:
     found = control.unpack_config(data)
     assert control.unpack_config(control.pack(found)) == found or "nan" in repr(found)
@@ -179,6 +189,8 @@ PARTS: Final[dict[str, Callable[[bytes], object]]] = {
     "cursor": _cursor,
     "replay": _replay,
     "moved": _moved,
+    "prepared": _prepared,
+    "resolved": _resolved,
     "config": _config,
     "joined": control.unpack_joined,
     "left": control.unpack_left,
@@ -190,6 +202,7 @@ _KINDS: Final = {
     Kind.ENDED: "settled", Kind.EXTENDED: "extended", Kind.CURSOR: "cursor", Kind.MOVED: "moved",
     Kind.CONFIG: "config", Kind.JOINED: "joined", Kind.LEFT: "left", Kind.ALARM: "alarm",
     Kind.COUNTS: "counts", Kind.REPLAY: "replay",
+    Kind.PREPARED: "prepared", Kind.RESOLVED: "resolved",
 }  # fmt: skip
 
 
@@ -251,6 +264,7 @@ TARGET: Final = Target(
     allowed={
         **dict.fromkeys(PARTS, _BODY),
         "journal": (CorruptJournal,),  # UnknownRecordKind is one
+        **dict.fromkeys(("prepared", "resolved"), (*_BODY, CorruptJournal)),
         # Only the broker itself writes these; a body that nests is damage behind a right CRC.
         **dict.fromkeys(("config", "joined", "left", "alarm"), (*_BODY, RecursionError)),
         "batch": (BatchError,),

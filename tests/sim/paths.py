@@ -39,6 +39,11 @@ REQUIRED: Final = (
     "damage: cut", "damage: refused", "damage: stale record", "damage: stale index file",
     "compressed batch", "calm after a full disk", "an earlier reign's lease settled as such",
     "crash in recovery", "second crash in recovery",
+    "record PREPARED", "record RESOLVED", "transaction committed", "empty transaction committed",
+    "prepared batch dropped", "prepared again", "commit repeated", "commit with another digest",
+    "abort", "abort after a commit", "transaction run again",
+    "transaction rolled back: WRITER", "transaction rolled back: EXPIRED",
+    "prepared rows in an older segment", "deep prepare again", "deep commit repeated",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip
 

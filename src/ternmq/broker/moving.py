@@ -99,19 +99,25 @@ class Moving:
         return self._shares_of(self._broker.index.queues)
 
     def _shares_of(self, keys: Iterable[int]) -> list[QueueShare]:
-        journal = self._broker.journal
+        journal, index = self._broker.journal, self._broker.index
+        prepared = self._broker.views.prepared_rows
         number = journal.first // journal.segment_size
-        queues = self._broker.index.queues
+        with_prepared = prepared.holds(number)
+        queues = index.queues
         found: list[QueueShare] = []
         for key in keys:
             segments = queues.get(key)
+            stop = 0
+            topic, queue = key >> 32, key & 0xFFFFFFFF
             if segments is not None and segments.numbers and segments.numbers[0] == number:
-                topic, queue = key >> 32, key & 0xFFFFFFFF
                 if len(segments.first_offsets) > 1:
-                    stop = segments.first_offsets[1]
+                    stop = max(segments.first_offsets[1], index.floors.get(key, 0))
                 else:
                     known = self._broker.views.catalog.topics.get(topic)
                     stop = known.queues[queue].next if known is not None else 1 << 62
+            if with_prepared:
+                stop = max(stop, prepared.stop(number, topic, queue))
+            if stop:
                 found.append(QueueShare(topic, queue, stop))
         return found
 
@@ -211,6 +217,9 @@ class Moving:
         if end > journal.durable or end >= journal.end:
             return Verdict.KEEP
         pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
+        if self._broker.views.undecided.pins(journal.first // journal.segment_size):
+            self._judging = None
+            return Verdict.REFUSE if pressure else Verdict.KEEP
         removable = end <= self._broker.writer.removable_below()
         if self._judging is None:
             if not pressure and not removable:
@@ -218,13 +227,14 @@ class Moving:
             self._rewinds = self._broker.administration.rewinds
             self._judging = iter(list(self._broker.index.queues))
         held_from = self._broker.holding.lowest
+        last_us = self._last_us()
         for _ in range(JUDGED_A_STEP):
             keys = list(islice(self._judging, SHARES_A_LOOK))
             verdict = judge(
                 self,
                 self._shares_of(keys),
                 end=end,
-                last_us=self._broker.index.last_time_us(journal.first),
+                last_us=last_us,
                 removable_below=self._broker.writer.removable_below(),
                 held_from=held_from,
                 now_us=now_us,
@@ -237,6 +247,14 @@ class Moving:
                 )
                 return verdict
         return None
+
+    def _last_us(self) -> int:
+        """Return when the newest message of the oldest segment was stored."""
+        broker = self._broker
+        number = broker.journal.first // broker.journal.segment_size
+        shares = broker.views.prepared_rows.of_segment(number).values()
+        last_us = broker.index.last_time_us(broker.journal.first)
+        return max([last_us, *[share.time_us for share in shares]])
 
     def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
         """Return the rows of a shard that would lose their content or their history."""
@@ -256,11 +274,15 @@ class Moving:
         topic = self._broker.views.catalog.topics.get(held.topic)
         if topic is None:
             return 0
-        segments = self._broker.index.queues.get(held.topic << 32 | held.queue)
+        key = held.topic << 32 | held.queue
+        number = journal.first // journal.segment_size
+        index = self._broker.index
+        segments = index.queues.get(key)
         if segments is not None:
-            at = bisect_right(segments.numbers, journal.first // journal.segment_size)
+            at = bisect_right(segments.numbers, number)
             if at < len(segments.numbers):
-                return segments.first_offsets[at]
+                above = self._broker.views.prepared_rows.stop(number, held.topic, held.queue)
+                return max(segments.first_offsets[at], above, index.floors.get(key, 0))
         return topic.queues[held.queue].next
 
     def _safe(self, held: GroupQueue, offset: int, end: int) -> bool:
@@ -321,7 +343,7 @@ class Moving:
         places = broker.index.locate(held.topic, held.queue, offset, offset + 1, 1)
         if places.positions:
             position = places.positions[0]
-            record = broker.store.get(position)
+            record = broker.store.at_place(places, 0)
             stored = messages.of_record(record)
             batch, row, time_us = stored.batch, stored.row_of(offset), time_us_of(record)
         else:
@@ -355,6 +377,7 @@ class Moving:
         broker.views.gone.forget_below(broker.journal.first)
         broker.store.drop_segment(base)
         job = broker.index.drop_segment(base)
+        broker.views.prepared_rows.raise_floors(broker.index, broker.journal.first)
         for share in shares:
             if share.topic in broker.views.catalog.topics:
                 broker.views.refresh_first(share.topic, share.queue)

@@ -332,7 +332,7 @@ class _Reader:
         self._matching = True if self._filter is None else self._filter.matching(batch)
 
     def _stored(self, places: Places) -> Batch:
-        record = self._context.store.get(places.positions[0], places.lengths[0])
+        record = self._context.store.at_place(places, 0)
         stored = messages.of_record(record)
         self._bytes -= len(record)
         self._start, self._stop = stored.first_offset, stored.first_offset + stored.count

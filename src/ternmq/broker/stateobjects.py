@@ -39,6 +39,9 @@ DEDUP: Final = 7
 HELD: Final = 8
 SHARD: Final = 9
 APPS: Final = 10
+TRANSACTION: Final = 11
+WRITER: Final = 12
+PREPARED_ROWS: Final = 13
 HOLDS: Final = 20
 GONE: Final = 21
 """Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
@@ -55,6 +58,8 @@ class _Global(msgspec.Struct, frozen=True):
     next_session: int
     suspect_below: int
     dedup_horizon: int
+    next_writer: int = 1
+    next_transaction: int = 1
 
 
 class _TopicState(msgspec.Struct, frozen=True):
@@ -116,6 +121,13 @@ class StateObjects:
             APPS: _Type(self._load_apps, self._encode_apps, self._changed_apps),
             HOLDS: _Type(self._load_holds, self._encode_holds, self._changed_holds),
             GONE: _Type(self._load_gone, self._encode_gone, self._changed_gone),
+            TRANSACTION: _Type(
+                self._load_transaction, self._encode_transaction, self._changed_transaction
+            ),
+            WRITER: _Type(self._load_writer, self._encode_writer, self._changed_writer),
+            PREPARED_ROWS: _Type(
+                self._load_prepared, self._encode_prepared, self._changed_prepared
+            ),
         }
 
     # -- a set is written -------------------------------------------------------------------------
@@ -150,6 +162,7 @@ class StateObjects:
         # Behind topics, subscriptions and sessions: what goes in between is in both, not in none.
         for sort, page in sorted(self._views.gone.pages):
             yield StateKey(GONE, sort, page)
+        yield from self._keys_of_transactions()
         for page in dedup.pages():
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(dedup.runs):
@@ -182,6 +195,15 @@ class StateObjects:
                     yield StateKey(SHARD, held.group, held.topic, held.queue, shard)
             page.idle_at = 0 if owed else begin
 
+    def _keys_of_transactions(self) -> Iterator[StateKey]:
+        views = self._views
+        for number, page in sorted(views.undecided.changed):
+            yield StateKey(TRANSACTION, 0, 0, page, number)
+        for number in sorted(views.writers.by_number):
+            yield StateKey(WRITER, number)
+        for segment, topics, queues in sorted(views.prepared_rows.changed):
+            yield StateKey(PREPARED_ROWS, topics, queues, 0, segment)
+
     def state_changed(self, key: StateKey) -> int:
         """Return the position of the newest record that changed the object."""
         return self._types[key.type].changed(key)
@@ -205,9 +227,9 @@ class StateObjects:
         self._stamps[key] = stamp
         type_.load(key, payload, stamp)
 
-    def stamp(self, type_: int, a: int, b: int = 0) -> int:
+    def stamp(self, type_: int, a: int, b: int = 0, c: int = 0, d: int = 0) -> int:
         """Return the position that an object was loaded at, 0 if it was not."""
-        return self._stamps.get(StateKey(type_, a, b), 0) if self._stamps else 0
+        return self._stamps.get(StateKey(type_, a, b, c, d), 0) if self._stamps else 0
 
     def place(self, topic: Topic) -> None:
         """Give a topic what was loaded for it: the offsets of its queues, subscriptions."""
@@ -235,6 +257,8 @@ class StateObjects:
         views.sessions.next_number = known.next_session
         views.suspect_below = known.suspect_below
         views.dedup.cut_horizon = known.dedup_horizon
+        views.writers.next_number = known.next_writer
+        views.undecided.next_number = known.next_transaction
 
     def _encode_global(self, key: StateKey) -> bytes:
         del key
@@ -246,6 +270,8 @@ class StateObjects:
                 views.sessions.next_number,
                 views.suspect_below,
                 views.dedup.cut_horizon,
+                views.writers.next_number,
+                views.undecided.next_number,
             )
         )
 
@@ -348,6 +374,36 @@ class StateObjects:
 
     def _changed_gone(self, key: StateKey) -> int:
         return self._views.gone.pages.get(PageKey(key.a, key.b), _ALWAYS)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def _load_transaction(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.undecided.load(key.d, key.c, payload, stamp)
+
+    def _encode_transaction(self, key: StateKey) -> bytes:
+        return self._views.undecided.encode(key.d, key.c)
+
+    def _changed_transaction(self, key: StateKey) -> int:
+        return self._views.undecided.changed.get((key.d, key.c), _ALWAYS)
+
+    def _load_writer(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.writers.load(key.a, payload, stamp)
+
+    def _encode_writer(self, key: StateKey) -> bytes:
+        return self._views.writers.encode(key.a)
+
+    def _changed_writer(self, key: StateKey) -> int:
+        writer = self._views.writers.by_number.get(key.a)
+        return _ALWAYS if writer is None else writer.changed
+
+    def _load_prepared(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.prepared_rows.load((key.d, key.a, key.b), payload, stamp)
+
+    def _encode_prepared(self, key: StateKey) -> bytes:
+        return self._views.prepared_rows.encode((key.d, key.a, key.b))
+
+    def _changed_prepared(self, key: StateKey) -> int:
+        return self._views.prepared_rows.changed.get((key.d, key.a, key.b), _ALWAYS)
 
     # -- deduplication ----------------------------------------------------------------------------
 

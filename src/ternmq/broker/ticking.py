@@ -15,6 +15,7 @@ from ternmq.broker.parking import Parking
 from ternmq.broker.sessions import Session
 from ternmq.broker.settling import Settling
 from ternmq.broker.timers import FULL_RETRY_US, Timer, TimerStore
+from ternmq.broker.transactions import Transactions
 from ternmq.broker.views import Views
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
@@ -39,6 +40,7 @@ class Ticking:
         "_parking",
         "_settling",
         "_timers",
+        "_transactions",
         "_views",
     )
 
@@ -50,6 +52,7 @@ class Ticking:
         leases: Leases,
         parking: Parking,
         clients: Clients,
+        transactions: Transactions,
     ) -> None:
         self._views = views
         self._timers = timers
@@ -58,6 +61,7 @@ class Ticking:
         self._parking = parking
         self._clients = clients
         self._expiry_us = 0
+        self._transactions = transactions
 
     def start(self, now_us: int) -> None:
         """Derive the timers from the views; every session is given its grace anew."""
@@ -138,6 +142,7 @@ class Ticking:
             rows = self._expire_dead(now_us)
             if rows < ENDED_ROWS_A_TURN:  # else there may be more
                 self._expiry_us = now_us + _EXPIRY_US
+        rows += self._transactions.expire(now_us, ENDED_ROWS_A_TURN)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
         return rows
 

@@ -15,15 +15,29 @@ from ternmq.broker.dedup import Dedup
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
+from ternmq.broker.preparedrows import PreparedRows
 from ternmq.broker.sessions import Sessions
-from ternmq.broker.stateobjects import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
+from ternmq.broker.stateobjects import (
+    APPS,
+    HOLDS,
+    PREPARED_ROWS,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    TRANSACTION,
+    WRITER,
+    StateObjects,
+)
+from ternmq.broker.undecided import PAGE_BITS as BATCH_BITS
+from ternmq.broker.undecided import Undecided
+from ternmq.broker.writers import Writers
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import StateKey
 from ternmq.model.specs import Limits
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved, replay
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch
 from ternmq.record.header import Kind
 
@@ -47,6 +61,9 @@ class Views:
         self.holds_changed = 0
         """Newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
+        self.writers = Writers(limits)
+        self.undecided = Undecided(index.segment_size)
+        self.prepared_rows = PreparedRows(index.segment_size)
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
@@ -54,6 +71,8 @@ class Views:
         self.last_time_us = 0
         self.index_from = 0
         """Records below are in the index already (only while replaying)."""
+        self.first = 0
+        """Where the journal begins (only while replaying)."""
         self._by_kind: dict[int, Callable[[RawRecord], None]] = {
             Kind.MESSAGES: self._messages,
             Kind.PULLED: self._pulled,
@@ -66,6 +85,8 @@ class Views:
             Kind.JOINED: self._joined,
             Kind.LEFT: self._left,
             Kind.MOVED: self._moved,
+            Kind.PREPARED: self._prepared,
+            Kind.RESOLVED: self._resolved,
             Kind.EPOCH: self._epoch,
         }
         self._begin = 0
@@ -131,6 +152,14 @@ class Views:
     def _moved(self, record: RawRecord) -> None:
         self.apply_moved(record.position, record.time_us, moved.unpack(record.body))
 
+    def _prepared(self, record: RawRecord) -> None:
+        fact = transactions.unpack_prepared(record.body)
+        self.apply_prepared(record.position, record.length, record.time_us, fact)
+
+    def _resolved(self, record: RawRecord) -> None:
+        fact = transactions.unpack_resolved(record.body)
+        self.apply_resolved(record.position, record.end, record.time_us, fact)
+
     def _epoch(self, record: RawRecord) -> None:
         _, flags, _, _ = control.EPOCH.unpack_from(record.body)
         if not flags & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
@@ -184,6 +213,57 @@ class Views:
         ):
             if (low or high) and stored.offset_of(row) is not None:
                 self.dedup.add_id(topic, low | high << 64, body_hash, position, row, time_us)
+
+    def apply_prepared(
+        self, position: int, length: int, time_us: int, fact: transactions.Prepared
+    ) -> None:
+        """Rows of a transaction stand here, invisible."""
+        known = facts_of(fact.batch)
+        if position >= self.index_from:
+            self.index.add_prepared(
+                fact.topic,
+                known.rows,
+                position,
+                known.producer_id,
+                known.first_sequence,
+                known.key_hashes,
+                time_us,
+            )
+        if position >= self._begin:
+            self.dedup.add(
+                position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
+            )
+        self.undecided.next_number = max(self.undecided.next_number, fact.transaction + 1)
+        self.writers.next_number = max(self.writers.next_number, fact.writer + 1)
+        if position >= self.objects.stamp(WRITER, fact.writer):
+            self.writers.apply_prepared(position, time_us, fact)
+        page = fact.ordinal >> BATCH_BITS
+        if position >= self.objects.stamp(TRANSACTION, 0, 0, page, fact.transaction):
+            self.undecided.apply_prepared(position, length, time_us, fact, known.tag_mask)
+
+    def apply_resolved(
+        self, position: int, end: int, time_us: int, fact: transactions.Resolved
+    ) -> None:
+        """A transaction was decided: its rows are messages from here on, or never will be."""
+        if position >= self.index_from:
+            self.index.add_resolved(position, time_us, fact.parts, fact.dropped)
+        rows = self.prepared_rows
+        for part in fact.parts:
+            stop = part.first_offset + part.rows
+            topic = self.catalog.topics.get(part.topic)
+            if topic is not None and part.queue < len(topic.queues):
+                queue = topic.queues[part.queue]
+                if position >= queue.stamp:
+                    queue.next = stop
+                    queue.end = end
+                    queue.page[0] = position
+            page = rows.page_of(part.position, part.topic, part.queue)
+            if position >= self.objects.stamp(PREPARED_ROWS, page[1], page[2], 0, page[0]):
+                rows.add(position, page, part.topic, part.queue, stop, time_us)
+        self.undecided.apply_resolved(fact.transaction)
+        self.writers.next_number = max(self.writers.next_number, fact.writer + 1)
+        if position >= self.objects.stamp(WRITER, fact.writer):
+            self.writers.apply_resolved(position, end, time_us, fact)
 
     def apply_config(self, position: int, change: control.Config) -> None:
         """A setting changed."""
@@ -343,6 +423,8 @@ class Views:
         self.index_from = 0
         self.dedup.finish_load()
         self.gone.finish()
+        self.undecided.finish()
+        self.prepared_rows.raise_floors(self.index, self.first)
         alive = {
             (group, topic.number, queue.number)
             for topic in self.catalog.topics.values()

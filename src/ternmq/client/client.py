@@ -23,8 +23,8 @@ from ternmq.client.lookup import FoundMessage
 from ternmq.client.options import Options
 from ternmq.client.puller import Source
 from ternmq.client.receiving import Receiving
-from ternmq.client.sending import Sending
 from ternmq.client.stats import ClientStats
+from ternmq.client.transacting import Transacting
 from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
@@ -37,7 +37,7 @@ _CLOSE_TIMEOUT: Final = 5.0
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Client(Sending, Receiving):
+class Client(Transacting, Receiving):
     """A client of a broker, made by ``ternmq.connect``. It lives in one event loop.
 
     Making it does no I/O, so that handlers can be declared when a module is imported. ``await``,
@@ -358,6 +358,7 @@ class Client(Sending, Receiving):
         else:
             self._session.renew()
             self._producer.renew()
+            self._prepared_ids.renew()
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> Callable[[], None]:

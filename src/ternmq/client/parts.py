@@ -9,6 +9,7 @@ from ternmq.client.deadletters import DeadLetters
 from ternmq.client.keeper import Keeper
 from ternmq.client.lookup import Lookup
 from ternmq.client.options import Options
+from ternmq.client.prepared_ids import PreparedIds
 from ternmq.client.producer import Producer
 from ternmq.client.puller import Puller
 from ternmq.client.reports import Reporter
@@ -29,6 +30,7 @@ class Parts:
         self.codecs = codecs or Codecs()
         self._session = session = Session(options)
         self._producer = Producer(session)
+        self._prepared_ids = PreparedIds()
         self._settler = Settler(session)
         self._puller = Puller(session, self._settler)
         self._keeper = Keeper(session, self._settler)

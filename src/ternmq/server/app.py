@@ -42,6 +42,7 @@ from ternmq.server.rates import Rates
 from ternmq.server.replay_commands import ReplayCommands
 from ternmq.server.sessions import Place, Sessions
 from ternmq.server.topic_commands import TopicCommands
+from ternmq.server.transaction_commands import TransactionCommands
 from ternmq.settings import Settings
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
@@ -167,6 +168,7 @@ class Server:
             **BulkCommands(self.hub, authoriser, queries).handlers,
             **ReplayCommands(self.hub, authoriser, queries).handlers,
             **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
+            **TransactionCommands(self.hub, authoriser, queries).handlers,
             Command.BYE: bye,
         }
         self.hub.commands = Dispatcher(

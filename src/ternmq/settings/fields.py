@@ -36,6 +36,17 @@ _LIMIT_ABOUT: Final = {
     "replay_keyed_rows": "The same of an ordered queue.",
     "failures": "Rows of a queue that wait for a retry of a group or are its dead letters.",
     "dead_letter_us": "How long dead letters are kept.",
+    "transactions": "Transactions that are undecided.",
+    "transaction_batches": "Prepared batches of one transaction.",
+    "prepared_batches": "Prepared batches of all undecided transactions.",
+    "prepared_bytes": "Their bytes in the journal.",
+    "transaction_us": "How long after its first prepared batch an undecided transaction is rolled "
+    "back.",
+    "writers": "Names that transactions are prepared under.",
+    "writer_idle_us": "A writer that did nothing for so long is forgotten, with its decisions.",
+    "decisions": "Decided transactions of one writer that are remembered.",
+    "decision_us": "How long they are, before the writer's newest; the highest that was committed "
+    "stays.",
     "pull_messages": "Messages in one pull.",
     "pull_bytes": "Bytes of one pull.",
     "waiters": "Pulls that wait for messages.",

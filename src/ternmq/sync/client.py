@@ -137,6 +137,9 @@ class Client:
 
     send = blocking(engine.Client.send)
     flush = blocking(engine.Client.flush)
+    prepare = blocking(engine.Client.prepare)
+    commit_prepared = blocking(engine.Client.commit_prepared)
+    abort_prepared = blocking(engine.Client.abort_prepared)
 
     @overload
     def send_many(

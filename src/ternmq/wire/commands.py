@@ -31,6 +31,7 @@ class Command(enum.IntEnum):
     SETTLE = 12
     EXTEND = 13
     READ = 14
+    PREPARE = 15
     JOURNAL_READ = 16
     # Everything else: msgpack, see ``control``.
     REPORT = 20
@@ -57,6 +58,9 @@ class Command(enum.IntEnum):
     APP_PUT = 70
     APP_DELETE = 71
     APP_LIST = 72
+    TRANSACTION_COMMIT = 80
+    TRANSACTION_ABORT = 81
+    TRANSACTION_LIST = 82
     QUEUE_RANGES = 90
     HOLD_PUT = 91
     HOLD_DELETE = 92
@@ -89,6 +93,8 @@ class Scope(enum.Enum):
     """Every topic that the field ``topics`` names, each as ``TOPIC``."""
     GROUP = "group"
     """The fields ``topic`` and ``group``."""
+    TRANSACTION = "transaction"
+    """Each topic that rows of the transaction are for; where there are none, any topic at all."""
     BROKER = "broker"
     """The broker as a whole: a grant for every topic and group."""
 
@@ -116,6 +122,7 @@ class Entry:
 
 _ANYBODY: Final = Policy(Scope.NOTHING)
 _PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
+_DECIDE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,))
 _CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
 _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
@@ -136,6 +143,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.SETTLE: Entry(_CONSUME),
     Command.EXTEND: Entry(_CONSUME),
     Command.READ: Entry(_READ),
+    Command.PREPARE: Entry(_PRODUCE),
     Command.JOURNAL_READ: Entry(_AUDIT),
     Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
     Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
@@ -161,6 +169,9 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
+    Command.TRANSACTION_COMMIT: Entry(_DECIDE, control.TransactionCommit, control.TransactionDone),
+    Command.TRANSACTION_ABORT: Entry(_DECIDE, control.TransactionAbort, control.TransactionDone),
+    Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),
     Command.QUEUE_RANGES: Entry(
         Policy(Scope.TOPICS, (Right.CONSUME,)), control.QueueRanges, control.RangesFound
     ),
@@ -170,7 +181,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.JOURNAL_CATALOG: Entry(_AUDIT, control.JournalCatalog, control.JournalNames),
 }
 """Every command that a client can send. TOPIC_LIST and GROUP_LIST show what the app has a right
-on."""
+on, TRANSACTION_LIST what it owns, or everything with the right to manage everything."""
 
 PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.DRAIN: control.Drain,

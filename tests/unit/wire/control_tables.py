@@ -153,6 +153,7 @@ def who_of(command: Command) -> str:
         Scope.TOPIC: f"{rights} on the topic",
         Scope.TOPICS: f"{rights} on each topic",
         Scope.GROUP: f"{rights} on the topic and group",
+        Scope.TRANSACTION: f"{rights} on every topic of the transaction; it belongs to its app",
         Scope.BROKER: f"{rights} on every topic and group",
     }[policy.scope]
 

@@ -105,6 +105,15 @@ from ternmq.wire.control.topics import (
     TopicList,
     Topics,
 )
+from ternmq.wire.control.transactions import (
+    TransactionAbort,
+    TransactionCommit,
+    TransactionDone,
+    TransactionInfo,
+    TransactionList,
+    Transactions,
+    WriterInfo,
+)
 
 __all__ = [
     "AppDelete",
@@ -191,4 +200,11 @@ __all__ = [
     "decode",
     "decode_answer",
     "encode",
+    "TransactionAbort",
+    "TransactionCommit",
+    "TransactionDone",
+    "TransactionInfo",
+    "TransactionList",
+    "Transactions",
+    "WriterInfo",
 ]
