@@ -303,7 +303,7 @@ class World:
 
     def _serial(self) -> int:
         self.serial += 1
-        return self.serial
+        return self.serial - 1
 
     def prepare(
         self, topic: str, rows: int | str | Sequence[Row] | bytes, writer: str = "w",
