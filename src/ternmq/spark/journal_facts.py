@@ -1,6 +1,7 @@
 """What a record of the journal says, fact by fact: the columns that each fills.
 
-``MAKERS`` has a function for each kind of record; ``SIMPLE`` reads most pulls and settles at once.
+``MAKERS`` has a function for each kind of record. ``journal_columns`` tells the same of frequent
+kinds, many records at once; what it says is compared with this.
 """
 
 from __future__ import annotations
@@ -118,60 +119,6 @@ def _settled(event: str) -> Callable[[Record], Told]:
                 }  # fmt: skip
 
     return make
-
-
-class Simple(NamedTuple):
-    """A record of one fact and one run, read at once: what most pulls and settles are."""
-
-    kind: str
-    columns: tuple[str, ...]
-    values: Callable[[bytes, int], tuple[Any, ...] | None]
-    """Of the columns; None: the record is no such one."""
-
-
-def _one_pulled(body: bytes, epoch: int) -> tuple[Any, ...] | None:
-    if len(body) != facts.ONE_PULLED.size:
-        return None
-    (
-        count, _, group, topic, queue, session, lease, until_us, cursor, leased, skipped, parked,
-        flags, start, rows, attempt, deliveries,
-    ) = facts.ONE_PULLED.unpack(body)  # fmt: skip
-    if count != 1 or leased != 1 or skipped or parked or flags:
-        return None
-    return (
-        topic, queue, group, session, _signed(lease), epoch, cursor, start, start + rows, rows,
-        attempt, deliveries, until_us,
-    )  # fmt: skip
-
-
-def _one_settled(body: bytes, epoch: int) -> tuple[Any, ...] | None:  # noqa: ARG001 - see above
-    if len(body) != facts.ONE_SETTLED.size:
-        return None
-    (
-        count, _, group, topic, queue, session, lease, lease_epoch, round_, _, run_count, outcome,
-        cause, reason, start, rows, attempt, deliveries,
-    ) = facts.ONE_SETTLED.unpack(body)  # fmt: skip
-    if count != 1 or run_count != 1 or reason or facts.failing(outcome):
-        return None
-    return (
-        topic, queue, group, session, _signed(lease), lease_epoch, round_, _OUTCOMES[outcome],
-        _CAUSES[cause], start, start + rows, rows, attempt, deliveries,
-    )  # fmt: skip
-
-
-_OF_PULLED: Final = (
-    "topic_number", "queue", "group_number", "session", "lease", "lease_epoch", "cursor", "start",
-    "stop", "rows", "attempt", "deliveries", "until",
-)  # fmt: skip
-_OF_SETTLED: Final = (
-    "topic_number", "queue", "group_number", "session", "lease", "lease_epoch", "round", "outcome",
-    "cause", "start", "stop", "rows", "attempt", "deliveries",
-)  # fmt: skip
-SIMPLE: Final[dict[int, Simple]] = {
-    Kind.PULLED: Simple("pulled", _OF_PULLED, _one_pulled),
-    Kind.SETTLED: Simple("settled", _OF_SETTLED, _one_settled),
-    Kind.ENDED: Simple("ended", _OF_SETTLED, _one_settled),
-}
 
 
 def _extended(record: Record) -> Told:

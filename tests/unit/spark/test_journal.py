@@ -349,7 +349,7 @@ def test_readers_travel(lived):
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_simple_facts_are_read_as_all_others(monkeypatch, lived):
+def test_records_are_read_together_as_they_are_one_by_one(monkeypatch, lived):
     whole = rows(reading(lived))
-    monkeypatch.setattr(journal_events, "SIMPLE", {})
+    monkeypatch.setattr(journal_events, "FAST", {})
     assert rows(reading(lived)) == whole
