@@ -11,6 +11,14 @@ of a record could hold. A bound is never lowered.
 
 from __future__ import annotations
 
+from ternmq.wire.control.again import (
+    FailedRedrive,
+    FailedRedriven,
+    GroupReplay,
+    GroupReplayed,
+    ReplayedQueue,
+    ReplaySpan,
+)
 from ternmq.wire.control.apps import (
     AppDelete,
     AppInfo,
@@ -97,6 +105,15 @@ from ternmq.wire.control.topics import (
     TopicList,
     Topics,
 )
+from ternmq.wire.control.transactions import (
+    TransactionAbort,
+    TransactionCommit,
+    TransactionDone,
+    TransactionInfo,
+    TransactionList,
+    Transactions,
+    WriterInfo,
+)
 
 __all__ = [
     "AppDelete",
@@ -115,6 +132,8 @@ __all__ = [
     "FailedList",
     "FailedMessage",
     "FailedPage",
+    "FailedRedrive",
+    "FailedRedriven",
     "FailedRetry",
     "FailureInfo",
     "Find",
@@ -133,6 +152,8 @@ __all__ = [
     "GroupName",
     "GroupPlace",
     "GroupQueueInfo",
+    "GroupReplay",
+    "GroupReplayed",
     "GroupReset",
     "GroupSkip",
     "Groups",
@@ -157,6 +178,8 @@ __all__ = [
     "RangeStart",
     "RangesAsk",
     "RangesFound",
+    "ReplaySpan",
+    "ReplayedQueue",
     "Report",
     "ReportEntry",
     "ResetDone",
@@ -177,4 +200,11 @@ __all__ = [
     "decode",
     "decode_answer",
     "encode",
+    "TransactionAbort",
+    "TransactionCommit",
+    "TransactionDone",
+    "TransactionInfo",
+    "TransactionList",
+    "Transactions",
+    "WriterInfo",
 ]
