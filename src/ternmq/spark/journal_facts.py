@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ternmq.record import control, facts, messages, moved, transactions
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch
 from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.record.header import Kind
@@ -150,6 +150,22 @@ def _moved(record: Record) -> Told:
         }  # fmt: skip
 
 
+def _replayed(record: Record) -> Told:
+    """Yield a row for each run that comes again, and for each that is unread again."""
+    fact = replay.unpack(record.body)
+    told = {
+        "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
+        "session": fact.session, "round": fact.round, "cause": fact.cause.name.lower(),
+    }  # fmt: skip
+    for start, stop, attempt, deliveries in fact.runs:
+        yield "replayed", {
+            **told, "start": start, "stop": stop, "rows": stop - start, "attempt": attempt,
+            "deliveries": deliveries,
+        }  # fmt: skip
+    for start, stop in fact.ahead:
+        yield "replayed", {**told, "start": start, "stop": stop, "rows": stop - start}
+
+
 def _config(record: Record) -> Told:
     change = control.unpack_config(record.body)
     told: dict[str, Any] = {}
@@ -261,6 +277,7 @@ MAKERS: Final[dict[int, Callable[[Record], Told]]] = {
     Kind.CONFIG: _config,
     Kind.PREPARED: _prepared,
     Kind.RESOLVED: _resolved,
+    Kind.REPLAY: _replayed,
     Kind.JOINED: _joined,
     Kind.LEFT: _left,
     Kind.COUNTS: _counts,
