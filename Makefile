@@ -26,7 +26,7 @@ demo: $(DEMOED) ## flights through a broker that is killed on the way (DEMO="--a
 venv: $(STAMP) ## make the virtual environment, again when pyproject.toml changed
 
 $(STAMP): EXTRA := dev
-$(DEMOED): EXTRA := demo,fast
+$(DEMOED): EXTRA := demo,fast,spark
 # Half a gigabyte, so only what needs it asks for it. With it comes a Java, for machines that have none.
 $(SPARKED): EXTRA := spark
 $(SPARKED): | $(STAMP)

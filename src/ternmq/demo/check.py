@@ -38,6 +38,7 @@ from ternmq.demo.records import (
 )
 from ternmq.demo.records import read as read_records
 from ternmq.demo.report import lines_of
+from ternmq.demo.tables_judge import TablesJudge
 from ternmq.demo.verdict import Fault, Finding, Verdict
 
 VERDICT: Final = "verdict.json"
@@ -135,6 +136,11 @@ def judge(folder: Path) -> Verdict:
         verdict.finding_count += (
             counted.losses + counted.duplicates + counted.order_violations + counted.other_faults
         )
+    if run.tables:
+        tables = TablesJudge(folder, run, expected, verdict)
+        verdict.tables = tables.judge()
+        verdict.findings += tables.findings
+        verdict.finding_count += verdict.tables.faults
     if verdict.sent != verdict.stored:
         told = f"{verdict.sent - verdict.stored} of {verdict.sent} messages got no receipt"
         verdict.findings.append(Finding(Fault.LOSS, "producer", "", told))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ from ternmq.demo.records import (
     write_run,
 )
 from ternmq.demo.screen import Bar, Screen
+from ternmq.demo.tables import Tables
 from ternmq.demo.verdict import Verdict
 
 CONSUMER_DIES: Final = (0.25, 0.40)
@@ -59,8 +61,11 @@ class Conductor:
         self._left: list[str] = []
         self._consumers: dict[str, list[Child]] = {group.name: [] for group in GROUPS}
 
-    async def conduct(self) -> Verdict:
+    async def conduct(self, page: Path | None = None) -> Verdict:
         """Run it from beginning to end; returns what the judge says.
+
+        Args:
+            page: Where the page that tells of the tables goes, if tables are made.
 
         Raises:
             ProcessFailed: A process did not do what it had to.
@@ -76,8 +81,10 @@ class Conductor:
             await self._publish()
             await self._until(self._drained(client), "the groups have worked off everything")
             await self._list_dead_letters(client)
-        for children in self._consumers.values():
-            await asyncio.gather(*[child.stop() for child in children if child.running])
+            for children in self._consumers.values():
+                await asyncio.gather(*[child.stop() for child in children if child.running])
+            if self._run.tables and page is not None:
+                await self._make_tables(client, page)
         await self._broker.stop()
         self._file.note_now(Ended(now_us()))
         await self._file.close()
@@ -231,6 +238,14 @@ class Conductor:
             raise ProcessFailed("the judge wrote no verdict")
         return msgspec.json.decode(verdict.read_bytes(), type=Verdict)
 
+    async def _make_tables(self, client: ternmq.Client, page: Path) -> None:
+        """Have tables made of all that was published, and of what became of it."""
+        tables = Tables(
+            self._run, self._processes, self._broker.environment, self._screen, self._show
+        )
+        await tables.make(client, page)
+        self._screen.say(f"the day as a page: {page}")
+
     # -- waiting
 
     def _all(self) -> list[Child]:
@@ -258,7 +273,7 @@ class Conductor:
         sent = self._producer.number("stored") if self._producer is not None else 0
         return sent + sum(child.number("handled") + child.number("failed") for child in self._all())
 
-    def _show(self) -> None:
+    def _show(self, more: Bar | None = None) -> None:
         producer = self._producer
         if producer is None or "total" not in producer.facts:
             return
@@ -273,6 +288,8 @@ class Conductor:
             bars.append(
                 Bar(group.name, done, producer.number(f"owed_{group.name}"), _who(group, alive))
             )
+        if more is not None:
+            bars.append(more)
         self._screen.show(bars)
 
 

@@ -13,12 +13,17 @@ from typing import Final
 import msgspec
 
 import ternmq
+from ternmq.demo.clocks import text_of
 from ternmq.demo.flights import Event, Flight, Kind, Period, Timetable
 
 FLIGHTS: Final = "flights"
 """Ordered: the ordering key is the tail number."""
 WITHOUT_AIRCRAFT: Final = "flights-without-aircraft"
 """Not ordered: flights of which no tail number is known, all of them cancelled."""
+AGAIN: Final = "flights-again"
+"""Ordered: one carrier's day, sent again out of the archive."""
+CARRIER: Final = "UA"
+_AGAIN_DAY: Final = 15
 
 ATTEMPTS: Final = 3
 """So often a message is tried by the group that fails on some."""
@@ -89,6 +94,7 @@ class Run(msgspec.Struct, frozen=True):
         seed: Chooses the messages to fail on, and when processes are killed.
         speed: Days of 2013 in a second; 0: as fast as it goes.
         sabotage: A fault to plant.
+        tables: Make tables in the end.
     """
 
     month: int | None = 1
@@ -96,6 +102,24 @@ class Run(msgspec.Struct, frozen=True):
     seed: int = 2013
     speed: float = 1.0
     sabotage: Sabotage | None = None
+    tables: bool = False
+
+    @property
+    def again_day(self) -> str:
+        """The day, in UTC, of which one carrier's messages are sent again."""
+        return f"2013-{self.month or 1:02}-{min(_AGAIN_DAY, self.days or _AGAIN_DAY):02}"
+
+    @property
+    def again_where(self) -> str:
+        """What is true of these messages, in SQL over the archive."""
+        return f"""tag = '{CARRIER}' and text like '%"at":"{self.again_day}T%'"""
+
+    def again(self, event: Event) -> bool:
+        """Return whether an event is one of these."""
+        day = text_of(event.minute).partition("T")[0]
+        return (
+            topic_of(event) == FLIGHTS and event.flight.carrier == CARRIER and day == self.again_day
+        )
 
     @property
     def period(self) -> Period:

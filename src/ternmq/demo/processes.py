@@ -115,8 +115,12 @@ class Child:
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
 
+    def said(self) -> str:
+        """Return what it said on standard error."""
+        return self._log.read_text(encoding="utf-8", errors="replace").strip()
+
     def _last_words(self) -> str:
-        said = self._log.read_text(encoding="utf-8", errors="replace").strip()
+        said = self.said()
         return f"it said: {said[-_LOG_TAIL:]}" if said else "it said nothing"
 
     async def _listen(self) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from rich import box
 from rich.table import Table
 
-from ternmq.demo.verdict import GroupVerdict, Verdict
+from ternmq.demo.verdict import GroupVerdict, TablesVerdict, Verdict
 
 _ROWS: Final[tuple[tuple[str, Callable[[GroupVerdict], str]], ...]] = (
     ("owed", lambda group: f"{group.owed:,}"),
@@ -54,6 +54,19 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
         f"{verdict.messages:,} messages about {verdict.flights:,} flights,"
         f" {verdict.without_aircraft:,} of them without order;"
         f" killed: {', '.join(verdict.kills) or 'nothing'}"
+    )
+
+
+def about_tables(found: TablesVerdict) -> Iterator[str]:
+    """Yield what stands below the table: what Spark made of it."""
+    yield (
+        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} rows, with"
+        f" {found.failures:,} failures; counted {found.counted:,}"
+    )
+    yield (
+        f"audit: {found.audited:,} rows, "
+        + ("all ok" if not found.faults else "see below")
+        + f"; sent again {found.again:,} of {found.again_wanted:,}, in their order"
     )
 
 

@@ -20,10 +20,11 @@ from ternmq.demo.conductor import Conductor
 from ternmq.demo.flights import SOURCE, find_files
 from ternmq.demo.plan import GROUPS, Run
 from ternmq.demo.processes import Processes, ProcessFailed
-from ternmq.demo.report import NOTE, lines_of, summary_of, table_of
+from ternmq.demo.report import NOTE, about_tables, lines_of, summary_of, table_of
 from ternmq.demo.screen import Screen, write
 from ternmq.demo.verdict import Verdict
 
+PAGE_NAME: Final = "ternmq-demo.html"
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """It could not be run to its end."""
@@ -41,7 +42,9 @@ class Interrupted(Exception):
         self.number = number
 
 
-def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
+def start(
+    run: Run, *, data: Path | None, keep: bool, as_json: bool, page: Path = Path(PAGE_NAME)
+) -> int:
     """Run the demo; return its exit status.
 
     Args:
@@ -49,6 +52,7 @@ def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
         data: Where to write; it is kept. None: a temporary folder.
         keep: Keep the temporary folder.
         as_json: Print the verdict as JSON, and nothing else, on standard output.
+        page: Where the page about the tables goes, if tables are made.
 
     Raises:
         DataMissing: The package of flights is not installed.
@@ -60,7 +64,9 @@ def start(run: Run, *, data: Path | None, keep: bool, as_json: bool) -> int:
     screen = Screen(console)
     with _folder(data, keep=keep) as folder:
         try:
-            verdict = asyncio.run(_conduct(run, folder, screen, remove=data is None and not keep))
+            verdict = asyncio.run(
+                _conduct(run, folder, screen, page.absolute(), remove=data is None and not keep)
+            )
         except Interrupted as error:
             screen.close()
             write(console, f"{error}; everything is stopped")
@@ -96,7 +102,7 @@ def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _conduct(run: Run, folder: Path, screen: Screen, *, remove: bool) -> Verdict:
+async def _conduct(run: Run, folder: Path, screen: Screen, page: Path, *, remove: bool) -> Verdict:
     """Run it; whatever ends it, all processes are ended when this returns."""
     loop = asyncio.get_running_loop()
     this = asyncio.current_task()
@@ -112,7 +118,7 @@ async def _conduct(run: Run, folder: Path, screen: Screen, *, remove: bool) -> V
         loop.add_signal_handler(number, interrupt, number)
     try:
         async with Processes(folder, remove=remove) as processes:
-            return await Conductor(run, processes, screen).conduct()
+            return await Conductor(run, processes, screen).conduct(page)
     except asyncio.CancelledError:
         if caught:
             raise Interrupted(caught[0]) from None
@@ -132,6 +138,8 @@ def _introduce(console: Console, run: Run) -> None:
         write(console, f"  {group.name:<8} {group.about}")
     speed = f"{run.speed:g} days of 2013 in a second" if run.speed else "as fast as it goes"
     write(console, f"  {speed}; on the way board-1 and the broker are killed")
+    if run.tables:
+        write(console, "  in the end Spark makes tables of it: archive, trace, audit, counts")
     if run.sabotage is not None:
         write(console, f"  sabotage: the producer plants one fault: {run.sabotage}", "yellow")
 
@@ -142,6 +150,9 @@ def _tell(console: Console, verdict: Verdict, seconds: float) -> None:
         write(console, line)
     console.print(table_of(verdict))
     write(console, NOTE, "dim")
+    if verdict.tables is not None:
+        for line in about_tables(verdict.tables):
+            write(console, line)
     write(console, f"{seconds:.0f} s in all, on {os.cpu_count()} processors")
     for line in lines_of(verdict):
         write(console, line, "bold green" if verdict.ok else "bold red")

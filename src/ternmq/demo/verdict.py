@@ -29,6 +29,8 @@ class Fault(StrEnum):
     """It got what is not its own: filtered out, of another topic, or never sent."""
     TORN = "torn file"
     """A process that was not killed left a file that is not whole."""
+    TABLE = "table"
+    """A table says something else than the flights file."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -79,6 +81,30 @@ class GroupVerdict(msgspec.Struct):
     worst_ms: float = 0.0
 
 
+class TablesVerdict(msgspec.Struct):
+    """What the tables hold.
+
+    Attributes:
+        wanted, archived: Messages of the flights file; rows of the archive.
+        again_wanted, again: Messages of one carrier's day; rows that were sent again.
+        traced: Rows of the trace: one for each message and group.
+        failures: Failures that they tell of.
+        audited: Rows of the audit; all of them say ``ok``, or a finding tells.
+        counted: Messages stored, by the counts of the minutes.
+        faults: How much is wrong.
+    """
+
+    wanted: int = 0
+    archived: int = 0
+    again_wanted: int = 0
+    again: int = 0
+    traced: int = 0
+    failures: int = 0
+    audited: int = 0
+    counted: int = 0
+    faults: int = 0
+
+
 class Verdict(msgspec.Struct):
     """All of it.
 
@@ -93,6 +119,7 @@ class Verdict(msgspec.Struct):
         groups: The groups.
         findings: What is wrong; the first of each kind and group.
         finding_count: How much is wrong in all.
+        tables: What the tables hold; None: none were made.
         planted: The event about which a fault was planted; "": none was.
     """
 
@@ -109,6 +136,7 @@ class Verdict(msgspec.Struct):
     findings: list[Finding] = msgspec.field(default_factory=list)
     finding_count: int = 0
     planted: str = ""
+    tables: TablesVerdict | None = None
 
     @property
     def ok(self) -> bool:

@@ -1,0 +1,119 @@
+"""The end of a run: its messages as tables, made by the commands that anybody would type.
+
+Spark makes them while the broker still runs: archive, trace, counts and audit. One carrier's day is
+sent again out of the archive, twice, to show that the second time sends nothing; then the day is
+drawn as a page. What the tables hold is judged afterwards, by ``tables_judge``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import ternmq
+from ternmq.demo.plan import AGAIN, CARRIER, FLIGHTS, Run
+from ternmq.demo.processes import Child, Processes
+from ternmq.demo.screen import Bar, Screen
+
+FOLDER: Final = "tables"
+PAGE: Final = "report.html"
+JOBS: Final = ("archive", "trace", "stats", "audit", "deadletters")
+MISSING: Final = 'no tables: they want Spark, pip install "ternmq[spark]"'
+_PACKAGES: Final = ("pyspark", "deltalake", "duckdb")
+_TICK: Final = 0.1
+_LATER: Final = timedelta(minutes=30)
+"""The audit judges ten minutes when they, and ten more, are over. Here all producers are done."""
+
+
+def can_make() -> bool:
+    """Return whether what makes tables is installed."""
+    places = [Path(entry) for entry in sys.path]
+    return all(any((place / name).is_dir() for place in places) for name in _PACKAGES)
+
+
+class Tables:
+    """Makes the tables of a run.
+
+    Args:
+        run: What was asked for.
+        processes: Where commands run.
+        environment: What tells them where the broker is.
+        screen: Where it is told.
+        show: Draws the bars; is given one more.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        processes: Processes,
+        environment: Mapping[str, str],
+        screen: Screen,
+        show: Callable[[Bar], None],
+    ) -> None:
+        self._run = run
+        self._processes = processes
+        self._environment = {**environment, "TERNMQ_TABLES": FOLDER}
+        self._screen = screen
+        self._show = show
+        self._number = 0
+
+    async def make(self, client: ternmq.Client, page: Path) -> None:
+        """Make them, and the page.
+
+        Raises:
+            ProcessFailed: A command failed.
+        """
+        begun = time.monotonic()
+        later = (datetime.now(UTC) + _LATER).isoformat(timespec="seconds")
+        self._screen.say("Spark starts; it makes tables of all this")
+        run = await self._do(
+            "pipeline", "run", "--once", "--jobs", ",".join(JOBS), "--engine", "spark",
+            "--master", "local[2]", "--now", later, "--progress", "--json",
+        )  # fmt: skip
+        for job in run["jobs"]:
+            self._screen.say(f"  {job['job']}: {job['rows']:,} rows in {job['elapsed_s']:.1f} s")
+        self._screen.say(f"tables made in {time.monotonic() - begun:.0f} s, Spark's start included")
+
+        await client.admin.create_topic(AGAIN, ordered=True)
+        again = [
+            "pipeline", "replay", "--topic", FLIGHTS, "--where", self._run.again_where,
+            "--to-topic", AGAIN, "--yes", "--json",
+        ]  # fmt: skip
+        first = await self._do(*again)
+        second = await self._do(*again)
+        self._screen.say(
+            f"{CARRIER} on {self._run.again_day}, out of the archive into {AGAIN}:"
+            f" {first['sent']:,} messages; asked again: {second['sent']:,}"
+        )
+        await self._do(
+            "pipeline", "run", "--once", "--jobs", "archive", "--engine", "local", "--json"
+        )
+        day = f"{datetime.now(UTC):%Y-%m-%d}"
+        await self._do("pipeline", "report", "--day", day, "--output", PAGE, "--force")
+        shutil.copyfile(self._processes.folder / PAGE, page)
+
+    async def _do(self, *words: str) -> dict[str, Any]:
+        """Run a command of ``ternmq``; return the last object that it printed."""
+        self._number += 1
+        name = f"tables-{self._number}"
+        child = await self._processes.start(name, "ternmq", *words, env=self._environment)
+        child.expected = True
+        while child.running:
+            self._processes.check()
+            self._show(self._bar(child))
+            await asyncio.sleep(_TICK)
+        await child.wait()
+        await self._processes.gone(child)
+        return child.facts
+
+    def _bar(self, child: Child) -> Bar:
+        """Return how far the jobs are, as the command says on standard error."""
+        job = child.said().rpartition("\n")[2].partition(":")[0]
+        at = JOBS.index(job) if job in JOBS else len(JOBS) if self._number > 1 else 0
+        return Bar("tables", at, len(JOBS), job if job in JOBS else "")

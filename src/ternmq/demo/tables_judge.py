@@ -1,0 +1,171 @@
+"""Judges the tables of a run: what they hold, held against the flights file.
+
+Read as anybody may read them: the files that their logs name, column by column. It asks no broker,
+and none of the jobs that made them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from ternmq.demo.evidence import Expectation
+from ternmq.demo.flights import Event
+from ternmq.demo.plan import AGAIN, FLIGHTS, GROUPS, WITHOUT_AIRCRAFT, Run, topic_of
+from ternmq.demo.tables import FOLDER
+from ternmq.demo.verdict import MOST_FINDINGS, Fault, Finding, TablesVerdict, Verdict
+
+_TOPICS: Final = (FLIGHTS, WITHOUT_AIRCRAFT)
+
+
+class _Said(msgspec.Struct):
+    """What of a body names the event."""
+
+    event: str
+
+
+_said: Final = msgspec.json.Decoder(_Said)
+
+
+class TablesJudge:
+    """Judges the tables in the folder of a run.
+
+    Args:
+        folder: Of the run.
+        run: What was asked for.
+        expected: What the flights file says.
+        verdict: What was found so far: of the groups, dead letters are compared with it.
+    """
+
+    def __init__(self, folder: Path, run: Run, expected: Expectation, verdict: Verdict) -> None:
+        self._folder = folder / FOLDER
+        self._run = run
+        self._expected = expected
+        self._verdict = verdict
+        self._counts: Counter[str] = Counter()
+        self.findings: list[Finding] = []
+        self.found = TablesVerdict()
+
+    def judge(self) -> TablesVerdict:
+        """Return what is to be said about the tables."""
+        self._archive()
+        self._again()
+        self._trace()
+        self._audit()
+        self._stats()
+        self.found.faults = sum(self._counts.values())
+        return self.found
+
+    def _find(self, table: str, event: str, detail: str) -> None:
+        self._counts[table] += 1
+        if self._counts[table] <= MOST_FINDINGS:
+            self.findings.append(Finding(Fault.TABLE, table, event, detail))
+
+    def _rows(self, name: str, *columns: str, **partition: str) -> Iterator[dict[str, Any]]:
+        """Yield rows of a table, file by file."""
+        from ternmq.pipeline.folder import Folder
+        from ternmq.pipeline.jobs import all_tables
+        from ternmq.pipeline.table import Table
+
+        (spec,) = [one for one in all_tables() if one.name == name]
+        table = Table.open(Folder(str(self._folder)), spec, create=False)
+        for file in table.files(**partition):
+            yield from table.read_files([file], list(columns)).to_pylist()
+
+    def _wanted(self) -> Iterator[Event]:
+        for number in range(self._expected.size):
+            event = self._expected.event(number)
+            if event is not None:
+                yield event
+
+    def _archive(self) -> None:
+        """Every event is there, once, with its body."""
+        left = {(topic_of(event), event.id): event for event in self._wanted()}
+        self.found.wanted = len(left)
+        places = set()
+        for topic in _TOPICS:
+            for row in self._rows("archive", "queue", "offset", "key", "body", topic=topic):
+                self.found.archived += 1
+                event_id = _id_of(row)
+                place = (topic, row["queue"], row["offset"])
+                if place in places:
+                    self._find("archive", event_id, f"{place} is there twice")
+                places.add(place)
+                event = left.pop((topic, event_id), None)
+                if event is None:
+                    self._find("archive", event_id, "is there twice, or was never sent")
+                elif row["body"] != event.body:
+                    self._find("archive", event_id, "its body is not the one that was sent")
+        for _, event_id in left:
+            self._find("archive", event_id, "is not there")
+
+    def _again(self) -> None:
+        """What was sent again is that day of that carrier, in its order, once."""
+        wanted = [event.id for event in self._wanted() if self._run.again(event)]
+        before = self._in_order(FLIGHTS, set(wanted))
+        now = self._in_order(AGAIN, None)
+        self.found.again = len(now)
+        self.found.again_wanted = len(wanted)
+        if now != before or sorted(now) != sorted(wanted):
+            told = f"{len(now)} messages came again, not the {len(wanted)} in their order"
+            self._find(AGAIN, "", told)
+
+    def _in_order(self, topic: str, wanted: set[str] | None) -> list[str]:
+        rows = [
+            (row["queue"], row["offset"], _id_of(row))
+            for row in self._rows("archive", "queue", "offset", "key", "body", topic=topic)
+        ]
+        return [name for _, _, name in sorted(rows) if wanted is None or name in wanted]
+
+    def _trace(self) -> None:
+        """Each group has a row for each message that is its own, done or dead."""
+        ends: Counter[tuple[str, str]] = Counter()
+        failures = 0
+        for row in self._rows("trace", "topic", "group", "state", "failures", "attempts"):
+            if row["group"] is None or row["topic"] not in _TOPICS:
+                continue
+            ends[row["group"], row["state"]] += 1
+            failures += len(row["failures"] or ())
+        self.found.traced = sum(ends.values())
+        self.found.failures = failures
+        for group in GROUPS:
+            known = self._group(group.name)
+            done, dead = ends[group.name, "done"], ends[group.name, "dead"]
+            if done + dead != known.owed or dead != known.dead:
+                told = (
+                    f"{done} done and {dead} dead, not {known.owed - known.dead} and {known.dead}"
+                )
+                self._find("trace", group.name, told)
+
+    def _group(self, name: str) -> Any:
+        (found,) = [one for one in self._verdict.groups if one.name == name]
+        return found
+
+    def _audit(self) -> None:
+        """Everything that was sent was stored, handed out, settled and archived; it says so."""
+        for row in self._rows("audit", "topic", "tier", "group", "bucket", "verdict"):
+            self.found.audited += 1
+            if row["verdict"] != "ok":
+                of = row["group"] or row["tier"]
+                self._find("audit", f"{row['topic']}, {of}", f"{row['bucket']}: {row['verdict']}")
+        if not self.found.audited:
+            self._find("audit", "", "has no rows")
+
+    def _stats(self) -> None:
+        """The minutes add up to what was stored."""
+        stored = sum(
+            row["stored"] or 0
+            for row in self._rows("stats_minute", "topic", "group", "stored")
+            if row["group"] is None and row["topic"] in _TOPICS
+        )
+        self.found.counted = stored
+        if stored != self.found.archived:
+            self._find("stats_minute", "", f"{stored} stored, and {self.found.archived} archived")
+
+
+def _id_of(row: dict[str, Any]) -> str:
+    return f"{row['key']}/{_said.decode(row['body']).event}"
