@@ -116,10 +116,9 @@ class Run(msgspec.Struct, frozen=True):
 
     def again(self, event: Event) -> bool:
         """Return whether an event is one of these."""
-        day = text_of(event.minute).partition("T")[0]
-        return (
-            topic_of(event) == FLIGHTS and event.flight.carrier == CARRIER and day == self.again_day
-        )
+        if topic_of(event) != FLIGHTS or event.flight.carrier != CARRIER:
+            return False
+        return text_of(event.minute).startswith(f"{self.again_day}T")
 
     @property
     def period(self) -> Period:

@@ -60,8 +60,8 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
 def about_tables(found: TablesVerdict) -> Iterator[str]:
     """Yield what stands below the table: what Spark made of it."""
     yield (
-        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} rows, with"
-        f" {found.failures:,} failures; counted {found.counted:,}"
+        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} rows,"
+        f" with {found.failures:,} failures; counted {found.counted:,}"
     )
     yield (
         f"audit: {found.audited:,} rows, "

@@ -37,6 +37,10 @@ def can_make() -> bool:
     return all(any((place / name).is_dir() for place in places) for name in _PACKAGES)
 
 
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
 class Tables:
     """Makes the tables of a run.
 
@@ -70,7 +74,7 @@ class Tables:
             ProcessFailed: A command failed.
         """
         begun = time.monotonic()
-        later = (datetime.now(UTC) + _LATER).isoformat(timespec="seconds")
+        later = (_now() + _LATER).isoformat(timespec="seconds")
         self._screen.say("Spark starts; it makes tables of all this")
         run = await self._do(
             "pipeline", "run", "--once", "--jobs", ",".join(JOBS), "--engine", "spark",
@@ -94,8 +98,9 @@ class Tables:
         await self._do(
             "pipeline", "run", "--once", "--jobs", "archive", "--engine", "local", "--json"
         )
-        day = f"{datetime.now(UTC):%Y-%m-%d}"
-        await self._do("pipeline", "report", "--day", day, "--output", PAGE, "--force")
+        await self._do(
+            "pipeline", "report", "--day", f"{_now():%Y-%m-%d}", "--output", PAGE, "--force"
+        )
         shutil.copyfile(self._processes.folder / PAGE, page)
 
     async def _do(self, *words: str) -> dict[str, Any]:

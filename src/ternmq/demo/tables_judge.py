@@ -17,7 +17,7 @@ from ternmq.demo.evidence import Expectation
 from ternmq.demo.flights import Event
 from ternmq.demo.plan import AGAIN, FLIGHTS, GROUPS, WITHOUT_AIRCRAFT, Run, topic_of
 from ternmq.demo.tables import FOLDER
-from ternmq.demo.verdict import MOST_FINDINGS, Fault, Finding, TablesVerdict, Verdict
+from ternmq.demo.verdict import MOST_FINDINGS, Fault, Finding, GroupVerdict, TablesVerdict, Verdict
 
 _TOPICS: Final = (FLIGHTS, WITHOUT_AIRCRAFT)
 
@@ -141,7 +141,7 @@ class TablesJudge:
                 )
                 self._find("trace", group.name, told)
 
-    def _group(self, name: str) -> Any:
+    def _group(self, name: str) -> GroupVerdict:
         (found,) = [one for one in self._verdict.groups if one.name == name]
         return found
 
