@@ -206,7 +206,7 @@ class Transactions(Openings):
         places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
         self.touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
         empty = [queue for queue in self.touched if queue.first == queue.next]
-        views.apply_resolved(position, end, now_us, fact)
+        views.transactions.apply_resolved(position, end, now_us, fact)
         for queue in empty:
             views.refresh_first(queue.topic.number, queue.number)
         return end

@@ -28,7 +28,7 @@ from ternmq.broker.replies import (
 )
 from ternmq.broker.runs import merge
 from ternmq.broker.start import Options, open_broker
-from ternmq.broker.stateobjects import DEDUP, FORGOTTEN, GLOBAL, WRITER
+from ternmq.broker.statetypes import DEDUP, FORGOTTEN, GLOBAL, WRITER
 from ternmq.broker.views import Views
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
