@@ -16,7 +16,10 @@ from ternmq.wire.session import Request
 
 
 class TransactionCommands(ControlCommands):
-    """Transactions belong to the app of their writer; every topic of one must allow it."""
+    """Transactions belong to the app of their writer; every topic of one must allow it.
+
+    Operators, who may manage everything, may roll back those of others.
+    """
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(hub, authoriser, queries)
@@ -70,10 +73,18 @@ class TransactionCommands(ControlCommands):
 
     def abort(self, peer: Peer, asked: control.TransactionAbort) -> Told:
         """TRANSACTION_ABORT: the rows never become messages."""
-        self._check_topics(peer, Command.TRANSACTION_ABORT, asked.writer, asked.batch_id)
+        now, command = self._core.now_us(), Command.TRANSACTION_ABORT
+        owner = self._broker.transactions.owner(now, asked.writer)
+        operator = owner != peer.app and self._authoriser.operates(peer.app, command)
+        if not operator:
+            self._check_topics(peer, command, asked.writer, asked.batch_id)
         reply = self._broker.abort_transaction(
-            self._core.now_us(), peer.app, asked.writer, asked.batch_id
+            now, peer.app, asked.writer, asked.batch_id, operator=operator
         )
+        if operator and not reply.repeated:
+            self._hub.audit.changed(
+                peer.app, peer.address, command, target=asked.writer, batch_id=str(asked.batch_id)
+            )
         return control.TransactionDone(repeated=reply.repeated), reply.position
 
     def _check_topics(self, peer: Peer, command: Command, writer: str, batch_id: int) -> None:

@@ -31,7 +31,11 @@ class TransactionCommit(Body, frozen=True, kw_only=True):
 
 
 class TransactionAbort(Body, frozen=True, kw_only=True):
-    """Roll back what was prepared; the name may be prepared anew."""
+    """Roll back what was prepared; the name may be prepared anew.
+
+    An app with the right to manage every topic and group may do so to a writer of another app's,
+    whatever topics the rows are for. To commit is for the owner alone.
+    """
 
     writer: WriterName
     batch_id: Unsigned
