@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
+from ternmq.broker.writers import Decision
 from ternmq.model.errors import Forbidden
 from ternmq.model.specs import check_name
 from ternmq.server.control_commands import ControlCommands, Told
@@ -130,6 +131,7 @@ class TransactionCommands(ControlCommands):
                         digest=None if one.highest is None else one.highest.digest,
                         rows=0 if one.highest is None else one.highest.rows,
                         decisions=one.decisions,
+                        newest=None if one.newest is None else _decision(one.newest),
                     )
                     for one in writers
                 ],
@@ -137,3 +139,12 @@ class TransactionCommands(ControlCommands):
             ),
             listed.position,
         )
+
+
+def _decision(made: Decision) -> control.DecisionInfo:
+    return control.DecisionInfo(
+        batch_id=made.batch_id,
+        committed=made.committed,
+        rows=made.rows,
+        decided_us=made.time_us,
+    )

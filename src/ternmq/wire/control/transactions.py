@@ -79,6 +79,17 @@ class TransactionInfo(Body, frozen=True, kw_only=True):
     """When it is rolled back, unless it is decided before."""
 
 
+class DecisionInfo(Body, frozen=True, kw_only=True):
+    """What became of a transaction."""
+
+    batch_id: int
+    committed: bool = False
+    """Else it was rolled back."""
+    rows: Count = 0
+    """How many became messages."""
+    decided_us: Time
+
+
 class WriterInfo(Body, frozen=True, kw_only=True):
     """A writer of transactions."""
 
@@ -94,6 +105,8 @@ class WriterInfo(Body, frozen=True, kw_only=True):
     """And how many rows."""
     decisions: Count = 0
     """How many decisions are remembered."""
+    newest: DecisionInfo | None = None
+    """The one of them that was made last."""
 
 
 class Transactions(Body, frozen=True, kw_only=True):
