@@ -15,7 +15,7 @@ from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
     "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "old_rows",
-    "faulty", "rolls", "ordered", "filtered", "shared", "given_ids", "consumed", "returning",
+    "faulty", "rolls", "ordered", "filtered", "shared", "old_rows", "consumed", "returning",
     "settings", "rolls", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
     "pinned", "rolls", "shared", "rolls", "pinned", "returning",
 )  # fmt: skip
