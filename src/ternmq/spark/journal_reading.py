@@ -75,18 +75,24 @@ class JournalReading:
         done = False
         while not done:
             try:
-                for record in port.records(start, stretch.stop):
-                    events.add(record)
-                    start = record.position + 1
+                for page in port.pages(start, stretch.stop):
+                    events.add(page)
+                    start = int(page.positions()[-1]) + 1 if len(page) else start
                     if len(events) >= self.options.batch_rows:
-                        yield events.table(list(self.columns))
+                        yield from self._batches(events)
                 done = True
             except JournalExpired:
                 # Retention was quicker: what is gone begins behind the record read last.
                 start = self._kept(port, Stretch(start, stretch.stop))
                 done = start >= stretch.stop
         if len(events):
-            yield events.table(list(self.columns))
+            yield from self._batches(events)
+
+    def _batches(self, events: Events) -> Iterator[pa.RecordBatch]:
+        table = events.table(list(self.columns))
+        most = self.options.batch_rows
+        for at in range(0, table.num_rows, most):
+            yield table.slice(at, most)
 
     def _kept(self, port: JournalPort, stretch: Stretch) -> int:
         """Return where the stretch begins, of what is kept."""
