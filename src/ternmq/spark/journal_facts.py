@@ -245,6 +245,9 @@ def _counts(record: Record) -> Told:
         yield "counts", {
             "topic_number": counts.topic, "producer_id": _signed(counts.producer),
             "born_time": entry.bucket_us, "sent": entry.sent, "given_up": entry.given_up,
+            "sequence": _signed(entry.first), "detail": _json(
+                {"closed": entry.closed, "stop": entry.stop, "given_up": entry.runs}
+            ),
         }  # fmt: skip
 
 
