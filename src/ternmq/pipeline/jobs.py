@@ -1,0 +1,46 @@
+"""The jobs that there are, in the order in which a round runs them.
+
+What a later one reads, an earlier one writes. Each is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ternmq.model.errors import OptionError
+from ternmq.pipeline.files import TableSpec
+from ternmq.pipeline.job import Job
+from ternmq.pipeline.schemas import ARCHIVE, ERASED, GAPS
+
+
+_FACTORIES: Final[dict[str, Callable[[], Job]]] = {}
+"""By name, in order: archive, trace, stats, audit, deadletters, compaction."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all jobs, in order."""
+    return tuple(_FACTORIES)
+
+
+def chosen(wanted: Iterable[str]) -> list[Job]:
+    """Return jobs by name, each once, in the order in which they run.
+
+    Raises:
+        OptionError: There is none of a name, or none is named.
+    """
+    asked = list(wanted)
+    for name in asked:
+        if name not in _FACTORIES:
+            raise OptionError(f"there is no job {name!r}; there are: {', '.join(_FACTORIES)}")
+    if not asked:
+        raise OptionError(f"no job is named; there are: {', '.join(_FACTORIES)}")
+    return [make() for name, make in _FACTORIES.items() if name in asked]
+
+
+def all_tables() -> Sequence[TableSpec]:
+    """Return every table of the pipeline."""
+    found = {one.name: one for one in (ARCHIVE, GAPS, ERASED)}
+    for make in _FACTORIES.values():
+        found |= {one.name: one for one in make().tables}
+    return list(found.values())
