@@ -26,7 +26,7 @@ class Facts:
     """Gathers facts in order, as a journal tells them."""
 
     def __init__(self) -> None:
-        self.rows = []
+        self.rows: list[dict[str, object]] = []
 
     def add(self, kind, topic="orders", **columns):
         self.rows.append({
