@@ -80,7 +80,11 @@ def broker_at(
         *prefix, sys.executable, "-m", "ternmq", "dev", "--data", str(data),
         "--listen", "127.0.0.1:0", "--http", "off",
     ]  # fmt: skip
-    stated = {"SEGMENT": "256MiB", "LOG_LEVEL": "error", **(given or {})}
+    stated = {
+        "SEGMENT": "256MiB", "LOG_LEVEL": "error",
+        "RETENTION_WATERMARK": "0.98",  # the disk may be full of other things
+        **(given or {}),
+    }  # fmt: skip
     environment = {**os.environ, **{f"TERNMQ_{key}": value for key, value in stated.items()}}
     log = data.with_name(data.name + ".log")  # a line for each topic that is made: not to be shown
     with (

@@ -23,8 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker_kit import broker, client
-from core_kit import Figures, Settings
+from broker_kit import BrokerProcess, broker, broker_at, client
+from broker_scale import CLIENTS as SCALE_CLIENTS
+from broker_scale import TOPICS
+from core_kit import Figures, Settings, folder
 from core_machine import load_average, machine, raw_disk, versions
 from runner import RESULTS
 
@@ -89,9 +91,41 @@ def handler(seconds: float) -> Figures:
     return _bulk("handler", count, 1000, backlog=count + 10_000)
 
 
+def hot_topic(seconds: float) -> Figures:
+    """The sends of sends-256 to a topic alone, and beside 40,000 others, in turn."""
+    with (
+        folder(Settings()) as path,
+        broker_at(path / "alone") as alone,
+        broker_at(path / "beside", kill=True) as beside,
+    ):
+        topics = TOPICS if seconds >= 1 else 300
+        client(beside.url, "make_topics", SCALE_CLIENTS, count=topics)
+        rates: dict[int, list[float]] = {alone.pid: [], beside.pid: []}
+        used = dict.fromkeys(rates, 0.0)
+        for number in range(4):
+            for one in (alone, beside) if number % 2 == 0 else (beside, alone):
+                used[one.pid] += _sends_of(one, seconds, rates[one.pid])
+        each = {pid: used[pid] * 1e6 / (sum(rates[pid]) * (seconds + 0.5)) for pid in rates}
+        shares = [b / a for a, b in zip(rates[alone.pid], rates[beside.pid], strict=True)]
+        return {
+            "sends_share_of_alone": statistics.median(shares),
+            "cpu_share_of_alone": each[alone.pid] / each[beside.pid],
+            "broker_cpu_us_each_alone": each[alone.pid],
+            "broker_cpu_us_each": each[beside.pid],
+            "resident_mib": beside.resident_mib(),
+        }
+
+
+def _sends_of(one: BrokerProcess, seconds: float, rates: list[float]) -> float:
+    before = one.cpu_s()
+    found = client(one.url, "sends", connections=16, in_flight=16, seconds=seconds)
+    rates.append(found["sends_per_s"])
+    return one.cpu_s() - before
+
+
 LOADS: Final[dict[str, Callable[[float], Figures]]] = {
     "sends-256": sends, "send-many": send_many, "pull": pull, "pull-32": pull_32,
-    "process": process, "handler": handler,
+    "process": process, "handler": handler, "hot-topic": hot_topic,
 }  # fmt: skip
 
 

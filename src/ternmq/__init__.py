@@ -7,16 +7,18 @@ own; ``ARCHITECTURE.md`` says which is for what.
 
 from __future__ import annotations
 
+from ternmq.client.again import Replayed
 from ternmq.client.client import Client
 from ternmq.client.connecting import options_of
 from ternmq.client.consumer import Consumer
-from ternmq.client.deadletters import FailedMessage
+from ternmq.client.deadletters import FailedMessage, Redriven
 from ternmq.client.deliveries import Deliveries
 from ternmq.client.delivery import Delivery, Reject, Retry
 from ternmq.client.lookup import FoundMessage
 from ternmq.client.message import Failure, Message, Receipt
 from ternmq.client.options import Options
 from ternmq.client.stats import ClientStats
+from ternmq.client.transacting import Committed, Prepared
 from ternmq.model.errors import (
     AlreadySettled,
     BufferFull,
@@ -46,19 +48,26 @@ from ternmq.model.errors import (
     PartialSendError,
     ProtocolError,
     RefusedError,
+    ReplayTooLarge,
     ResendTooOld,
     SendTimeout,
     ShuttingDown,
     StrictNeedsReplica,
     TernMQError,
     TopicExists,
+    TransactionConflict,
+    TransactionDecided,
+    TransactionTooLarge,
+    TransactionTooOld,
     Unauthenticated,
     UnknownApp,
     UnknownGroup,
     UnknownQueue,
     UnknownTopic,
+    UnknownTransaction,
     Unreadable,
     UnsentMessages,
+    WriterTaken,
 )
 from ternmq.model.specs import Durability, Exhausted, Mode, RetryPolicy, Start
 from ternmq.wire.control import GrantInfo
@@ -98,15 +107,17 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage", "GrantInfo",
+    "FailedMessage", "Redriven", "Replayed", "GrantInfo", "Prepared", "Committed",
     "Durability", "Exhausted", "Mode", "RetryPolicy", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",
     "ConnectionLost", "DecodeError", "DiskFull", "EncodeError", "Forbidden", "GroupExists",
     "GroupPaused", "GroupSettingsMismatch", "IdConflict", "InvalidName", "InvalidRequest",
     "InvalidUrl", "LeaseExpired", "MessageNotFound", "MessageTooLarge", "ModeNotAllowed",
-    "OffsetExpired", "OrderingKeyRequired", "PartialSendError", "ProtocolError", "ResendTooOld",
-    "SendTimeout", "ShuttingDown", "StrictNeedsReplica", "TopicExists", "Unauthenticated",
-    "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic", "Unreadable", "UnsentMessages",
+    "OffsetExpired", "OrderingKeyRequired", "PartialSendError", "ProtocolError",
+    "ReplayTooLarge", "ResendTooOld", "SendTimeout", "ShuttingDown", "StrictNeedsReplica",
+    "TopicExists", "TransactionConflict", "TransactionDecided", "TransactionTooLarge",
+    "TransactionTooOld", "Unauthenticated", "UnknownApp", "UnknownGroup", "UnknownQueue",
+    "UnknownTopic", "UnknownTransaction", "Unreadable", "UnsentMessages", "WriterTaken",
     "__version__",
 ]  # fmt: skip

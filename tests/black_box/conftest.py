@@ -59,6 +59,7 @@ def start(folder: Path, **settings: str) -> Broker:
         cwd=folder,
         env=environment | {
             "TERNMQ_ADMIN_TOKEN": TOKEN, "TERNMQ_SEGMENT": "4MiB",
+            "TERNMQ_RETENTION_WATERMARK": "0.98",  # the disk may be full of other things
             **{f"TERNMQ_{name.upper()}": value for name, value in settings.items()},
         },
     )  # fmt: skip

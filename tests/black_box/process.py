@@ -77,6 +77,7 @@ class BrokerProcess:
         """Start it; returns when it listens."""
         self.folder.mkdir(parents=True, exist_ok=True)
         kept = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
+        kept["TERNMQ_RETENTION_WATERMARK"] = "0.98"  # the disk may be full of other things
         http = f"127.0.0.1:{self.http_port}" if self.http_port else "off"
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(

@@ -10,7 +10,8 @@ import struct
 from typing import Any, Self
 
 HELLO, PING, BYE, CANCEL = 1, 2, 3, 4
-SEND, PULL, SETTLE, EXTEND, READ, JOURNAL_READ = 10, 11, 12, 13, 14, 16
+SEND, PULL, SETTLE, EXTEND, READ, PREPARE, JOURNAL_READ = 10, 11, 12, 13, 14, 15, 16
+TRANSACTION_COMMIT, TRANSACTION_ABORT, TRANSACTION_LIST = 80, 81, 82
 TOPIC_CREATE, TOPIC_LIST, GROUP_JOIN, APP_PUT = 30, 33, 40, 70
 GROUP_LIST, GROUP_COMMIT = 43, 46
 QUEUE_RANGES, HOLD_PUT, HOLD_DELETE, HOLD_LIST, JOURNAL_CATALOG = 90, 91, 92, 93, 94
@@ -289,6 +290,18 @@ class Stranger:
         assert not others
         return int(first)
 
+    def prepare(
+        self, topic: str, bodies: list[bytes], producer: int, sequence: int, writer: str,
+        batch_id: int, part: str = "0/0",
+    ) -> tuple[int, bool]:  # fmt: skip
+        """Prepare messages; return (what the commit lists, duplicate)."""
+        batch = make_batch(topic, bodies, producer, sequence)
+        prepared, _, _, rows, flags = struct.unpack(
+            "<QIIII", self.ask(PREPARE, prepare_body(topic, writer, batch_id, part, batch))
+        )
+        assert rows == len(bodies)
+        return prepared, bool(flags & 1)
+
     def pull(self, topic: str, group: str, wait_ms: int = 0, most: int = 100) -> Delivery:
         """Pull messages."""
         return Delivery(topic, self.ask(PULL, pull_body(topic, group, wait_ms, most)))
@@ -340,6 +353,14 @@ def sizes(*parts: str) -> bytes:
 def send_body(topic: str, batch: bytes, queue: int = ANY) -> bytes:
     """Return the body of a SEND."""
     return struct.pack("<I", queue) + sizes(topic)[:4] + names(topic) + batch
+
+
+def prepare_body(
+    topic: str, writer: str, batch_id: int, part: str, batch: bytes, queue: int = ANY
+) -> bytes:
+    """Return the body of a PREPARE."""
+    head = struct.pack("<I", queue) + sizes(topic, writer, part)[:4] + struct.pack("<Q", batch_id)
+    return head + names(topic, writer, part) + batch
 
 
 def pull_body(topic: str, group: str, wait_ms: int = 0, most: int = 100) -> bytes:

@@ -27,6 +27,9 @@ from tests.black_box.stranger import (
     SETTLE,
     TOPIC_CREATE,
     TOPIC_LIST,
+    TRANSACTION_ABORT,
+    TRANSACTION_COMMIT,
+    TRANSACTION_LIST,
     Delivery,
     Refused,
     Stranger,
@@ -114,6 +117,55 @@ def test_the_same_bytes_again_are_a_duplicate(connect, topic):
     assert struct.unpack("<QIIIIII", again)[4] & 1
     assert again[:20] == first[:20]
     assert client.pull(topic, "billing").rows == {0: b"once"}
+
+
+def test_a_transaction_is_prepared_and_committed_once(connect, topic):
+    client = connect()
+    writer = f"{topic} ü"
+    one = client.prepare(topic, [b"a", b"b"], 21, 0, writer, 2**64 - 1)
+    two = client.prepare(topic, [b"c"], 21, 2, writer, 2**64 - 1, "1/0")
+    dropped = client.prepare(topic, [b"no"], 21, 3, writer, 2**64 - 1, "1/1")
+    assert client.prepare(topic, [b"a", b"b"], 21, 0, writer, 2**64 - 1) == (one[0], True)
+    assert dropped[0] > two[0] > one[0]
+    client.send(topic, [b"between"], 22, 0)
+    listed = client.control(TRANSACTION_LIST, writer=writer)
+    (undecided,) = listed["undecided"]
+    assert (undecided["batches"], undecided["rows"], undecided["topics"]) == (3, 4, [topic])
+    assert undecided["expires_us"] - undecided["opened_us"] == 3_600_000_000
+    assert client.pull(topic, "billing").rows == {0: b"between"}
+    commit = {"writer": writer, "batch_id": 2**64 - 1, "ids": [two[0], one[0]], "digest": 2**64 - 1}
+    assert client.control(TRANSACTION_COMMIT, **commit) == {"rows": 3}
+    assert client.control(TRANSACTION_COMMIT, **commit) == {"rows": 3, "repeated": True}
+    got = client.pull(topic, "billing")
+    assert got.rows == {1: b"c", 2: b"a", 3: b"b"}
+    for code, command, fields in (
+        (162, TRANSACTION_COMMIT, commit | {"digest": 5}),
+        (161, TRANSACTION_ABORT, {"writer": writer, "batch_id": 2**64 - 1}),
+        (160, TRANSACTION_COMMIT, commit | {"batch_id": 3}),
+    ):
+        with pytest.raises(Refused) as caught:
+            client.control(command, **fields)
+        assert caught.value.code == code
+    with pytest.raises(Refused) as caught:
+        client.prepare(topic, [b"late"], 21, 9, writer, 2**64 - 1)
+    assert caught.value.code == 161
+    (known,) = client.control(TRANSACTION_LIST, writer=writer)["writers"]
+    assert (known["highest"], known["digest"], known["rows"]) == (2**64 - 1, 2**64 - 1, 3)
+
+
+def test_a_transaction_that_is_rolled_back_may_be_prepared_anew(connect, topic):
+    client = connect()
+    old, _ = client.prepare(topic, [b"a"], 23, 0, topic, 0)
+    assert client.control(TRANSACTION_ABORT, writer=topic, batch_id=0) == {}
+    assert client.control(TRANSACTION_ABORT, writer=topic, batch_id=0) == {"repeated": True}
+    with pytest.raises(Refused) as caught:
+        client.control(TRANSACTION_COMMIT, writer=topic, batch_id=0, ids=[old], digest=1)
+    assert caught.value.code == 161
+    new, _ = client.prepare(topic, [b"a"], 23, 1, topic, 0)
+    assert client.control(TRANSACTION_COMMIT, writer=topic, batch_id=0, ids=[new], digest=1) == {
+        "rows": 1
+    }
+    assert client.pull(topic, "billing").rows == {0: b"a"}
 
 
 def test_a_settle_of_some_rows_and_what_comes_again(connect, topic):

@@ -160,8 +160,9 @@ def test_attempts_and_the_policy_s_switch_are_changed_live(
     assert [(one.attempts, one.reason) for one in dead] == [(4, "number 4")] * 2
 
 
+@pytest.mark.row("G7")
 def test_a_dead_letter_is_kept_and_never_delivered_as_normal(tmp_path: Path, topic: str) -> None:
-    """Row G7 but for delivering it again to its group (redrive)."""
+    """Not until it is handed back to its group, which alone gets it; also after a kill."""
     with BrokerProcess("dev", tmp_path) as broker:
         with ternmq.sync.connect(broker.url) as client:
             client.send_many(topic, [b"poison", b"good"])
@@ -178,7 +179,26 @@ def test_a_dead_letter_is_kept_and_never_delivered_as_normal(tmp_path: Path, top
             assert dead.message is not None
             assert dead.message.body == b"poison"
             client.send(topic, b"later")
-            assert client.pull(topic, group="g", wait=10).bodies == [b"later"]
+            later = client.pull(topic, group="g", wait=10)
+            assert later.bodies == [b"later"]
+            later.ack()
+            client.pull(topic, group="other", wait=10).ack()
+            (told,) = client.deadletters.redrive(topic, "g")
+            assert (told.queue, told.offset, told.done) == (0, 0, True)
+            assert list(client.deadletters.browse(topic, "g")) == []
+        broker.restart(kill=True)
+        with ternmq.sync.connect(broker.url) as client:
+            again = poison(client, topic)
+            assert (again.attempt, again.deliveries, again.last_reason) == (1, 4, "failure 3")
+            assert not client.pull(topic, group="other", wait=0.2)
+            again.retry(reason="failure 4")
+            (waiting,) = client.deadletters.waiting(topic, "g")
+            assert waiting.attempts == 1
+            assert [one.reason for one in waiting.failures] == [f"failure {n}" for n in range(1, 5)]
+            poison(client, topic).ack()
+        broker.restart(kill=True)
+        with ternmq.sync.connect(broker.url) as client:
+            assert not client.pull(topic, group="g", wait=0.5)
 
 
 def poison(client: ternmq.sync.Client, topic: str) -> ternmq.sync.Delivery:

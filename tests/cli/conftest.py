@@ -119,6 +119,7 @@ def environment(
         if "TERNMQ" in name:
             monkeypatch.delenv(name)
     monkeypatch.setenv("TERNMQ_URL", broker.url)
+    monkeypatch.setenv("TERNMQ_RETENTION_WATERMARK", "0.98")  # of brokers that a test starts
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("COLUMNS", "100")
     return dict(os.environ)

@@ -46,8 +46,10 @@ def test_order_service(run: Callable[..., list[str]], dev: BrokerProcess) -> Non
         "order 7 is message 0 of orders, durable: True",
         "placed again: duplicate=True, still message 0",
         "order 60: {'number': 60, 'customer': 'Bob', 'cents': 120000}",
-        "line 2 was not sent: a body of 2000000 bytes; the broker takes 1048576"
-        " (send less; the setting `body` raises the limit, to 16MiB at most)",
+        (
+            "line 2 was not sent: a body of 2000000 bytes; the broker takes 1048576"
+            " (send less; the setting `body` raises the limit, to 16MiB at most)"
+        ),
         "2 prices are stored",
     ]
     with ternmq.sync.connect(dev.url) as client:

@@ -133,6 +133,7 @@ def _spread(pack: Callable[..., bytes]) -> Callable[[Any], bytes]:
 
 _REQUESTS: Final[dict[str, Callable[[bytes], object]]] = {
     "send": _again(bodies.unpack_send, _spread(bodies.pack_send), exact=True),
+    "prepare": _again(bodies.unpack_prepare, bodies.pack_prepare, exact=True),
     "pull": _again(bodies.unpack_pull, bodies.pack_pull, exact=True),
     "settle": _again(bodies.unpack_settle, bodies.pack_settle, exact=True),
     "extend": _again(bodies.unpack_extend, bodies.pack_extend, exact=True),
@@ -143,6 +144,7 @@ _REQUESTS: Final[dict[str, Callable[[bytes], object]]] = {
 }
 _ANSWERS: Final[dict[str, Callable[[bytes], object]]] = {
     "receipt": _again(bodies.unpack_receipt, bodies.pack_receipt, exact=False),
+    "prepared": _again(bodies.unpack_prepared, examples.pack_prepared, exact=False),
     "delivery": bodies.unpack_delivery,
     "settled": _again(bodies.unpack_settled, _spread(bodies.pack_settled), exact=True),
     "extended": _again(bodies.unpack_extended, _spread(bodies.pack_extended), exact=True),
@@ -228,6 +230,9 @@ def sown() -> Iterator[Input]:
         yield Input(part, b"".join(some))
     yield Input("send", every[Command.SEND].request)
     yield Input("send", bodies.pack_send(*examples.SEND_ANY))
+    yield Input("prepare", every[Command.PREPARE].request)
+    yield Input("prepare", bodies.pack_prepare(examples.PREPARE_ANY))
+    yield Input("prepared", every[Command.PREPARE].answer)
     yield Input("pull", every[Command.PULL].request)
     yield Input("settle", every[Command.SETTLE].request)
     yield Input("settle", bodies.pack_settle(examples.SETTLE_ALL))

@@ -17,7 +17,7 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.state import StateKey, directory_of, load
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch, BatchError, slice_batch, topic_seed, uncompressed, verify
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from tests.fuzz.engine import Input, Target
@@ -148,9 +148,24 @@ def _cursor(data: bytes) -> None:
     assert facts.unpack_cursor(facts.pack_cursor(found)) == found
 
 
+def _replay(data: bytes) -> None:
+    found = replay.unpack(data)
+    assert replay.unpack(replay.pack(found)) == found
+
+
 def _moved(data: bytes) -> None:
     found = moved.unpack(data)
     assert moved.unpack(moved.pack(found)) == found
+
+
+def _prepared(data: bytes) -> None:
+    found = transactions.unpack_prepared(data)
+    assert transactions.unpack_prepared(transactions.pack_prepared(found)) == found
+
+
+def _resolved(data: bytes) -> None:
+    found = transactions.unpack_resolved(data)
+    assert transactions.unpack_resolved(transactions.pack_resolved(found)) == found
 
 
 def _config(data: bytes) -> None:
@@ -172,7 +187,10 @@ PARTS: Final[dict[str, Callable[[bytes], object]]] = {
     "settled": _facts(facts.unpack_settled, facts.pack_settled),
     "extended": _facts(facts.unpack_extended, facts.pack_extended),
     "cursor": _cursor,
+    "replay": _replay,
     "moved": _moved,
+    "prepared": _prepared,
+    "resolved": _resolved,
     "config": _config,
     "joined": control.unpack_joined,
     "left": control.unpack_left,
@@ -183,7 +201,8 @@ _KINDS: Final = {
     Kind.MESSAGES: "messages", Kind.PULLED: "pulled", Kind.SETTLED: "settled",
     Kind.ENDED: "settled", Kind.EXTENDED: "extended", Kind.CURSOR: "cursor", Kind.MOVED: "moved",
     Kind.CONFIG: "config", Kind.JOINED: "joined", Kind.LEFT: "left", Kind.ALARM: "alarm",
-    Kind.COUNTS: "counts",
+    Kind.COUNTS: "counts", Kind.REPLAY: "replay",
+    Kind.PREPARED: "prepared", Kind.RESOLVED: "resolved",
 }  # fmt: skip
 
 
@@ -245,6 +264,7 @@ TARGET: Final = Target(
     allowed={
         **dict.fromkeys(PARTS, _BODY),
         "journal": (CorruptJournal,),  # UnknownRecordKind is one
+        **dict.fromkeys(("prepared", "resolved"), (*_BODY, CorruptJournal)),
         # Only the broker itself writes these; a body that nests is damage behind a right CRC.
         **dict.fromkeys(("config", "joined", "left", "alarm"), (*_BODY, RecursionError)),
         "batch": (BatchError,),

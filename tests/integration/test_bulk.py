@@ -436,8 +436,11 @@ def test_bytes_that_are_damaged_are_said_and_the_rest_goes_on(real, bulk, client
     page = bulk.journal(0)
     second = HEADER.unpack_from(page.records, 0)[2]
     real.disk.open("journal/00000000000000000000.seg").pwrite(b"?", second + 50)
+    assert bulk.journal(0).next == second
     with pytest.raises(Unreadable, match="position"):
-        bulk.journal(0)
+        bulk.journal(second)
+    with pytest.raises(Unreadable, match="position"):
+        list(bulk.journal_pages(0))
     third = second + HEADER.unpack_from(page.records, second)[2]
     assert bulk.journal(third).position == third
     assert offsets(bulk.fetch("orders", 0, 0, 30)) == list(range(30))

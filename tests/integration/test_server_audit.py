@@ -138,9 +138,31 @@ def test_many_strangers_flood_no_log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_no_command_that_changes_something_is_forgotten() -> None:
-    asks = {Command.FAILED_LIST, Command.CLIENT_LIST, Command.APP_LIST}
+    asks = {Command.FAILED_LIST, Command.CLIENT_LIST, Command.APP_LIST, Command.HOLD_LIST}
+    # Holds move on every few seconds: only one that is made or moves back is told, by its handler.
+    asks.add(Command.HOLD_PUT)
     manages = {one for one in TABLE if Right.MANAGE in TABLE[one].policy.rights}
     assert manages - asks == audit.CHANGES
+
+
+def test_holds_that_are_made_or_move_back_are_told(
+    admin: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+
+    def hold(position: int, *, back: bool = False) -> int:
+        """Put it; return how often that was told."""
+        caplog.clear()
+        asked = control.HoldPut(name="archive", position=position, back=back)
+        admin.manage(Command.HOLD_PUT, asked, control.HoldPlaced)
+        return len([one for one in told(caplog) if one["command"] == "HOLD_PUT"])
+
+    assert hold(8) == 1
+    assert hold(96) == hold(16) == 0
+    assert hold(16, back=True) == 1
+    caplog.clear()
+    admin.manage(Command.HOLD_DELETE, control.HoldDelete(name="archive"), control.Nothing)
+    assert [one["target"] for one in told(caplog)] == ["archive"]
 
 
 def test_who_came_with_the_token_of_before_is_closed(

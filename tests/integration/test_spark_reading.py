@@ -12,8 +12,8 @@ from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import (
     CannotConnect,
     Forbidden,
+    TransactionConflict,
     Unauthenticated,
-    UnknownCommand,
 )
 from ternmq.spark.bulk_port import connect
 from ternmq.spark.journal_options import journal_options
@@ -171,11 +171,25 @@ def test_a_broker_that_is_away_is_named(real, client):
         reader.plan()
 
 
-def test_transactions_wait_for_a_broker_that_knows_them(real, client):
+def test_rows_of_a_transaction_are_seen_together_and_once(real, client):
     options = write_options(told(real, topic="orders", writerId="w"), Use.BATCH_WRITE)
-    table = pa.RecordBatch.from_pylist([{"value": b"x"}])
-    with pytest.raises(UnknownCommand, match="delivery=at_least_once"):
-        Writing(options, ("value",)).write([table], Task("", 0, "0/0"))
+    writing = Writing(options, ("key", "value"))
+    tables = [
+        pa.RecordBatch.from_pylist([{"key": f"k{n}", "value": b"%d" % n} for n in part])
+        for part in (range(10_000), range(10_000, 30_000))
+    ]
+    tasks = [writing.write([one], Task("", 0, f"{n}/0")) for n, one in enumerate(tables)]
+    writing.write([tables[0]], Task("", 0, "0/1"))  # a twin that is not committed
+    assert list(client.read("orders")) == []
+    writing.commit(tasks)
+    writing.abort(tasks)  # refused, and said in the log
+    again = [writing.write([one], Task("", 0, f"{n}/2")) for n, one in enumerate(tables)]
+    writing.commit(again)
+    assert sorted(int(one.body) for one in client.read("orders")) == list(range(30_000))
+    found = rows(batch(real, metadataFields="crc"))
+    assert sorted(int(row["value"]) for row in found) == list(range(30_000))
+    with pytest.raises(TransactionConflict):
+        writing.commit([writing.write(tables[:1], Task("", 0, "0/3"))])
 
 
 def test_a_range_beyond_the_end_is_waited_for(real, client):

@@ -26,6 +26,8 @@ VIOLATION: Final = "VIOLATION "
 stands in the next line."""
 FOUND_CODE: Final = 1
 """Its exit code then."""
+NO_FINDING: Final = ("NameError", "UnboundLocalError", "ImportError", "ModuleNotFoundError")
+"""What a patch ends with that no longer fits what stands around it: any run finds that."""
 NOTHING_CODES: Final = (0, 3)
 """Its exit codes when it found nothing; 3 says that it has not come everywhere in that time."""
 
@@ -143,6 +145,6 @@ def judge(name: str, code: int, output: str, seconds: float, *, hung: bool) -> R
         return Result(name, Verdict.HUNG, seconds, told or "still running", tail)
     if code in NOTHING_CODES:
         return Result(name, Verdict.SURVIVED, seconds, "", tail)
-    if code == FOUND_CODE and told:
+    if code == FOUND_CODE and told and not told.startswith(NO_FINDING):
         return Result(name, Verdict.CAUGHT, seconds, told)
     return Result(name, Verdict.BROKEN, seconds, told or f"exit code {code}", tail)

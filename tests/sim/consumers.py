@@ -480,7 +480,7 @@ class Straggler(Consumer):
         first = rows[min(start for start, _, _, _ in reply.runs)]
         if (
             world.started.upkeep.moving._active
-            and first.position < journal.first + journal.segment_size
+            and first.home < journal.first + journal.segment_size
         ):
             world.reached("pulled out of a segment that is being emptied")
         super()._handed(reply)
@@ -542,12 +542,10 @@ def read_row(world: World, reply: PullReply, offset: int) -> Row | None:
     """Return the row of an offset as the reply's places tell it."""
     store = world.broker.store
     for places in reply.places:
-        for first, position, length in zip(
-            places.first_offsets, places.positions, places.lengths, strict=True
-        ):
+        for at, first in enumerate(places.first_offsets):
             if first > offset:
                 continue
-            record = store.get(position, length or None)
+            record = store.at_place(places, at)
             if record[_KIND_AT] == Kind.MOVED:
                 content = moved.unpack(record[HEADER_BYTES:])
                 offsets = content.offsets()

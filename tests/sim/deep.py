@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 
@@ -17,7 +18,7 @@ from ternmq.journal.index import Index
 from ternmq.journal.index_feed import add_record
 from ternmq.journal.scan import scan
 from ternmq.journal.segment import FLAG_CLEAN
-from ternmq.model.errors import JournalFull, TernMQError
+from ternmq.model.errors import JournalFull, ResendTooOld, TernMQError, TransactionDecided
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Outcome
@@ -25,6 +26,7 @@ from ternmq.record.header import HEADER_BYTES, Kind
 from tests.sim.checks import Known, check_report, start
 from tests.sim.consumers import check_content
 from tests.sim.disk import ImageDisk
+from tests.sim.history import Tried, kept_from
 from tests.sim.medium import Medium
 from tests.sim.portrait import difference, portrait
 from tests.sim.reference import DEAD, HELD, LEASED, WAITING
@@ -46,12 +48,15 @@ def use(
     world.patience = 1.0
     world.wall_offset_us = known.wall_us
     world.history.tried = reign.tried
+    world.history.asked = reign.asked
+    world.history.named = reign.named
     fast_forward = chance.choice((0, 0, 100_000, 3_600_000_000))
     world.monotonic_us = fast_forward
     world.begin(Medium(dict(files)), known.tape.prefix(end), reign)
     check_index(world)
     check_rows(world)
     check_resends(world, chance)
+    check_decisions(world, end)
     drain(world, chance)
     check_sessions(world)
     check_index(world)
@@ -77,8 +82,7 @@ def check_rows(world: World) -> None:
     broker = world.broker
     for number, topic in world.reference.topics.items():
         for queue, rows in enumerate(topic.queues):
-            kept = [at for at, row in enumerate(rows) if row.position >= broker.journal.first]
-            first = kept[0] if kept else len(rows)
+            first = kept_from(rows, broker.journal.first)
             view = broker.views.catalog.topics[number].queues[queue]
             if view.next != len(rows) or view.first != first:
                 raise Violation(
@@ -92,13 +96,13 @@ def check_rows(world: World) -> None:
                 )
                 if not places.positions or places.stop <= offset:
                     raise Violation(f"offset {offset} of {number}/{queue} is not in the index")
-                for position, length in zip(places.positions, places.lengths, strict=True):
-                    record = world.ask(lambda: broker.store.get(position, length))  # noqa: B023
+                for at, position in enumerate(places.positions):
+                    record = world.ask(lambda: broker.store.at_place(places, at))  # noqa: B023
                     stored = messages.of_record(record)
                     for one in range(max(offset, stored.first_offset), places.stop):
                         if one >= stored.first_offset + stored.count:
                             break
-                        if rows[one].tried.batch != stored.batch or rows[one].position != position:
+                        if rows[one].tried.batch != stored.batch or rows[one].home != position:
                             raise Violation(f"offset {one} of {number}/{queue} is another message")
                 offset = places.stop
     for key, group in world.reference.groups.items():
@@ -110,8 +114,9 @@ def check_owed(world: World, key: tuple[int, int, int], offset: int) -> None:
     """A row that some group is owed is kept somewhere."""
     broker = world.broker
     _, number, queue = key
-    stored = world.reference.topics[number].queues[queue][offset]
-    if stored.position >= broker.journal.first:
+    rows = world.reference.topics[number].queues[queue]
+    stored = rows[offset]
+    if offset >= kept_from(rows, broker.journal.first):
         return
     place = world.ask(lambda: broker.index.moved(number, queue, offset))
     if place is None:
@@ -139,6 +144,9 @@ def check_resends(world: World, chance: random.Random) -> None:
         current = world.broker.views.catalog.by_name.get(tried.topic)
         if current is None or current.number != tried.topic_number:
             continue
+        if tried.transaction is not None:
+            _prepare_again(world, tried, position)
+            continue
         time_us = next(
             row.time_us for rows in topic.queues for row in rows if row.position == position
         )
@@ -156,6 +164,53 @@ def check_resends(world: World, chance: random.Random) -> None:
         if reply.position > world.broker.journal.end:
             raise Violation("a duplicate's receipt rests on what is not there")
         world.reached("deep resend")
+
+
+def _prepare_again(world: World, tried: Tried, position: int) -> None:
+    """A batch that was prepared, within the window, is recognised: the first id again."""
+    assert tried.transaction is not None
+    limits = world.options.limits
+    now = world.now_us()
+    if now - tried.time_us > min(limits.dedup_window_us, limits.producer_idle_us) - 2_000_000:
+        return
+    writer, batch_id, part = tried.transaction
+    reply = world.command(
+        lambda: world.broker.prepare(now, "sim", tried.topic, tried.batch, writer, batch_id, part)
+    )
+    if isinstance(reply, ResendTooOld) and position < world.broker.journal.first:
+        return
+    if isinstance(reply, TernMQError):
+        raise Violation(f"a batch prepared again was refused: {reply!r}")
+    if not reply.duplicate or reply.prepared != position:
+        raise Violation(f"the batch at {position} was prepared again as {reply.prepared}")
+    world.reached("deep prepare again")
+
+
+def check_decisions(world: World, end: int) -> None:
+    """What is committed is told so, and stays; what was answered is committed."""
+    broker, decided = world.broker, world.reference.decided
+    newest: dict[str, int] = {}
+    for writer, batch_id in decided.committed:
+        newest[writer] = max(newest.get(writer, 0), batch_id)
+    for name, asked in world.history.named.items():
+        told = asked.told is not None and asked.end <= end
+        if told and name not in decided.committed:
+            raise Violation(f"{name} was answered committed, and is not")
+    for writer, batch_id in newest.items():
+        fact = decided.committed[writer, batch_id]
+        now = world.now_us()
+        again = partial(broker.commit_transaction, now, "sim", writer, batch_id, (), fact.digest)
+        reply = world.command(again)
+        if isinstance(reply, TernMQError) or not reply.repeated or reply.rows != fact.rows:
+            raise Violation(f"batch {batch_id} of {writer} is committed; a repeat: {reply!r}")
+        gone = world.command(partial(broker.abort_transaction, now, "sim", writer, batch_id))
+        if not isinstance(gone, TransactionDecided):
+            raise Violation(f"batch {batch_id} of {writer} is committed; an abort: {gone!r}")
+        world.reached("deep commit repeated")
+    counts = {number: len(batches) for number, batches in decided.open.items() if batches}
+    ours = {one.number: one.count for one in broker.views.undecided.by_number.values()}
+    if counts != ours:
+        raise Violation(f"undecided are {ours}, should be {counts}")
 
 
 def drain(world: World, chance: random.Random) -> None:
@@ -258,7 +313,7 @@ def _owed(world: World) -> list[tuple[object, ...]]:
         wanted = topic.subscriptions[key[0]].wanted
         rows = topic.queues[key[2]]
         for offset in range(group.cursor, len(rows)):
-            if offset in group.ahead or rows[offset].position < world.broker.journal.first:
+            if offset in group.ahead or offset < kept_from(rows, world.broker.journal.first):
                 continue
             if wanted is None or rows[offset].row().tag in wanted:
                 found.append((key, offset, "unread"))

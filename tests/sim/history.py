@@ -33,6 +33,7 @@ class Tried:
         "time_us",
         "topic",
         "topic_number",
+        "transaction",
     )
 
     def __init__(self, topic: str, producer: int, batch: bytes, rows: Sequence[Row], born: int):
@@ -42,6 +43,8 @@ class Tried:
         self.rows = rows
         self.born_us = born
         self.topic_number = 0
+        self.transaction: tuple[str, int, str] | None = None
+        """Writer, batch id and part, if it is prepared and not sent."""
         self.time_us = 0
         self.sent = 0
         self.reign = 0
@@ -55,14 +58,18 @@ class Tried:
 class Stored:
     """A message of a queue, as the journal has it."""
 
-    __slots__ = ("at", "end", "position", "time_us", "tried")
+    __slots__ = ("at", "end", "home", "position", "time_us", "tried")
 
-    def __init__(self, tried: Tried, at: int, position: int, end: int, time_us: int) -> None:
+    def __init__(
+        self, tried: Tried, at: int, position: int, end: int, time_us: int, home: int = -1
+    ) -> None:
         self.tried = tried
         self.at = at
         self.position = position
         self.end = end
         self.time_us = time_us
+        self.home = position if home < 0 else home
+        """The record that holds its content; ``position`` is of the one that made it a message."""
 
     def row(self) -> Row:
         """Return what the producer sent."""
@@ -71,6 +78,33 @@ class Stored:
     def ordering_hash(self) -> int:
         """Return the hash of its ordering key."""
         return key_hash(self.row().ordering_key.encode())
+
+
+Name = tuple[str, int]
+"""Of a transaction: writer and batch id."""
+
+
+class Asked:
+    """What was asked for a transaction, and what was told."""
+
+    __slots__ = ("aborts", "commits", "end", "told")
+
+    def __init__(self) -> None:
+        self.commits: list[tuple[tuple[int, ...], int]] = []
+        """Prepared ids and digest of every commit that was asked for."""
+        self.aborts = 0
+        self.told: tuple[int, int] | None = None
+        """Digest and rows, once a commit was answered."""
+        self.end = 0
+        """What that answer rested on."""
+
+
+def kept_from(rows: Sequence[Stored], first: int) -> int:
+    """Return the lowest offset that is kept in order when the journal begins at ``first``."""
+    for offset in range(len(rows) - 1, -1, -1):
+        if rows[offset].home < first:
+            return offset + 1
+    return 0
 
 
 class Seen:
@@ -90,6 +124,8 @@ class History:
 
     def __init__(self) -> None:
         self.tried: dict[bytes, Tried] = {}
+        self.named: dict[Name, Asked] = {}
+        """Of transactions, what was asked and told."""
         self.seen: dict[GroupKey, Seen] = {}
         self.content: dict[tuple[int, int, int], tuple[bytes, int]] = {}
         """(topic, queue, offset) -> (batch, row): what was told of it first."""
@@ -99,6 +135,8 @@ class History:
         """(length of the disk's log, demand) of this reign, growing."""
         self.duplicates = 0
         self.marked = 0
+        self.asked: dict[GroupKey, set[int]] = {}
+        """Rows that somebody asked to be handed out again."""
 
     def begin_reign(self) -> None:
         """The log begins anew; what was relied upon stays."""
@@ -171,6 +209,13 @@ class History:
         seen.resets += 1
         seen.acked = {one for one in seen.acked if one < offset}
         seen.delivered = {one for one in seen.delivered if one < offset}
+
+    def replayed(self, key: GroupKey, offsets: set[int]) -> None:
+        """A replay was asked for: these rows may come again, and no others."""
+        self.asked.setdefault(key, set()).update(offsets)
+        seen = self.seen_of(key)
+        seen.acked -= offsets
+        seen.delivered -= offsets
 
 
 OK: Final = "ok"

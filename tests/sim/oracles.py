@@ -12,7 +12,7 @@ import struct
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.replies import DoneReply, SendReply, SettleReply
+from ternmq.broker.replies import DoneReply, PrepareReply, ResolveReply, SendReply, SettleReply
 from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import HEAD, begin_of_end
 from ternmq.model.errors import (
@@ -21,6 +21,8 @@ from ternmq.model.errors import (
     LeaseExpired,
     RefusedError,
     TopicExists,
+    TransactionConflict,
+    TransactionDecided,
     UnknownApp,
     UnknownGroup,
     UnknownSession,
@@ -39,7 +41,9 @@ _RESTS_ON: Final[dict[type[RefusedError], frozenset[int]]] = {
     GroupPaused: frozenset({Kind.CONFIG}),
     UnknownSession: frozenset({Kind.LEFT}),
     UnknownApp: frozenset({Kind.CONFIG}),
-    LeaseExpired: frozenset({Kind.ENDED, Kind.SETTLED, Kind.CURSOR}),
+    LeaseExpired: frozenset({Kind.ENDED, Kind.SETTLED, Kind.CURSOR, Kind.REPLAY}),
+    TransactionDecided: frozenset({Kind.RESOLVED}),
+    TransactionConflict: frozenset({Kind.RESOLVED}),
 }
 """Refusals, and the kinds of records that they may follow from."""
 
@@ -112,7 +116,8 @@ class Oracles:
             Violation: the reply rests on less.
         """
         end = broker.journal.end
-        if end == end_before or not isinstance(reply, SendReply | SettleReply | DoneReply):
+        waits = SendReply | SettleReply | DoneReply | PrepareReply | ResolveReply
+        if end == end_before or not isinstance(reply, waits):
             return
         if reply.position < end:
             raise Violation(

@@ -22,6 +22,11 @@ REQUIRED: Final = (
     "settle of an earlier reign's lease after a reset", "settle of a lost hand-out",
     "settle refused LeaseExpired",
     "fast send", "parked pull woken", "would block", "session not resumed",
+    "record REPLAY", "operator replay", "operator redrive", "a replay told beforehand",
+    "replayed: was done", "replayed: was leased", "replayed: was ready", "replayed: was waiting",
+    "replayed: was dead",
+    "a replay's rows are not for the group", "a replay in pieces",
+    "released behind a replayed row of its key", "replayed out of a segment that is being emptied",
     "operator retry_now", "operator delete_failures", "operator pause",
     "operator unsubscribe", "operator delete topic", "operator grow topic",
     "operator put app", "operator delete app", "operator report", "operator commit",
@@ -34,6 +39,11 @@ REQUIRED: Final = (
     "damage: cut", "damage: refused", "damage: stale record", "damage: stale index file",
     "compressed batch", "calm after a full disk", "an earlier reign's lease settled as such",
     "crash in recovery", "second crash in recovery",
+    "record PREPARED", "record RESOLVED", "transaction committed", "empty transaction committed",
+    "prepared batch dropped", "prepared again", "commit repeated", "commit with another digest",
+    "abort", "abort after a commit", "transaction run again",
+    "transaction rolled back: WRITER", "transaction rolled back: EXPIRED",
+    "prepared rows in an older segment", "deep prepare again", "deep commit repeated",
     "deep resend", "deep drain round", "clean stop",
 )  # fmt: skip
 

@@ -19,9 +19,36 @@ def portrait(views: Views, now_us: int = 0) -> Portrait:
     catalog = views.catalog
     sessions = views.sessions
     found: Portrait = {
-        "next": (catalog.next_topic, catalog.next_group, sessions.next_number),
+        "next": (
+            catalog.next_topic,
+            catalog.next_group,
+            sessions.next_number,
+            views.writers.next_number,
+            views.undecided.next_number,
+        ),
         "apps": dict(catalog.apps),
         "holds": dict(views.holds),
+        "writers": {
+            one.number: (
+                one.name,
+                one.app,
+                one.last_us,
+                one.forgotten,
+                list(one.decisions.values()),
+            )
+            for one in views.writers.by_number.values()
+        },
+        "undecided": {
+            one.number: (
+                one.writer,
+                one.batch_id,
+                one.opened_us,
+                list(one.batches()),
+                one.rows,
+                one.bytes,
+            )
+            for one in views.undecided.by_number.values()
+        },
         "sessions": sorted([one.info for one in sessions.by_number.values()], key=_session),
     }
     for number, topic in catalog.topics.items():

@@ -17,11 +17,13 @@ from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS
 from ternmq.journal.scan import RawRecord
 from ternmq.model.specs import Exhausted, Mode, SubscriptionSpec, TopicSpec
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.header import Kind
-from tests.sim.history import Stored, Tried
+from ternmq.record.replay import Replayed
+from tests.sim.decided import Decided
+from tests.sim.history import Asked, GroupKey, Name, Stored, Tried, kept_from
 from tests.sim.tape import Violation
 
 LEASED: Final = "leased"
@@ -34,7 +36,7 @@ DEAD: Final = "dead"
 class Row:
     """A row that a group is owed, or that is dead."""
 
-    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "when_us")
+    __slots__ = ("attempt", "deliveries", "key", "lease", "state", "told", "when_us")
 
     def __init__(self) -> None:
         self.state = ""
@@ -43,12 +45,14 @@ class Row:
         self.lease = 0
         self.when_us = 0
         self.key = 0
+        self.told = 0
+        """The record that tells of its newest failure, in whatever round that was."""
 
     def plain(self) -> tuple[object, ...]:
         """Return what is compared with the broker's view."""
         lease = self.lease if self.state == LEASED else 0
         when = self.when_us if self.state in (WAITING, DEAD) else 0
-        return self.state, self.attempt, self.deliveries, lease, when
+        return self.state, self.attempt, self.deliveries, lease, when, self.told
 
 
 class RefLease:
@@ -116,10 +120,14 @@ class Reference:
 
     Args:
         tried: Every batch that any producer ever made, by its bytes.
+        asked: What was asked for transactions.
     """
 
-    def __init__(self, tried: dict[bytes, Tried]) -> None:
+    def __init__(self, tried: dict[bytes, Tried], asked: dict[Name, Asked]) -> None:
         self.tried = tried
+        self.asked: dict[GroupKey, set[int]] = {}
+        """Rows that somebody asked to be handed out again."""
+        self.decided = Decided(self, asked)
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
@@ -134,12 +142,14 @@ class Reference:
         self.first = 0
         """Where the journal begins; retention moves it."""
         self.touched: list[tuple[int, int, int]] = []
+        self.segment_size = 0
         self.dedup_window_us = 0
         self.producer_idle_us = 0
         self.dead_letter_us = 0
         self.counts: dict[str, int] = {}
 
-    def _count(self, name: str) -> None:
+    def count(self, name: str) -> None:
+        """Note that something happened."""
         self.counts[name] = self.counts.get(name, 0) + 1
 
     def apply(self, record: RawRecord) -> None:
@@ -156,6 +166,10 @@ class Reference:
             self._config(control.unpack_config(record.body))
         elif kind == Kind.MOVED:
             self._moved(record, moved.unpack(record.body))
+        elif kind == Kind.PREPARED:
+            self.decided.prepared(record)
+        elif kind == Kind.RESOLVED:
+            self.decided.resolved(record)
         elif kind in (Kind.JOINED, Kind.LEFT):
             self._session(record)
         elif kind == Kind.COUNTS:
@@ -178,6 +192,8 @@ class Reference:
                 self._extended(record, extended)
         elif kind == Kind.CURSOR:
             self._cursor(record, facts.unpack_cursor(record.body))
+        elif kind == Kind.REPLAY:
+            self._replayed(record, replay.unpack(record.body))
 
     def _session(self, record: RawRecord) -> None:
         if record.kind == Kind.JOINED:
@@ -208,6 +224,8 @@ class Reference:
         tried = self.tried.get(stored.batch)
         if tried is None:
             raise Violation(f"phantom: the batch at {record.position} was never sent")
+        if tried.transaction is not None:
+            raise Violation(f"the batch at {record.position} was prepared, not sent")
         if tried.refused:
             raise Violation(f"the batch at {record.position} was stored after a definite refusal")
         topic = self.topics.get(stored.topic)
@@ -333,12 +351,12 @@ class Reference:
             row = group.rows[offset] = Row()
         elif row.state == READY:
             wanted = (row.attempt, row.deliveries + 1)
-            self._count("released and again")
+            self.count("released and again")
         elif row.state == WAITING:
             wanted = (row.attempt + 1, row.deliveries + 1)
             if row.when_us > record.time_us:
                 raise Violation(f"{where}: {offset} comes {row.when_us - record.time_us} us early")
-            self._count("retried")
+            self.count("retried")
         else:
             raise Violation(f"{where}: {offset} is {row.state}")
         if (attempt, deliveries) != wanted:
@@ -361,16 +379,17 @@ class Reference:
     ) -> None:
         if cursor > len(stored):
             raise Violation(f"{where}: cursor {cursor} is beyond the queue's {len(stored)}")
+        gone = kept_from(stored, self.first) if cursor > group.cursor else 0
         for offset in range(group.cursor, cursor):
             if offset in fresh or offset in group.ahead:
                 continue
             one = stored[offset]
-            if one.position < self.first:
-                self._count("expired rows passed")
+            if offset < gone:
+                self.count("expired rows passed")
                 continue
             if subscription.wanted is None or one.row().tag in subscription.wanted:
                 raise Violation(f"{where}: {offset} is passed over")
-            self._count("filter skip")
+            self.count("filter skip")
         if fresh and max(fresh) >= max(cursor, group.cursor):
             raise Violation(f"{where}: leased beyond its cursor")
         if cursor > group.cursor:
@@ -424,7 +443,7 @@ class Reference:
                 elif group.round:
                     raise Violation(f"{where}: {offset} is settled by a word of an earlier round")
                 else:
-                    self._count("settle of a lost hand-out")
+                    self.count("settle of a lost hand-out")
                 if row is None:
                     row = group.rows[offset] = Row()
                 elif (attempt, deliveries) != (row.attempt, row.deliveries):
@@ -433,6 +452,8 @@ class Reference:
                         f"it is {(row.attempt, row.deliveries)}"
                     )
                 self._check_policy(where, record, fact, spec, offset, attempt)
+                if facts.failing(fact.outcome):
+                    row.told = record.position
                 self._become(group, offset, row, fact, attempt, deliveries)
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
@@ -467,11 +488,11 @@ class Reference:
                 raise Violation(f"{where}: a lease ends {lease.until_us - record.time_us} us early")
             if cause in (Cause.DRAIN, Cause.KEY) and fact.outcome is not Outcome.RELEASED:
                 raise Violation(f"{where}: {cause.name} counts an attempt")
-            self._count(f"lease ended by {cause.name.lower()}")
+            self.count(f"lease ended by {cause.name.lower()}")
         elif cause is Cause.KEY:
             if lease is None or fact.outcome is not Outcome.RELEASED:
                 raise Violation(f"{where}: cause KEY, {fact.outcome.name}")
-            self._count("released behind a failed row of its key")
+            self.count("released behind a failed row of its key")
         elif cause in (Cause.TIME, Cause.SESSION, Cause.DRAIN):
             raise Violation(f"{where}: cause {cause.name} in a settle")
 
@@ -496,7 +517,7 @@ class Reference:
     ) -> None:
         outcome, cause = fact.outcome, fact.cause
         if outcome is Outcome.DONE:
-            self._count("done")
+            self.count("done")
             return
         if outcome is Outcome.RELEASED or cause is Cause.OPERATOR:
             return
@@ -511,7 +532,7 @@ class Reference:
             raise Violation(f"{where}: {offset} is {outcome.name} at attempt {attempt}")
         if outcome is Outcome.HELD and spec.retry.exhausted is not Exhausted.HOLD:
             raise Violation(f"{where}: {offset} is held")
-        self._count("dead letter" if outcome is Outcome.DEAD else "held")
+        self.count("dead letter" if outcome is Outcome.DEAD else "held")
 
     def _become(
         self,
@@ -547,7 +568,7 @@ class Reference:
         if fact.until_us < lease.until_us:
             raise Violation(f"EXTENDED at {record.position}: the lease becomes shorter")
         lease.until_us = fact.until_us
-        self._count("extended")
+        self.count("extended")
 
     def _cursor(self, record: RawRecord, fact: CursorMoved) -> None:
         where = f"CURSOR at {record.position}"
@@ -556,7 +577,7 @@ class Reference:
             raise Violation(f"{where}: no such group")
         topic = self.topics[fact.topic]
         stored = topic.queues[fact.queue]
-        self._count(f"cursor {fact.move.name.lower()}")
+        self.count(f"cursor {fact.move.name.lower()}")
         if fact.move is Move.RESET:
             if fact.round != group.round + 1 or fact.cursor > len(stored):
                 raise Violation(f"{where}: round {fact.round}, cursor {fact.cursor}")
@@ -578,6 +599,74 @@ class Reference:
         subscription = topic.subscriptions[fact.group]
         self._pass_cursor(where, group, subscription, stored, fact.cursor, set())
 
+    # -- what comes again -------------------------------------------------------------------------
+
+    def _replayed(self, record: RawRecord, fact: Replayed) -> None:
+        where = f"REPLAY at {record.position}"
+        key = (fact.group, fact.topic, fact.queue)
+        group = self._group(key)
+        if group is None:
+            raise Violation(f"{where}: no such group")
+        if fact.round != group.round + 1:
+            raise Violation(f"{where}: round {fact.round}, it was {group.round}")
+        if not fact.runs and not fact.ahead:
+            raise Violation(f"{where}: it says nothing")
+        group.round = fact.round
+        topic = self.topics[fact.topic]
+        stored = topic.queues[fact.queue]
+        subscription = topic.subscriptions[fact.group]
+        named = self._named(where, key, fact)
+        ordered = subscription.spec.mode is Mode.ORDERED
+        hashes = iter(fact.hashes)
+        for offset, attempt, deliveries in named:
+            row = group.rows.get(offset)
+            if offset >= group.cursor and row is None:
+                raise Violation(f"{where}: {offset} is not behind the cursor {group.cursor}")
+            if row is None:
+                if self.first < 1 << 62 and stored[offset].position < self.first:
+                    raise Violation(f"{where}: the content of {offset} is gone")
+                self._check_content(where, subscription, stored[offset])
+            if fact.cause is replay.Cause.REDRIVE and (row is None or row.state != DEAD):
+                raise Violation(f"{where}: {offset} is redriven and was not dead")
+            if (attempt, deliveries) != (1, 0 if row is None else row.deliveries):
+                raise Violation(f"{where}: {offset} begins with {(attempt, deliveries)}")
+            self._come_again(group, offset, row, deliveries)
+            if ordered:
+                group.rows[offset].key = _checked_hash(where, next(hashes), stored, offset)
+        for offset in [one for start, stop in fact.ahead for one in range(start, stop)]:
+            if offset not in group.ahead or offset in group.rows:
+                raise Violation(f"{where}: {offset} was not settled ahead of the cursor")
+            group.ahead.discard(offset)
+            self.count("replayed: settled ahead of the cursor")
+        self._check_lines(record, key)
+
+    def _named(self, where: str, key: GroupKey, fact: Replayed) -> list[tuple[int, int, int]]:
+        """Return the rows of the runs with attempt and deliveries, if they were asked for."""
+        named = [
+            (offset, attempt, deliveries)
+            for start, stop, attempt, deliveries in fact.runs
+            for offset in range(start, stop)
+        ]
+        if named != sorted(named) or len({row[0] for row in named}) != len(named):
+            raise Violation(f"{where}: its rows are not in order")
+        ahead = [offset for start, stop in fact.ahead for offset in range(start, stop)]
+        strangers = {row[0] for row in named} | set(ahead)
+        strangers -= self.asked.get(key, set())
+        if strangers:
+            raise Violation(f"{where}: nobody asked for {sorted(strangers)}")
+        return named
+
+    def _come_again(self, group: RefGroup, offset: int, row: Row | None, deliveries: int) -> None:
+        self.count(f"replayed: was {'done' if row is None else row.state}")
+        if row is None:
+            row = group.rows[offset] = Row()
+        elif row.state == LEASED:
+            lease = group.leases[row.lease]
+            lease.rows.discard(offset)
+            if not lease.rows:
+                del group.leases[row.lease]
+        row.state, row.attempt, row.deliveries, row.lease = READY, 1, deliveries, 0
+
     # -- settings ---------------------------------------------------------------------------------
 
     def _config(self, change: control.Config) -> None:
@@ -588,7 +677,7 @@ class Reference:
                 raise Violation(f"app {change.name} is deleted and was not there")
         elif isinstance(change, control.Hold):
             self.holds[change.name] = change
-            self._count("hold")
+            self.count("hold")
         elif isinstance(change, control.HoldDeleted):
             if self.holds.pop(change.name, None) is None:
                 raise Violation(f"hold {change.name} is deleted and was not there")
@@ -653,7 +742,7 @@ class Reference:
                 if batch.row(piece.row_start + at) != stored[offset].row():
                     raise Violation(f"{where}: {offset} was moved with other content")
                 self.moved[fact.topic, fact.queue, offset] = record.position
-                self._count("moved row")
+                self.count("moved row")
         for failure in fact.failures:
             group = self._group((failure.group, fact.topic, fact.queue))
             row = None if group is None else group.rows.get(failure.offset)
@@ -663,7 +752,8 @@ class Reference:
                 raise Violation(f"{where}: {failure.offset} was moved with other attempts")
             if not failure.entries:
                 raise Violation(f"{where}: the failures of {failure.offset} are lost")
-            self._count("moved failure")
+            row.told = record.position
+            self.count("moved failure")
 
     def removed(self, first: int) -> None:
         """Retention took everything below ``first`` away: nothing owed may be lost with it."""
@@ -675,14 +765,13 @@ class Reference:
         for key, group in self.groups.items():
             topic = self.topics[key[1]]
             stored = topic.queues[key[2]]
+            gone = kept_from(stored, first)
             for offset, row in group.rows.items():
-                if stored[offset].position < first and (
-                    self.moved.get((key[1], key[2], offset), -1) < first
-                ):
+                if offset < gone and (self.moved.get((key[1], key[2], offset), -1) < first):
                     raise Violation(f"group {key}: {offset} is {row.state}, its content is gone")
             if topic.spec.keep_until_consumed and group.cursor < len(stored):
                 unread = [one for one in range(group.cursor, len(stored)) if one not in group.ahead]
-                if unread and stored[unread[0]].position < first:
+                if unread and unread[0] < gone:
                     raise Violation(f"group {key}: unread {unread[0]} went with its segment")
 
     # -- comparison -------------------------------------------------------------------------------
@@ -735,19 +824,20 @@ def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) 
 def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
     """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
     found: dict[int, tuple[object, ...]] = {}
+    told = held.history
     for lease in held.leases.values():
         for start, stop, attempt, deliveries in lease.runs:
-            for offset in range(start, stop):
-                found[offset] = (LEASED, attempt, deliveries, lease.id, 0)
+            for one in range(start, stop):
+                found[one] = (LEASED, attempt, deliveries, lease.id, 0, told.get(one, 0))
     for start, stop, attempt, deliveries in held.ready.runs:
-        for offset in range(start, stop):
-            found[offset] = (READY, attempt, deliveries, 0, 0)
+        for one in range(start, stop):
+            found[one] = (READY, attempt, deliveries, 0, 0, told.get(one, 0))
     for shard in held.waiting.values():
         for row in shard:
             held_row = row.when_us == HELD_US
             state, when = (HELD, 0) if held_row else (WAITING, row.when_us)
-            found[row.offset] = (state, row.attempt, row.deliveries, 0, when)
+            found[row.offset] = (state, row.attempt, row.deliveries, 0, when, row.position)
     for shard in held.dead.values():
         for row in shard:
-            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us)
+            found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found

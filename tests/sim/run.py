@@ -14,9 +14,10 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "rolls", "emptied", "returning", "given_ids", "faulty", "rolls", "ordered",
-    "filtered", "shared", "consumed", "returning", "settings", "rolls", "given_ids", "fast",
-    "emptied", "faulty", "rolls", "shared", "rolls", "returning",
+    "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "given_ids",
+    "faulty", "rolls", "ordered", "filtered", "shared", "pinned", "consumed", "returning",
+    "settings", "rolls", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
+    "old_rows", "rolls", "shared", "rolls", "pinned", "returning",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -93,7 +94,7 @@ class Case:
     def _forward(self, chance: random.Random) -> None:
         world = self.world
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
-        if self.kind in ("rolls", "emptied", "consumed"):
+        if self.kind in ("rolls", "emptied", "consumed", "replayed", "old_rows", "pinned"):
             operations = chance.randint(300, 700)
         if self.kind == "returning":  # at first so few that leases of both reigns share numbers
             operations = chance.choice((30, 60)) if not self.reign else chance.randint(120, 260)

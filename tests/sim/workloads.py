@@ -10,6 +10,7 @@ from ternmq.model.specs import (
     Durability,
     Exhausted,
     Limits,
+    Mode,
     RetryPolicy,
     SubscriptionSpec,
     TopicSpec,
@@ -19,8 +20,10 @@ from tests.sim.consumers import Consumer, Returning, Straggler
 from tests.sim.medium import Medium
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
+from tests.sim.replays import Replayer
 from tests.sim.tape import Tape
 from tests.sim.world import World
+from tests.sim.writers import Writer
 
 SMALL_LIMITS = Limits(
     session_grace_us=60_000,
@@ -154,6 +157,7 @@ def emptied(seed: str) -> World:
     _client(
         world, Straggler(world, "u", "late", "d", every_us=12_000, most=2, settle=0.25, stay=True)
     )
+    _client(world, Replayer(world, "u", "g", every_us=10_000, acts=("doomed",)))
     world.sync_us = (300, 4000, 20_000, 60_000)
     world.job_us = (50, 500, 3000)
     world.faults.slow = 0.4
@@ -206,6 +210,7 @@ def returning(seed: str) -> World:
     _client(world, Consumer(world, "w", "g", "d", vanish=0.0, settle=0.0, stay=True))
     _client(world, Consumer(world, "x", "g", "e", settle=0.02, extend=0.3, stay=True))
     _client(world, Operator(world, "t", "g", every_us=5_000, acts=("reset",), back=100))
+    _client(world, Replayer(world, "u", "g", every_us=500, acts=("ahead",)))
     return world
 
 
@@ -234,8 +239,6 @@ def ordered(seed: str) -> World:
     broker, now = world.broker, world.now_us()
     broker.create_topic(now, TopicSpec(name="o", ordered=True, queues=1))
     broker.subscribe(now, "o", "g")
-    from ternmq.model.specs import Mode
-
     broker.change_subscription(
         now, "o", "g",
         SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=25_000, window=20),
@@ -323,7 +326,154 @@ def settings(seed: str) -> World:
     return world
 
 
+def replayed(seed: str) -> World:
+    """Rows that were behind a group come again: while STATE sets are written and segments go, in
+    shared, ordered and filtered groups, also of leases that are out."""
+    limits = msgspec.structs.replace(
+        ROLLING_LIMITS, session_grace_us=500_000, pull_bytes=900, replay_keyed_rows=60
+    )
+    world = World(
+        seed,
+        options(8192, 3500, retention=RetentionSpec(max_bytes=2 * 8192), limits=limits),
+    )
+    world.patience = 0.6
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    slow = RetryPolicy(first_us=50_000, cap_us=400_000, attempts=2)
+    plain = SubscriptionSpec(retry=slow, lease_us=400_000, window=20)
+    broker.create_topic(now, TopicSpec(name="t", retention_us=200_000, keep_until_consumed=False))
+    broker.create_topic(
+        now, TopicSpec(name="o", ordered=True, retention_us=200_000, keep_until_consumed=False)
+    )
+    broker.subscribe(now, "t", "g", plain)
+    broker.subscribe(now, "t", "f", msgspec.structs.replace(plain, tags="a || b"))
+    broker.subscribe(now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED))
+    every = 30_000
+    _client(world, Producer(
+        world, "t", 11, rows=4, body=100, every_us=2 * every, tags=("a", "b", "c")))  # fmt: skip
+    _client(world, Producer(world, "o", 12, rows=4, body=100, every_us=2 * every, keys=3))
+    for group in "gf":
+        _client(world, Consumer(
+            world, "t", group, f"c{group}", every_us=every, fail=0.3, vanish=0.05))  # fmt: skip
+        _client(world, Replayer(world, "t", group, every_us=4 * every, acts=_AGAIN, back=40))
+    for at in range(2):
+        _client(world, Consumer(
+            world, "o", "g", f"o{at}", every_us=every, fail=0.3, vanish=0.05))  # fmt: skip
+    _client(world, Replayer(world, "o", "g", every_us=2 * every, acts=_AGAIN, back=20))
+    return world
+
+
+_AGAIN = ("replay", "replay", "redrive")
+
+
+def transactions(seed: str) -> World:
+    """Writers that prepare, commit, abort and repeat, beside sends and several groups."""
+    limits = msgspec.structs.replace(
+        SMALL_LIMITS, transaction_us=120_000, decisions=6, decision_us=300_000
+    )
+    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=300))
+    world.patience = 0.5
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.create_topic(now, TopicSpec(name="t", queues=2))
+    broker.create_topic(now, TopicSpec(name="o", ordered=True))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(3), lease_us=25_000, window=20))
+    broker.subscribe(now, "o", "h")
+    from ternmq.model.specs import Mode
+
+    broker.change_subscription(
+        now, "o", "h",
+        SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=25_000, window=20),
+    )  # fmt: skip
+    _client(world, Producer(world, "t", 11, every_us=6000))
+    _client(world, Producer(world, "o", 12, every_us=9000, keys=3))
+    _client(world, Writer(world, ("t",), "v", 21))
+    _client(world, Writer(world, ("t",), "w", 22, every_us=2500, parts=5, leave=0.25))
+    _client(world, Writer(world, ("o",), "x", 23, keys=3))
+    for at in range(2):
+        _client(world, Consumer(world, "t", "g", f"c{at}", fail=0.3, vanish=0.08))
+    _client(world, Consumer(world, "o", "h", "d", fail=0.3))
+    return world
+
+
+def old_rows(seed: str) -> World:
+    """Prepared rows whose segments go: long transactions, small segments, retention at work."""
+    limits = msgspec.structs.replace(
+        ROLLING_LIMITS, session_grace_us=1_000_000, transaction_us=2_500_000, decisions=6
+    )
+    world = World(
+        seed,
+        options(8192, 4000, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits),
+    )
+    world.patience = 0.8
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    slow = RetryPolicy(first_us=500_000, cap_us=3_000_000, attempts=3, factor=3.0)
+    broker.create_topic(now, TopicSpec(name="t", retention_us=300_000))
+    broker.create_topic(now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False))
+    for topic in ("t", "u"):
+        broker.subscribe(
+            now, topic, "g", SubscriptionSpec(retry=slow, lease_us=2_000_000, window=20)
+        )
+    _client(world, Producer(world, "t", 11, every_us=60_000, body=200, resend_us=300_000))
+    _client(world, Producer(world, "u", 12, every_us=60_000, body=300, resend_us=300_000))
+    for number, (name, topics, dawdle) in enumerate(
+        (("w", ("t", "u"), 0.85), ("v", ("u",), 0.9), ("x", ("t",), 0.5))
+    ):
+        _client(
+            world,
+            Writer(
+                world, topics, name, 21 + number, every_us=60_000, parts=3, body=300, leave=0.03,
+                dawdle=dawdle,
+            ),
+        )  # fmt: skip
+    for topic in ("t", "u"):
+        _client(
+            world, Consumer(world, topic, "g", f"c{topic}", every_us=25_000, most=12, fail=0.25)
+        )
+    world.sync_us = (300, 4000, 20_000)
+    world.faults.slow = world.chance.choice((0.02, 0.3))
+    return world
+
+
+def pinned(seed: str) -> World:
+    """Segments that would go at once, but for the rows of long transactions in them."""
+    limits = msgspec.structs.replace(
+        ROLLING_LIMITS, session_grace_us=1_000_000, transaction_us=4_000_000, decisions=6
+    )
+    world = World(
+        seed,
+        options(8192, 3000, retention=RetentionSpec(max_bytes=3 * 8192), limits=limits),
+    )
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    slow = RetryPolicy(first_us=800_000, cap_us=3_000_000, attempts=3, factor=3.0)
+    broker.create_topic(now, TopicSpec(name="t", retention_us=1_000))
+    broker.create_topic(now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False))
+    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=slow, lease_us=2_000_000, window=40))
+    for topic, number in (("t", 11), ("u", 12)):
+        # Soon, or its segment may be gone.
+        _client(world, Producer(world, topic, number, every_us=40_000, body=300, resend_us=60_000))
+    for number, (name, dawdle) in enumerate((("w", 0.94), ("v", 0.8), ("x", 0.5))):
+        _client(
+            world,
+            Writer(
+                world, ("t", "u"), name, 21 + number, every_us=40_000, parts=2, body=100,
+                leave=0.02, dawdle=dawdle,
+            ),
+        )  # fmt: skip
+    _client(
+        world,
+        Consumer(world, "t", "g", "c", every_us=6_000, most=20, fail=0.15, vanish=0.0, stay=True),
+    )
+    world.sync_us = (100, 300, 1000, 20_000)
+    return world
+
+
 KINDS = {
+    "pinned": pinned,
+    "transactions": transactions,
+    "old_rows": old_rows,
     "tiny": tiny,
     "shared": shared,
     "rolls": rolls,
@@ -336,6 +486,7 @@ KINDS = {
     "filtered": filtered,
     "given_ids": given_ids,
     "settings": settings,
+    "replayed": replayed,
 }
 
 

@@ -30,7 +30,7 @@ from ternmq.model.errors import DiskError, JournalError, JournalFailed, RefusedE
 from ternmq.model.types import Position
 from ternmq.record.header import Kind
 from tests.sim.disk import Faults, SimDisk, SimFile
-from tests.sim.history import History, Tried
+from tests.sim.history import Asked, GroupKey, History, Name, Tried
 from tests.sim.medium import Medium
 from tests.sim.oracles import Oracles
 from tests.sim.portrait import Portrait, difference, portrait
@@ -90,6 +90,8 @@ class Reign:
         self.kept_records = 0
         self.wall_us = 0
         self.tried: dict[bytes, Tried] = {}
+        self.asked: dict[GroupKey, set[int]] = {}
+        self.named: dict[Name, Asked] = {}
 
 
 class World:
@@ -196,6 +198,8 @@ class World:
         self.history.begin_reign()
         reign.demands = self.history.demands
         reign.tried = self.history.tried
+        reign.asked = self.history.asked
+        reign.named = self.history.named
         self._replay(reign, tape, old)
         self.oracles.restart(tape)
         self.wall_jump_us = 0
@@ -240,8 +244,11 @@ class World:
         """Bring shadow and reference to where the surviving records lead."""
         size = self.options.segment_bytes
         self.shadow = Views(self.options.limits, Index(MemoryDisk(), segment_size=size))
-        self.reference = Reference(self.history.tried)
+        self.reference = Reference(self.history.tried, self.history.named)
+        self.reference.asked = self.history.asked
         limits = self.options.limits
+        self.reference.decided.transaction_us = limits.transaction_us
+        self.reference.segment_size = size
         self.reference.dedup_window_us = limits.dedup_window_us
         self.reference.producer_idle_us = limits.producer_idle_us
         self.reference.dead_letter_us = limits.dead_letter_us

@@ -75,3 +75,11 @@ def test_nothing_is_lost_or_doubled_when_spark_is_killed(spark, real, filled, tm
         ("orders", one.queue, one.offset, crc32c(one.body)) for one in filled.read("orders")
     )
     assert found == sent
+
+
+@pytest.mark.row("R4")
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_each_row_is_written_once_when_spark_is_killed(spark, real, filled, tmp_path):
+    kill_now_and_then(real, tmp_path, "--topic", "out", times=3, seed=7)
+    assert sorted(int(one.body) for one in filled.read("out")) == list(range(ROWS))

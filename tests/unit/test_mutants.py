@@ -51,7 +51,7 @@ def apply(patch: Patch, text: str) -> str:
 
 
 def test_mutants_are_there_and_numbered_once():
-    numbers = [patch.name[:2] for patch in PATCHES]
+    numbers = [patch.name.partition("-")[0] for patch in PATCHES]
     assert len(numbers) > 50
     assert len(set(numbers)) == len(numbers)
 
@@ -199,6 +199,12 @@ def test_crashing_simulator_is_not_a_catch(tmp_path):
     result = trial(tmp_path, "raise SystemExit(2)")
     assert result.verdict is Verdict.BROKEN
     assert trial(tmp_path / "b", "print('VIOLATION x'); raise SystemExit(2)").told == "x"
+
+
+def test_a_name_that_is_not_there_is_not_a_catch(tmp_path):
+    """The patch fits its lines, but what it names went elsewhere: any run finds that."""
+    found = SEES.replace("Violation: seven", "NameError: name 'x' is not defined")
+    assert trial(tmp_path, found).verdict is Verdict.BROKEN
 
 
 def test_inapplicable(tmp_path):

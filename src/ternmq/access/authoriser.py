@@ -106,6 +106,20 @@ class Authoriser:
             return False
         return True
 
+    def check_some(self, app: str, command: Command) -> None:
+        """Return if the app may use the command for some topic at least: nothing names one.
+
+        Raises:
+            Forbidden: it has no grant of the right at all.
+            Unauthenticated: the app was deleted.
+        """
+        if not self._required:
+            return
+        rights = [right.value for right in TABLE[command].policy.rights]
+        grants = self._state(app).app.grants
+        if not any(one.right in rights and not one.deny for one in grants):
+            raise Forbidden(f"app {_shown(app)} has no grant to {' or '.join(rights)} to any topic")
+
     def sees_topic(self, app: str, topic: str) -> bool:
         """Return whether a list for the app names the topic: it has some right on it."""
         if not self._required:

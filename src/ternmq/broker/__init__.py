@@ -6,9 +6,9 @@ are applied by the same code that replays them at start. Entry point: ``broker``
 Reading order: ``broker`` (the commands); ``catalog``, ``sessions`` (what exists); ``sending``,
 ``dedup`` (what comes in); ``delivery`` with ``shared`` and ``ordered`` (who gets what);
 ``settling``, ``leases`` (what becomes of it); ``groupqueue`` with ``failurestore`` (how facts
-change what a group holds); ``parking``, ``clients``, ``administration``, ``operating``, ``ticking``
-(the other commands, and time); ``views``, ``stateobjects``, ``shards``, ``admission`` (records,
-STATE, replay); ``moving``, ``upkeep`` (what the broker does by itself).
+change what a group holds); ``parking``, ``clients``, ``administration``, ``operating``,
+``replaying``, ``ticking`` (the other commands, and time); ``views``, ``stateobjects``, ``shards``,
+``admission`` (records, STATE, replay); ``moving``, ``upkeep`` (what the broker does by itself).
 
 Invariants: the same records give the same state; applying a record reads that record and the
 object it names, nothing else; every reply carries the position it depends on and is released only

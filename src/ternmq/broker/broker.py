@@ -8,14 +8,14 @@ Replies carry the position that they depend on. The shell holds each until that 
 (`replies.Gate`), calls ``flush`` at the end of a turn, runs the sync jobs, and tells ``committed``.
 
 ``Broker`` is the surface: it checks what a request alone can be wrong in and names the objects.
-What is decided about them stands in the parts: `sending`, `delivery`, `settling` and `leases` for
-messages, `parking` for pulls that wait, `administration` for settings, `operating` for
-positions and failures, `clients` for sessions, `ticking` for what ends by time.
+What is decided about them stands in the parts: `sending`, `transactions`, `delivery`, `settling`
+and `leases` for messages, `parking` for pulls that wait, `administration` for settings, `operating`
+for positions and failures, `clients` for sessions, `ticking` for what ends by time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ternmq.broker.administration import Administration
@@ -27,12 +27,22 @@ from ternmq.broker.holds import Holding
 from ternmq.broker.leases import Leases
 from ternmq.broker.operating import Operating, Place
 from ternmq.broker.parking import Parking, Woken
-from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
+from ternmq.broker.preparing import Preparing
+from ternmq.broker.replaying import Replaying
+from ternmq.broker.replies import (
+    DoneReply,
+    PrepareReply,
+    PullReply,
+    ResolveReply,
+    SendReply,
+    SettleReply,
+)
 from ternmq.broker.retry import Chance
 from ternmq.broker.sending import Sending
 from ternmq.broker.settling import Settling
 from ternmq.broker.ticking import Ticking
 from ternmq.broker.timers import TimerStore
+from ternmq.broker.transactions import Transactions
 from ternmq.broker.views import Views
 from ternmq.journal.index import Index
 from ternmq.journal.journal import Journal
@@ -94,15 +104,29 @@ class Broker:
         self.settling = Settling(self)
         self.leases = Leases(self, self.settling)
         self.sending = Sending(journal, views, store)
+        self.preparing = Preparing(journal, views, store, self.sending)
+        self.transactions = Transactions(journal, views, self.sending)
         self.parking = Parking(journal, views.catalog, self.limits, self.timers, self.delivery)
         self.administration = Administration(journal, views, self.parking)
         self.holding = Holding(journal, views, self.administration)
         self.operating = Operating(
-            views, self.timers, self.delivery, self.settling, self.parking, self.administration
+            views,
+            self.timers,
+            self.delivery,
+            self.settling,
+            self.parking,
+            self.administration,
+            Replaying(self, self.settling),
         )
         self.clients = Clients(journal, views, self.timers, self.leases, self.parking, self.sending)
         self.ticking = Ticking(
-            views, self.timers, self.settling, self.leases, self.parking, self.clients
+            views,
+            self.timers,
+            self.settling,
+            self.leases,
+            self.parking,
+            self.clients,
+            self.transactions,
         )
         views.gone.forget_below(journal.first)
         self.ticking.start(now_us)
@@ -199,6 +223,38 @@ class Broker:
         if stored.watched:
             self.parking.grew(stored)
         return reply
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        now_us: int,
+        app: str,
+        topic: str,
+        batch: bytes,
+        writer: str,
+        batch_id: int,
+        part: str = "",
+        queue: int | None = None,
+    ) -> PrepareReply:
+        """Store a batch for a transaction, invisible; see ``Preparing.prepare``."""
+        found = self.views.catalog.topic(topic)
+        return self.preparing.prepare(now_us, app, found, batch, writer, batch_id, part, queue)
+
+    def commit_transaction(
+        self, now_us: int, app: str, writer: str, batch_id: int, ids: Sequence[int], digest: int
+    ) -> ResolveReply:
+        """Make what was prepared messages; see ``Transactions.commit``."""
+        reply = self.transactions.commit(now_us, app, writer, batch_id, ids, digest)
+        if not reply.repeated:
+            for queue in self.transactions.touched:
+                if queue.watched:
+                    self.parking.grew(queue)
+        return reply
+
+    def abort_transaction(self, now_us: int, app: str, writer: str, batch_id: int) -> ResolveReply:
+        """Roll back what was prepared; see ``Transactions.abort``."""
+        return self.transactions.abort(now_us, app, writer, batch_id)
 
     # -- pulls ------------------------------------------------------------------------------------
 
@@ -395,6 +451,40 @@ class Broker:
     ) -> SettleReply:
         """Give up rows that wait for a retry or are dead; see ``Operating.delete_failures``."""
         return self.operating.delete_failures(now_us, topic, group, queue, offsets)
+
+    def replay(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        group: str,
+        spans: Mapping[int, Sequence[Span]],
+        *,
+        dry_run: bool = False,
+    ) -> DoneReply:
+        """Hand rows to a group again; the value is ``list[ReplayPlan]``: ``Operating.replay``."""
+        plans = self.operating.replay(now_us, session, topic, group, spans, dry_run=dry_run)
+        return DoneReply(self.journal.end, plans)
+
+    def redrive(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        group: str,
+        queue: int,
+        offsets: Sequence[int],
+        *,
+        dry_run: bool = False,
+    ) -> DoneReply:
+        """Hand dead letters to their group again; the value is a ``ReplayPlan``.
+
+        See ``Operating.redrive``.
+        """
+        plan = self.operating.redrive(
+            now_us, session, topic, group, queue, offsets, dry_run=dry_run
+        )
+        return DoneReply(self.journal.end, plan)
 
     # -- time and the journal ---------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from ternmq.record.control import App
 from ternmq.record.hashes import key_hash
 
 PAGE_BITS: Final = 6
-"""Topics, and the subscriptions of a topic, are written to STATE in pages of 64 numbers."""
+"""Topics and groups are written to STATE in pages of 64 numbers."""
 QUEUE_BITS: Final = 4
-"""Offsets are written in pages of 16 queues of 64 topics."""
+"""Offsets are written in pages of 16 queues of 64 topics, cursors of 16 queues of 64 groups."""
 APP_PAGES: Final = 1024
 """Apps are written in so many pages at most, by the hash of their names: ten apps of ten thousand
 share one, so a page stays far below 64 KiB unless their grants are very many."""
@@ -143,6 +143,7 @@ class Catalog:
         "app_pages",
         "apps",
         "by_name",
+        "groups",
         "next_group",
         "next_topic",
         "queue_pages",
@@ -154,12 +155,13 @@ class Catalog:
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
+        self.groups: dict[int, Subscription] = {}
         self.next_topic = 1
         self.next_group = 1
         self.topic_pages: dict[int, int] = {}
         """Page of topics -> newest record that changed a setting in it."""
-        self.subscription_pages: dict[int, dict[int, int]] = {}
-        """Topic -> page of group numbers -> newest record that changed a setting in it."""
+        self.subscription_pages: dict[int, int] = {}
+        """Page of group numbers -> newest record that changed a setting in it."""
         self.queue_pages: dict[tuple[int, int], list[int]] = {}
         """(page of topics, page of queues) -> newest record that moved an offset in it."""
         self.apps: dict[str, App] = {}
@@ -203,7 +205,7 @@ class Catalog:
         return topic
 
     def remove_topic(self, number: int) -> Topic | None:
-        """Take a topic out with its subscriptions."""
+        """Take a topic out; its subscriptions are taken out one by one."""
         topic = self.topics.pop(number, None)
         if topic is not None and self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
@@ -216,7 +218,7 @@ class Catalog:
         subscription = topic.subscriptions.get(group)
         if subscription is None:
             subscription = Subscription(group, name, topic, spec)
-            topic.subscriptions[group] = subscription
+            topic.subscriptions[group] = self.groups[group] = subscription
             topic.by_group[name] = subscription
             self.next_group = max(self.next_group, group + 1)
         else:
@@ -226,9 +228,22 @@ class Catalog:
     def remove_subscription(self, topic: Topic, group: int) -> Subscription | None:
         """Take a subscription out."""
         subscription = topic.subscriptions.pop(group, None)
+        self.groups.pop(group, None)
         if subscription is not None and topic.by_group.get(subscription.name) is subscription:
             del topic.by_group[subscription.name]
         return subscription
+
+    def groups_of_page(self, page: int) -> list[Subscription]:
+        """Return the subscriptions of a page, by number."""
+        groups = self.groups
+        low = page << PAGE_BITS
+        return [groups[number] for number in range(low, low + (1 << PAGE_BITS)) if number in groups]
+
+    def held_of_page(self, groups: int, queues: int) -> list[GroupQueue]:
+        """Return the group queues of a page, by group and queue."""
+        low = queues << QUEUE_BITS
+        high = low + (1 << QUEUE_BITS)
+        return [held for one in self.groups_of_page(groups) for held in one.queues[low:high]]
 
     def put_app(self, app: App) -> None:
         """Put an app in, in place of the one of that name."""

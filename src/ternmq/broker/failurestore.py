@@ -88,6 +88,9 @@ class FailureStore:
                     del self.waiting[key]
             rows = self.dead.get(key)
             if rows is not None:
+                if keep_history:
+                    for row in rows.span(start, stop):
+                        self.history[row.offset] = row.position
                 self.dead_rows -= rows.remove(start, stop)
                 if not len(rows):
                     del self.dead[key]
@@ -217,6 +220,20 @@ class FailureStore:
         for key in sorted(shards):
             if (key + 1) << SHARD_BITS > after + 1:
                 yield from shards[key].span(after + 1, (key + 1) << SHARD_BITS)
+
+    def failed_in(self, start: int, stop: int) -> list[Failure]:
+        """Return the rows of a span within one shard that wait or are dead, by offset."""
+        key = start >> SHARD_BITS
+        found: list[Failure] = []
+        for rows in (self.waiting.get(key), self.dead.get(key)):
+            if rows is not None:
+                found += rows.span(start, stop)
+        return sorted(found)
+
+    def shard_rows(self, key: int) -> int:
+        """Return how many rows of a shard wait or are dead."""
+        shards = (self.waiting.get(key), self.dead.get(key))
+        return sum([len(rows) for rows in shards if rows is not None])
 
     def dead_before(self, when_us: int, limit: int) -> list[Failure]:
         """Return rows that died before a time, at most ``limit``."""

@@ -21,6 +21,7 @@ from typing import Final
 from ternmq.broker.admission import Admission
 from ternmq.broker.failures import SHARD_BITS, Failure, FailureRows
 from ternmq.broker.failurestore import FailureStore
+from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.lease import LEASE_BITS, Lease
 from ternmq.broker.lines import Lines
 from ternmq.broker.runs import RunList, SpanSet, row_count, split, split_all, union
@@ -34,6 +35,7 @@ from ternmq.record.facts import (
     Settled,
     Span,
 )
+from ternmq.record.replay import Replayed
 
 _FOREVER: Final = 1 << 63
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
@@ -49,7 +51,6 @@ class GroupQueue:
         "_by_shard",
         "admission",
         "ahead",
-        "changed",
         "cursor",
         "due_armed_us",
         "failures",
@@ -58,6 +59,7 @@ class GroupQueue:
         "leased_rows",
         "leases",
         "lines",
+        "page",
         "queue",
         "ready",
         "round",
@@ -69,7 +71,14 @@ class GroupQueue:
     )
 
     def __init__(
-        self, group: int, topic: int, queue: int, cursor: int, *, ordered: bool = False
+        self,
+        group: int,
+        topic: int,
+        queue: int,
+        cursor: int,
+        page: HeldPage,
+        *,
+        ordered: bool = False,
     ) -> None:
         self.group = group
         self.topic = topic
@@ -84,8 +93,9 @@ class GroupQueue:
         self.leased_rows = 0
         # STATE and replay.
         self.admission = Admission()
-        self.changed = 0
+        self.page = page
         self.shard_changed: dict[int, int] = {}
+        """Shard -> newest record that changed it."""
         self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
         # Volatile.
         self.scan = 0
@@ -100,7 +110,7 @@ class GroupQueue:
         """Rows were handed out."""
         admission, failures = self.admission, self.failures
         if position >= admission.main:
-            self.changed = position
+            self.page.changed = position
             if fact.cursor > self.cursor:
                 self.cursor = fact.cursor
                 if self.ahead.starts:
@@ -228,7 +238,7 @@ class GroupQueue:
         waiting anywhere; dead letters below it stay. The other moves only go forward.
         """
         if position >= self.admission.main:
-            self.changed = position
+            self.page.changed = position
             if fact.move is Move.RESET:
                 self.cursor = fact.cursor
                 self.round = fact.round
@@ -267,6 +277,38 @@ class GroupQueue:
             if self.lines is not None:
                 for offset in range(start, stop):
                     self.lines.leave(offset)
+
+    def apply_replayed(self, position: int, fact: Replayed) -> None:
+        """Rows come again as a new round: they leave whatever they were in, and are ready."""
+        admission, failures, lines = self.admission, self.failures, self.lines
+        if position >= admission.main:
+            self.page.changed = position
+            self.round = fact.round
+        runs = admission.runs(position, fact.runs)
+        by_shard = self.leases_by_shard()
+        shards = {key for start, stop, _, _ in runs for key in _shards(start, stop)}
+        for lease in {
+            one.id: one for key in sorted(shards & by_shard.keys()) for _, one in by_shard[key]
+        }.values():
+            self._take_back(lease, runs)
+            if not lease.runs and not admission.shards:
+                del self.leases[lease.id]
+        for start, stop, attempt, deliveries in runs:
+            self._touch(position, start, stop)
+            self.ready.take(start, stop)
+            failures.take(start, stop, keep_history=True)
+            self.ready.add(start, stop, attempt, deliveries)
+        for start, stop in fact.ahead:
+            for low, high in admission.spans(position, start, stop):
+                self._touch(position, low, high)
+                self.ahead.remove(low, high)
+                self.scan = 0
+        if lines is not None:
+            offsets = (offset for start, stop, _, _ in fact.runs for offset in range(start, stop))
+            for offset, hash_ in zip(offsets, fact.hashes, strict=True):
+                if admission.admits(position, offset):
+                    lines.stand(offset, hash_)
+                    lines.offer(offset)
 
     def apply_moved(self, position: int, offset: int) -> None:
         """What is told of a row's failures stands in a MOVED record from now on."""
@@ -342,6 +384,7 @@ class GroupQueue:
     def _touch(self, position: int, start: int, stop: int) -> None:
         """Note that a record said something of these rows."""
         self._by_shard = None
+        self.page.touched = position
         first = start >> SHARD_BITS
         last = stop - 1 >> SHARD_BITS
         self.shard_changed[first] = position
@@ -349,13 +392,22 @@ class GroupQueue:
             first += 1
             self.shard_changed[first] = position
 
+    def forget_shards(self, there: list[int]) -> None:
+        """Forget which record changed shards that hold nothing: they are no objects of STATE.
+
+        One that is filled again is written again, since the set that is begun does not name it.
+        """
+        changed = self.shard_changed
+        if len(changed) > len(there):
+            self.shard_changed = {shard: changed[shard] for shard in there if shard in changed}
+
     def leases_by_shard(self) -> dict[int, list[tuple[LeasedRun, Lease]]]:
         """Return the leased runs of each shard; kept until the next change."""
         if self._by_shard is None:
             self._by_shard = {}
             for lease in self.leases.values():
                 for run in lease.runs:
-                    for number in range(run[0] >> SHARD_BITS, (run[1] - 1 >> SHARD_BITS) + 1):
+                    for number in _shards(run[0], run[1]):
                         self._by_shard.setdefault(number, []).append((run, lease))
         return self._by_shard
 
@@ -369,3 +421,8 @@ class GroupQueue:
         self.failures.finish_load()
         if self.lines is not None:
             self.lines.offer_all()
+
+
+def _shards(start: int, stop: int) -> range:
+    """Return the shards that rows ``[start, stop)`` lie in."""
+    return range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1)

@@ -74,7 +74,7 @@ class LastFailures:
     Args:
         store: Reads records.
         held: Whose rows.
-        runs: That were handed out; those of the first attempt are passed over.
+        runs: That were handed out. Of those of a first attempt only redriven ones have any.
         first: Where the journal begins: failures told only below are gone.
     """
 
@@ -86,8 +86,8 @@ class LastFailures:
         history = held.history
         rows = [
             (history[offset], offset)
-            for start, stop, attempt, _ in runs
-            if attempt > 1
+            for start, stop, _, deliveries in runs
+            if deliveries > 1 and history
             for offset in range(start, stop)
             if history.get(offset, 0) >= max(first, 1)
         ]

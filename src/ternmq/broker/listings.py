@@ -14,6 +14,7 @@ from typing import Final
 from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Subscription, Topic
 from ternmq.broker.queries import GroupStatus, Queries
+from ternmq.broker.writers import Decision, Writer
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.control import App
@@ -50,6 +51,42 @@ class TopicPage:
     """Topics by name; ``more`` when there are others behind the last."""
 
     topics: list[TopicStatus]
+    more: bool
+    position: int
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionStatus:
+    """A transaction that is undecided."""
+
+    writer: str
+    batch_id: int
+    app: str
+    topics: list[str]
+    batches: int
+    rows: int
+    bytes: int
+    opened_us: int
+    expires_us: int
+
+
+@dataclass(slots=True, frozen=True)
+class WriterStatus:
+    """A writer of transactions; ``highest`` is its committed one with the highest batch id."""
+
+    name: str
+    app: str
+    last_us: int
+    highest: Decision | None
+    decisions: int
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionPage:
+    """Undecided transactions, oldest first, and writers by name."""
+
+    undecided: list[TransactionStatus]
+    writers: list[WriterStatus]
     more: bool
     position: int
 
@@ -279,3 +316,59 @@ class Listings:
         """Return every app."""
         apps = self._broker.views.catalog.apps
         return AppPage([apps[name] for name in sorted(apps)], self._broker.journal.end)
+
+    # -- transactions -----------------------------------------------------------------------------
+
+    def transactions(self, app: str | None, writer: str | None, limit: int) -> TransactionPage:
+        """Return the transactions that are undecided, and the writers.
+
+        Args:
+            app: Only what belongs to it; None: everything.
+            writer: Only this one; None: every one.
+            limit: Most of either.
+        """
+        views = self._broker.views
+        named = views.writers.by_name
+
+        def wanted(one: Writer) -> bool:
+            return app in (None, one.app) and writer in (None, one.name)
+
+        undecided: list[TransactionStatus] = []
+        more = False
+        for opened in views.undecided.by_number.values():
+            owner = views.writers.by_number[opened.writer]
+            if not wanted(owner):
+                continue
+            if len(undecided) == limit:
+                more = True
+                break
+            undecided.append(
+                TransactionStatus(
+                    owner.name,
+                    opened.batch_id,
+                    owner.app,
+                    self._broker.transactions.topics_of(owner.name, opened.batch_id),
+                    opened.count,
+                    opened.rows,
+                    opened.bytes,
+                    opened.opened_us,
+                    opened.opened_us + views.limits.transaction_us,
+                )
+            )
+        some = nsmallest(limit + 1, [one for one in named.values() if wanted(one)], _name_of)
+        writers = [
+            WriterStatus(
+                one.name,
+                one.app,
+                one.last_us,
+                None if one.highest is None else one.decisions[one.highest],
+                len(one.decisions),
+            )
+            for one in some[:limit]
+        ]
+        more = more or len(some) > limit
+        return TransactionPage(undecided, writers, more, self._broker.journal.end)
+
+
+def _name_of(writer: Writer) -> str:
+    return writer.name

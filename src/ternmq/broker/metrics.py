@@ -77,6 +77,46 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
             max([one.ready.rows for one in held if one.lines is not None], default=0),
             "Parked rows of the fullest ordered group queue; cap `parked`.",
         ),
+        (
+            "most_ready",
+            max([one.ready.rows for one in held], default=0),
+            "Messages that come again, of the fullest group queue; caps `replay_[keyed_]rows`.",
+        ),
+        (
+            "transactions",
+            len(views.undecided.by_number),
+            "Transactions that are undecided; cap `transactions`.",
+        ),
+        (
+            "transaction_batches",
+            max([one.count for one in views.undecided.by_number.values()], default=0),
+            "Prepared batches of the largest undecided transaction; cap `transaction_batches`.",
+        ),
+        (
+            "prepared_batches",
+            views.undecided.batches,
+            "Prepared batches that are undecided; cap `prepared_batches`.",
+        ),
+        (
+            "prepared_bytes",
+            views.undecided.bytes,
+            "Bytes of the journal that they take; cap `prepared`.",
+        ),
+        (
+            "pinned_segments",
+            views.undecided.segments,
+            "Files of the journal that stay because of them.",
+        ),
+        (
+            "writers",
+            len(views.writers.by_number),
+            "Writers of transactions that are remembered; cap `writers`.",
+        ),
+        (
+            "most_decisions",
+            max([len(one.decisions) for one in views.writers.by_number.values()], default=0),
+            "Decided transactions of the writer with most of them; cap `decisions`.",
+        ),
         ("waiters", broker.parked_pulls, "Pulls that wait for messages; cap `waiters`."),
         (
             "timers",
@@ -112,6 +152,11 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
     counters = [
         ("records", journal.appended, "Records written to the journal."),
         ("sends_refused_full", broker.sending.refused_full, "Sends refused for want of room."),
+        (
+            "transactions_expired",
+            broker.transactions.expired,
+            "Transactions rolled back because they were undecided for too long.",
+        ),
         ("state_sets", writer.sets_written, "How often the state was written into the journal."),
         ("state_bytes", writer.bytes_written, "Bytes of state written."),
         (

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
@@ -35,7 +37,9 @@ from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
 LOOKS_A_STEP: Final = 64
-SHARES_A_STEP: Final = 8192
+SHARES_A_LOOK: Final = 256
+"""Queues that are judged together: mostly the first of them say that the segment is to be kept."""
+JUDGED_A_STEP: Final = 16
 BYTES_A_STEP: Final = 256 * 1024
 
 
@@ -63,7 +67,8 @@ class Moving:
         self._next_look_us = 0
         self._inflated: tuple[int, bytes] = (-1, b"")
         """The batch that was inflated last, by its record: its rows come one after the other."""
-        self._judging: deque[list[QueueShare]] = deque()
+        self._judging: Iterator[int] | None = None
+        """The queues that are still to be asked about the oldest segment."""
         self._rewinds = 0
         self.blocked_by_hold = False
         """Sends are refused, and a hold is a reason for it."""
@@ -91,17 +96,28 @@ class Moving:
 
     def shares(self) -> list[QueueShare]:
         """Return the queues that have messages in the oldest segment. O(queues)."""
-        journal = self._broker.journal
+        return self._shares_of(self._broker.index.queues)
+
+    def _shares_of(self, keys: Iterable[int]) -> list[QueueShare]:
+        journal, index = self._broker.journal, self._broker.index
+        prepared = self._broker.views.prepared_rows
         number = journal.first // journal.segment_size
+        with_prepared = prepared.holds(number)
+        queues = index.queues
         found: list[QueueShare] = []
-        for key, segments in self._broker.index.queues.items():
-            if segments.numbers and segments.numbers[0] == number:
-                topic, queue = key >> 32, key & 0xFFFFFFFF
+        for key in keys:
+            segments = queues.get(key)
+            stop = 0
+            topic, queue = key >> 32, key & 0xFFFFFFFF
+            if segments is not None and segments.numbers and segments.numbers[0] == number:
                 if len(segments.first_offsets) > 1:
-                    stop = segments.first_offsets[1]
+                    stop = max(segments.first_offsets[1], index.floors.get(key, 0))
                 else:
                     known = self._broker.views.catalog.topics.get(topic)
                     stop = known.queues[queue].next if known is not None else 1 << 62
+            if with_prepared:
+                stop = max(stop, prepared.stop(number, topic, queue))
+            if stop:
                 found.append(QueueShare(topic, queue, stop))
         return found
 
@@ -114,7 +130,7 @@ class Moving:
             WouldBlock: run the job, then call again; nothing is lost.
         """
         if not self._active:
-            if not self._judging and now_us < self._next_look_us:
+            if self._judging is None and now_us < self._next_look_us:
                 return None
             verdict = self._verdict(now_us, free, total)
             if verdict is None:
@@ -192,41 +208,53 @@ class Moving:
     def _verdict(self, now_us: int, free: int, total: int) -> Verdict | None:
         """Return what is to be done with the oldest segment; None: ask again in the next turn.
 
-        Some thousand queues are looked at in a turn. What one look found stays true until a group
-        is reset or begins anew, which ``Broker.rewinds`` counts: groups only go forward.
+        Some thousand queues are asked in a turn, until one says that the segment is to be kept.
+        What was found stays true until a group is reset or begins anew, which ``Broker.rewinds``
+        counts: groups only go forward.
         """
         journal = self._broker.journal
         end = journal.first + journal.segment_size
         if end > journal.durable or end >= journal.end:
             return Verdict.KEEP
         pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
+        if self._broker.views.undecided.pins(journal.first // journal.segment_size):
+            self._judging = None
+            return Verdict.REFUSE if pressure else Verdict.KEEP
         removable = end <= self._broker.writer.removable_below()
-        if not self._judging:
+        if self._judging is None:
             if not pressure and not removable:
                 return Verdict.KEEP
-            shares = self.shares()
             self._rewinds = self._broker.administration.rewinds
-            self._judging.extend(
-                shares[at : at + SHARES_A_STEP] for at in range(0, len(shares), SHARES_A_STEP)
-            )
+            self._judging = iter(list(self._broker.index.queues))
         held_from = self._broker.holding.lowest
-        verdict = judge(
-            self,
-            self._judging.popleft() if self._judging else [],
-            end=end,
-            last_us=self._broker.index.last_time_us(journal.first),
-            removable_below=self._broker.writer.removable_below(),
-            held_from=held_from,
-            now_us=now_us,
-            pressure=pressure,
-        )
-        if verdict is Verdict.REMOVE and self._judging:
-            return None
-        self._judging.clear()
-        self.blocked_by_hold = (
-            verdict is Verdict.REFUSE and held_from is not None and held_from < end
-        )
-        return verdict
+        last_us = self._last_us()
+        for _ in range(JUDGED_A_STEP):
+            keys = list(islice(self._judging, SHARES_A_LOOK))
+            verdict = judge(
+                self,
+                self._shares_of(keys),
+                end=end,
+                last_us=last_us,
+                removable_below=self._broker.writer.removable_below(),
+                held_from=held_from,
+                now_us=now_us,
+                pressure=pressure,
+            )
+            if verdict is not Verdict.REMOVE or len(keys) < SHARES_A_LOOK:
+                self._judging = None
+                self.blocked_by_hold = (
+                    verdict is Verdict.REFUSE and held_from is not None and held_from < end
+                )
+                return verdict
+        return None
+
+    def _last_us(self) -> int:
+        """Return when the newest message of the oldest segment was stored."""
+        broker = self._broker
+        number = broker.journal.first // broker.journal.segment_size
+        shares = broker.views.prepared_rows.of_segment(number).values()
+        last_us = broker.index.last_time_us(broker.journal.first)
+        return max([last_us, *[share.time_us for share in shares]])
 
     def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
         """Return the rows of a shard that would lose their content or their history."""
@@ -246,11 +274,15 @@ class Moving:
         topic = self._broker.views.catalog.topics.get(held.topic)
         if topic is None:
             return 0
-        segments = self._broker.index.queues.get(held.topic << 32 | held.queue)
+        key = held.topic << 32 | held.queue
+        number = journal.first // journal.segment_size
+        index = self._broker.index
+        segments = index.queues.get(key)
         if segments is not None:
-            at = bisect_right(segments.numbers, journal.first // journal.segment_size)
+            at = bisect_right(segments.numbers, number)
             if at < len(segments.numbers):
-                return segments.first_offsets[at]
+                above = self._broker.views.prepared_rows.stop(number, held.topic, held.queue)
+                return max(segments.first_offsets[at], above, index.floors.get(key, 0))
         return topic.queues[held.queue].next
 
     def _safe(self, held: GroupQueue, offset: int, end: int) -> bool:
@@ -311,7 +343,7 @@ class Moving:
         places = broker.index.locate(held.topic, held.queue, offset, offset + 1, 1)
         if places.positions:
             position = places.positions[0]
-            record = broker.store.get(position)
+            record = broker.store.at_place(places, 0)
             stored = messages.of_record(record)
             batch, row, time_us = stored.batch, stored.row_of(offset), time_us_of(record)
         else:
@@ -345,6 +377,7 @@ class Moving:
         broker.views.gone.forget_below(broker.journal.first)
         broker.store.drop_segment(base)
         job = broker.index.drop_segment(base)
+        broker.views.prepared_rows.raise_floors(broker.index, broker.journal.first)
         for share in shares:
             if share.topic in broker.views.catalog.topics:
                 broker.views.refresh_first(share.topic, share.queue)

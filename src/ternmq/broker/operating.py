@@ -1,8 +1,8 @@
-"""What operators do to a group's progress on a queue: where it reads, and the rows that failed."""
+"""What operators do to a group's progress: where it reads, what it gets again, what failed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ternmq.broker.administration import Administration
@@ -10,12 +10,15 @@ from ternmq.broker.catalog import Queue
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.parking import Parking
+from ternmq.broker.replaying import READ_ROWS, Replaying, ReplayPlan
 from ternmq.broker.replies import DoneReply, SettleReply
+from ternmq.broker.runs import union
 from ternmq.broker.settling import Settling
 from ternmq.broker.timers import TimerStore
 from ternmq.broker.views import Views
 from ternmq.model.errors import InvalidRequest, UnknownQueue
-from ternmq.record.facts import Move, Outcome
+from ternmq.record.facts import Move, Outcome, Span
+from ternmq.record.replay import Cause
 
 
 class _Place(NamedTuple):
@@ -33,7 +36,15 @@ class Place(NamedTuple):
 class Operating:
     """Loop only."""
 
-    __slots__ = ("_administration", "_delivery", "_parking", "_settling", "_timers", "_views")
+    __slots__ = (
+        "_administration",
+        "_delivery",
+        "_parking",
+        "_replaying",
+        "_settling",
+        "_timers",
+        "_views",
+    )
 
     def __init__(
         self,
@@ -43,6 +54,7 @@ class Operating:
         settling: Settling,
         parking: Parking,
         administration: Administration,
+        replaying: Replaying,
     ) -> None:
         self._views = views
         self._timers = timers
@@ -50,6 +62,7 @@ class Operating:
         self._settling = settling
         self._parking = parking
         self._administration = administration
+        self._replaying = replaying
 
     # -- positions --------------------------------------------------------------------------------
 
@@ -112,6 +125,88 @@ class Operating:
                 end = self._delivery.move_cursor(now_us, held, Move.COMMIT, place.offset)
             now.append(Place(place.queue, held.cursor))
         return DoneReply(end or self._administration.end, now)
+
+    # -- what comes again -------------------------------------------------------------------------
+
+    def replay(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        group: str,
+        spans: Mapping[int, Sequence[Span]],
+        *,
+        dry_run: bool,
+    ) -> list[ReplayPlan]:
+        """Hand rows to a group again, whatever became of them, as a new round.
+
+        Args:
+            now_us: broker time.
+            session: who asks.
+            topic: its name.
+            group: its name.
+            spans: of each queue, which offsets.
+            dry_run: tell what would be done, and do nothing.
+
+        Returns:
+            A plan a queue, by number, that says what was done; ``rest`` is to be asked for anew.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+            ReplayTooLarge: too many rows would wait; nothing was done.
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        subscription = self._views.catalog.subscription(topic, group)
+        places = [(self._place(topic, group, queue), spans[queue]) for queue in sorted(spans)]
+        plans: list[ReplayPlan] = []
+        looked = 0
+        for (found, held), named in places:
+            if looked < READ_ROWS:
+                plan = self._replaying.plan(subscription, found, held, named)
+                looked += plan.looked
+            else:
+                plan = ReplayPlan(held, rest=union(named))
+            plans.append(plan)
+        if not dry_run:
+            self._carry_out(now_us, session, plans, Cause.REPLAY)
+        return plans
+
+    def redrive(
+        self,
+        now_us: int,
+        session: int,
+        topic: str,
+        group: str,
+        queue: int,
+        offsets: Sequence[int],
+        *,
+        dry_run: bool,
+    ) -> ReplayPlan:
+        """Hand dead letters to their group again: attempts from 1, their failures stay known.
+
+        Returns:
+            What was done: ``refused`` are no dead letters, ``rest`` is to be asked for anew.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
+            ReplayTooLarge: too many rows would wait; nothing was done.
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        self._check_offsets(offsets)
+        subscription = self._views.catalog.subscription(topic, group)
+        found, held = self._place(topic, group, queue)
+        plan = self._replaying.plan_redrive(subscription, found, held, offsets)
+        if not dry_run:
+            self._carry_out(now_us, session, [plan], Cause.REDRIVE)
+        return plan
+
+    def _carry_out(
+        self, now_us: int, session: int, plans: Sequence[ReplayPlan], cause: Cause
+    ) -> None:
+        for plan in plans:
+            if self._replaying.record(now_us, session, plan, cause):
+                self._administration.rewinds += 1
+                self._timers.arm_again(plan.held)
 
     # -- failures ---------------------------------------------------------------------------------
 

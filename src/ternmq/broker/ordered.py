@@ -139,9 +139,7 @@ class OrderedPlanner:
                 break
             stop = min(stop, places.stop)
             for at, first in enumerate(places.first_offsets):
-                stored = messages.of_record(
-                    context.store.get(places.positions[at], places.lengths[at])
-                )
+                stored = messages.of_record(context.store.at_place(places, at))
                 hashes = Batch(stored.batch).ordering_hashes()
                 for offset in range(max(cursor, first), min(stop, first + stored.count)):
                     hash_ = hashes[stored.row_of(offset)] if stored.runs else hashes[offset - first]

@@ -107,4 +107,5 @@ def one_place(places: Places, at: int, stop: int) -> Places:
         places.lengths[at : at + 1],
         stop,
         None if places.masks is None else places.masks[at : at + 1],
+        None if places.resolved is None else places.resolved[at : at + 1],
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from ternmq.broker.broker import Broker
@@ -256,6 +257,18 @@ class Queries:
         """
         _, _, held = self._held(topic_name, group, number)
         return self._listed(held, held.failures.failed(dead=True, after=after), limit)
+
+    def dead_offsets(
+        self, topic_name: str, group: str, number: int, *, after: int, limit: int
+    ) -> list[int]:
+        """Return the offsets of dead letters behind ``after``, at most ``limit``.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        rows = held.failures.failed(dead=True, after=after)
+        return [row.offset for row in islice(rows, limit)]
 
     def last_failures(self, topic_name: str, group: str, reply: PullReply) -> LastFailures:
         """Return what finds how earlier attempts at the rows of a pull ended.

@@ -51,6 +51,27 @@ class SendReply(msgspec.Struct, eq=False):
     rows: Sequence[RowOutcome] = ()
 
 
+class PrepareReply(msgspec.Struct, eq=False):
+    """A batch that was stored for a transaction; ``prepared`` names it at the commit."""
+
+    topic: int
+    queue: int
+    prepared: int
+    count: int
+    position: int
+    duplicate: bool = False
+    rests: Rests = Rests.DURABLE
+
+
+class ResolveReply(msgspec.Struct, eq=False):
+    """What was decided of a transaction; ``repeated``: it had been before."""
+
+    rows: int
+    position: int
+    repeated: bool = False
+    rests: Rests = Rests.DURABLE
+
+
 class PullReply(msgspec.Struct, eq=False):
     """Rows handed out under one lease, with the places of the stored batches that hold them."""
 
@@ -85,7 +106,7 @@ class DoneReply(msgspec.Struct, eq=False):
     rests: Rests = Rests.DURABLE
 
 
-Reply = SendReply | PullReply | SettleReply | DoneReply
+Reply = SendReply | PrepareReply | ResolveReply | PullReply | SettleReply | DoneReply
 
 
 class Gate(Generic[T]):

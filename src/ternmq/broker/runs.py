@@ -142,6 +142,16 @@ class RunList:
             return self.runs[at]
         return None
 
+    def inside(self, start: int, stop: int) -> list[LeasedRun]:
+        """Return what lies in ``[start, stop)``. O(log n + found)."""
+        runs = self.runs
+        if start >= stop:
+            return []
+        low = bisect_right(runs, (start,))
+        if low and runs[low - 1][1] > start:
+            low -= 1
+        return split(runs[low : bisect_left(runs, (stop,), low)], start, stop)[1]
+
     def take(self, start: int, stop: int) -> list[LeasedRun]:
         """Remove what lies in ``[start, stop)`` and return it. O(log n + moved)."""
         runs = self.runs

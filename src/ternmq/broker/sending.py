@@ -13,6 +13,7 @@ from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
     DiskFull,
+    IdConflict,
     InvalidBatch,
     InvalidRequest,
     JournalFull,
@@ -33,6 +34,7 @@ _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
+_KIND_AT: Final = 13
 _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
 _DURABLE: Final = Rests.DURABLE
@@ -81,7 +83,7 @@ class Sending:
         _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
         spec = topic.spec
         if flags & (_KEYED | _SLICE | _WITH_TIMES) or spec.ordered:
-            self._check_flags(topic, flags)
+            self.check_flags(topic, flags)
         if spec.durability is _STRICT:
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
         if size > views.limits.batch_bytes or size + _RECORD_OVERHEAD > journal.max_body:
@@ -101,9 +103,12 @@ class Sending:
             raise DiskFull("no room for more messages")
         if flags & _WITH_IDS:
             return self._send_with_ids(now_us, topic, number, batch, count)
-        return self._store_rows(now_us, topic, self._queue(topic, batch, number), batch, count, ())
+        return self._store_rows(
+            now_us, topic, self.choose_queue(topic, batch, number), batch, count, ()
+        )
 
-    def _check_flags(self, topic: Topic, flags: int) -> None:
+    def check_flags(self, topic: Topic, flags: int) -> None:
+        """Refuse a batch that is not made for the topic, or for this version."""
         if flags & _SLICE:
             raise InvalidBatch("a slice cannot be sent; only producers make batches")
         if bool(flags & _KEYED) != topic.spec.ordered:
@@ -112,7 +117,8 @@ class Sending:
         if flags & _WITH_TIMES:
             raise InvalidRequest("due times and expiry are not supported by this version")
 
-    def _queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
+    def choose_queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
+        """Return where a batch goes: as wished, by its ordering keys, or in turn."""
         queues = topic.queues
         if number is not None and not 0 <= number < len(queues):
             raise UnknownQueue(f"topic {topic.name} has queues 0 to {len(queues) - 1}")
@@ -166,7 +172,7 @@ class Sending:
         self, now_us: int, topic: Topic, number: int | None, batch: bytes, count: int
     ) -> SendReply:
         left_out, depends = self._known_rows(topic, batch)
-        queue = self._queue(topic, batch, number)
+        queue = self.choose_queue(topic, batch, number)
         if not left_out:
             return self._store_rows(now_us, topic, queue, batch, count, ())
         skipped = {outcome.row for outcome in left_out}
@@ -220,6 +226,8 @@ class Sending:
     def _duplicate(self, topic: Topic, batch: bytes, known: Entry) -> SendReply:
         """Return the first receipt of a batch that is stored, resting on its own record."""
         record = self._store.get(known.position)
+        if record[_KIND_AT] != _MESSAGES:
+            raise IdConflict("the batch was prepared for a transaction; what is sent has other ids")
         stored = messages.of_record(record)
         if stored.topic != topic.number:
             raise InvalidBatch("the batch was stored in another topic of this name")

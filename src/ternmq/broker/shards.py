@@ -25,33 +25,26 @@ from typing import TYPE_CHECKING, Final
 
 from ternmq.broker.failures import SHARD_BITS, SHARD_ROWS, FailureRows
 from ternmq.broker.lease import Lease
-from ternmq.broker.lines import Lines
 
 if TYPE_CHECKING:
     from ternmq.broker.groupqueue import GroupQueue
 
-_MAIN: Final = struct.Struct("<QII")
 _SHARD_HEAD: Final = struct.Struct("<IIII")
 _LEASE_RUN: Final = struct.Struct("<QIIqQHHI")
 _READY_RUN: Final = struct.Struct("<QIHH")
 _PAIR: Final = struct.Struct("<QQ")
 
 
-def encode_main(held: GroupQueue) -> bytes:
-    """Return the object that holds the cursor: ``u64 cursor, u32 round, u32 ordered``."""
-    return _MAIN.pack(held.cursor, held.round, held.lines is not None)
-
-
-def load_main(held: GroupQueue, payload: bytes, stamp: int) -> None:
-    """Take over the cursor as it was at ``stamp``."""
-    held.cursor, held.round, ordered = _MAIN.unpack_from(payload)
-    if ordered and held.lines is None:
-        held.lines = Lines()
-    held.admission.load_main(stamp)
-
-
 def shards_of(held: GroupQueue) -> list[int]:
     """Return the numbers of the shards that hold anything, sorted."""
+    if not (
+        held.leases
+        or held.ready.runs
+        or held.ahead.starts
+        or held.failures.waiting
+        or held.failures.dead
+    ):
+        return []
     keys = set(held.waiting) | set(held.dead) | set(held.leases_by_shard())
     spans = [run[:2] for run in held.ready.runs]
     for start, stop in [*spans, *held.ahead]:

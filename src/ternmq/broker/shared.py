@@ -174,9 +174,7 @@ class SharedPlanner:
                 if at + 1 < len(places.first_offsets):
                     end = min(stop, places.first_offsets[at + 1])
                 if places.masks is not None and places.masks[at] & wanted.mask:
-                    stored = messages.of_record(
-                        context.store.get(places.positions[at], places.lengths[at])
-                    )
+                    stored = messages.of_record(context.store.at_place(places, at))
                     matching = wanted.matching(Batch(stored.batch))
                     fits = not plan.runs or places.lengths[at] <= max_bytes
                     for offset in range(max(cursor, first), end):

@@ -90,6 +90,7 @@ def open_broker(
             )
             begin = ending.sets[-1][0] if ending.sets else ending.first
             views = Views(options.limits, index)
+            views.first = ending.first
             views.index_from = _fill(index, gaps, begin, ending.valid_end)
         made.append(views)
         return views

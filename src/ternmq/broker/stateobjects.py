@@ -10,7 +10,7 @@ valid at: a record before the stamp of an object is in the object already.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -18,7 +18,8 @@ import msgspec
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Topic
 from ternmq.broker.gone import PageKey
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.shards import encode_main, encode_shard, load_main, load_shard, shards_of
+from ternmq.broker.heldpage import ENTRY, encode_page, load_entry
+from ternmq.broker.shards import encode_shard, load_shard, shards_of
 from ternmq.journal.state import IMMUTABLE, StateKey
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
@@ -38,12 +39,17 @@ DEDUP: Final = 7
 HELD: Final = 8
 SHARD: Final = 9
 APPS: Final = 10
+TRANSACTION: Final = 11
+WRITER: Final = 12
+PREPARED_ROWS: Final = 13
 HOLDS: Final = 20
 GONE: Final = 21
 """Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
 
 _QUEUE: Final = struct.Struct("<IIQQ")
 _ALWAYS: Final = 1 << 63
+_LOADED: Final = 0
+"""``changed`` of what is as the chunk says that it was loaded from."""
 
 
 class _Global(msgspec.Struct, frozen=True):
@@ -52,6 +58,8 @@ class _Global(msgspec.Struct, frozen=True):
     next_session: int
     suspect_below: int
     dedup_horizon: int
+    next_writer: int = 1
+    next_transaction: int = 1
 
 
 class _TopicState(msgspec.Struct, frozen=True):
@@ -60,6 +68,7 @@ class _TopicState(msgspec.Struct, frozen=True):
 
 
 class _SubscriptionState(msgspec.Struct, frozen=True):
+    topic: int
     group: int
     name: str
     spec: SubscriptionSpec
@@ -89,12 +98,14 @@ class _QueueState(NamedTuple):
 class StateObjects:
     """The views as objects of STATE (`journal.state.StateSource`). Loop only."""
 
-    __slots__ = ("_queues", "_stamps", "_types", "_views")
+    __slots__ = ("_queues", "_stamps", "_subscriptions", "_types", "_views")
 
     def __init__(self, views: Views) -> None:
         self._views = views
         self._stamps: dict[StateKey, int] = {}
         self._queues: dict[tuple[int, int], _QueueState] = {}
+        self._subscriptions: dict[int, list[_SubscriptionState]] = {}
+        """Topic -> what was loaded before the topic is there."""
         self._types = {
             GLOBAL: _Type(self._load_global, self._encode_global, _always),
             TOPICS: _Type(self._load_topics, self._encode_topics, self._changed_topics),
@@ -110,6 +121,13 @@ class StateObjects:
             APPS: _Type(self._load_apps, self._encode_apps, self._changed_apps),
             HOLDS: _Type(self._load_holds, self._encode_holds, self._changed_holds),
             GONE: _Type(self._load_gone, self._encode_gone, self._changed_gone),
+            TRANSACTION: _Type(
+                self._load_transaction, self._encode_transaction, self._changed_transaction
+            ),
+            WRITER: _Type(self._load_writer, self._encode_writer, self._changed_writer),
+            PREPARED_ROWS: _Type(
+                self._load_prepared, self._encode_prepared, self._changed_prepared
+            ),
         }
 
     # -- a set is written -------------------------------------------------------------------------
@@ -117,19 +135,25 @@ class StateObjects:
     def state_keys(self, begin: int) -> Iterator[StateKey]:
         """Yield the objects there are, lazily; deduplication is cut at once, which is at BEGIN."""
         self._views.dedup.cut(begin)
-        return self._keys()
+        return self._keys(begin)
 
-    def _keys(self) -> Iterator[StateKey]:
-        catalog, dedup = self._views.catalog, self._views.dedup
+    def _keys(self, begin: int) -> Iterator[StateKey]:
+        """Yield the objects, but no page that is empty by now.
+
+        It is forgotten instead: whatever comes into it later is in the records behind BEGIN.
+        """
+        catalog, dedup, sessions = self._views.catalog, self._views.dedup, self._views.sessions
         yield StateKey(GLOBAL)
-        for page in sorted(catalog.topic_pages):
+        for page in _filled(catalog.topic_pages, catalog.topics):
             yield StateKey(TOPICS, page)
-        for topic in sorted(catalog.subscription_pages):
-            for page in sorted(catalog.subscription_pages.get(topic, {})):
-                yield StateKey(SUBSCRIPTIONS, topic, page)
+        for page in _filled(catalog.subscription_pages, catalog.groups):
+            yield StateKey(SUBSCRIPTIONS, page)
         for topics, queues in sorted(catalog.queue_pages):
-            yield StateKey(QUEUES, topics, queues)
-        for page in sorted(self._views.sessions.pages):
+            if any(number in catalog.topics for number in _page(topics)):
+                yield StateKey(QUEUES, topics, queues)
+            else:
+                catalog.queue_pages.pop((topics, queues), None)
+        for page in _filled(sessions.pages, sessions.by_number):
             yield StateKey(SESSIONS, page)
         for page in sorted(catalog.app_pages):
             yield StateKey(APPS, page)
@@ -138,16 +162,47 @@ class StateObjects:
         # Behind topics, subscriptions and sessions: what goes in between is in both, not in none.
         for sort, page in sorted(self._views.gone.pages):
             yield StateKey(GONE, sort, page)
+        yield from self._keys_of_transactions()
         for page in dedup.pages():
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(dedup.runs):
             yield StateKey(DEDUP, 0, 0, part, at)
-        for key in sorted(self._views.held):
-            held = self._views.held.get(key)
-            if held is not None:
-                yield StateKey(HELD, *key)
-                for shard in shards_of(held):
-                    yield StateKey(SHARD, *key, shard)
+        yield from self._held_keys(begin)
+
+    def _held_keys(self, begin: int) -> Iterator[StateKey]:
+        """Yield the pages of group queues and their shards; few steps where nothing is owed."""
+        pages, known = self._views.held_pages, self._views.held
+        for place in sorted(pages):
+            page = pages.get(place)
+            if page is None:
+                continue
+            if page.idle():
+                yield StateKey(HELD, *place)
+                continue
+            some = self._views.catalog.held_of_page(*place)
+            if not some:
+                del pages[place]
+                continue
+            yield StateKey(HELD, *place)
+            owed = False
+            for held in some:
+                if known.get((held.group, held.topic, held.queue)) is not held:
+                    continue  # ended while the set is written
+                shards = shards_of(held)
+                held.forget_shards(shards)
+                for shard in shards:
+                    owed = True
+                    yield StateKey(SHARD, held.group, held.topic, held.queue, shard)
+            page.idle_at = 0 if owed else begin
+
+    def _keys_of_transactions(self) -> Iterator[StateKey]:
+        views = self._views
+        for number, page in sorted(views.undecided.changed):
+            yield StateKey(TRANSACTION, 0, 0, page, number)
+        for number in sorted(views.writers.by_number):
+            yield StateKey(WRITER, number)
+        for segment, topics, queues in sorted(views.prepared_rows.changed):
+            yield StateKey(PREPARED_ROWS, topics, queues, 0, segment)
 
     def state_changed(self, key: StateKey) -> int:
         """Return the position of the newest record that changed the object."""
@@ -172,22 +227,24 @@ class StateObjects:
         self._stamps[key] = stamp
         type_.load(key, payload, stamp)
 
-    def stamp(self, type_: int, a: int, b: int = 0) -> int:
+    def stamp(self, type_: int, a: int, b: int = 0, c: int = 0, d: int = 0) -> int:
         """Return the position that an object was loaded at, 0 if it was not."""
-        return self._stamps.get(StateKey(type_, a, b), 0) if self._stamps else 0
+        return self._stamps.get(StateKey(type_, a, b, c, d), 0) if self._stamps else 0
 
-    def place_queues(self, topic: Topic) -> None:
-        """Give a topic's queues the offsets that were loaded for them."""
+    def place(self, topic: Topic) -> None:
+        """Give a topic what was loaded for it: the offsets of its queues, subscriptions."""
+        for one in self._subscriptions.pop(topic.number, ()):
+            self._views.catalog.put_subscription(topic, one.group, one.name, one.spec)
         for queue in topic.queues:
             found = self._queues.pop((topic.number, queue.number), None)
             if found is not None:
                 queue.next, queue.end, queue.stamp = found
-                queue.page[0] = max(queue.page[0], queue.stamp)
 
     def finish(self) -> None:
         """Forget the stamps, once everything is replayed."""
         self._stamps.clear()
         self._queues.clear()
+        self._subscriptions.clear()
 
     # -- what the catalog and the sessions hold ---------------------------------------------------
 
@@ -200,6 +257,8 @@ class StateObjects:
         views.sessions.next_number = known.next_session
         views.suspect_below = known.suspect_below
         views.dedup.cut_horizon = known.dedup_horizon
+        views.writers.next_number = known.next_writer
+        views.undecided.next_number = known.next_transaction
 
     def _encode_global(self, key: StateKey) -> bytes:
         del key
@@ -211,11 +270,14 @@ class StateObjects:
                 views.sessions.next_number,
                 views.suspect_below,
                 views.dedup.cut_horizon,
+                views.writers.next_number,
+                views.undecided.next_number,
             )
         )
 
     def _load_topics(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._views.catalog.topic_pages[key.a] = stamp
+        del stamp
+        self._views.catalog.topic_pages[key.a] = _LOADED
         for one in _decode_topics.decode(payload):
             self._views.catalog.put_topic(one.number, one.spec)
 
@@ -227,29 +289,26 @@ class StateObjects:
         return self._views.catalog.topic_pages.get(key.a, _ALWAYS)
 
     def _load_subscriptions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        del stamp
         catalog = self._views.catalog
-        topic = catalog.topics.get(key.a)
-        if topic is None:
-            # Made after the chunk of its page of topics: all that became of it stands behind BEGIN.
-            del self._stamps[key]
-            return
-        catalog.subscription_pages.setdefault(key.a, {})[key.b] = stamp
+        catalog.subscription_pages[key.a] = _LOADED
         for one in _decode_subscriptions.decode(payload):
-            catalog.put_subscription(topic, one.group, one.name, one.spec)
+            topic = catalog.topics.get(one.topic)
+            if topic is None:  # made after the chunk of its page of topics: it comes behind BEGIN
+                self._subscriptions.setdefault(one.topic, []).append(one)
+            else:
+                catalog.put_subscription(topic, one.group, one.name, one.spec)
 
     def _encode_subscriptions(self, key: StateKey) -> bytes:
-        topic = self._views.catalog.topics.get(key.a)
-        found = topic.subscriptions if topic is not None else {}
         return _encode(
             [
-                _SubscriptionState(group, found[group].name, found[group].spec)
-                for group in sorted(found)
-                if group >> PAGE_BITS == key.b
+                _SubscriptionState(one.topic.number, one.group, one.name, one.spec)
+                for one in self._views.catalog.groups_of_page(key.a)
             ]
         )
 
     def _changed_subscriptions(self, key: StateKey) -> int:
-        return self._views.catalog.subscription_pages.get(key.a, {}).get(key.b, _ALWAYS)
+        return self._views.catalog.subscription_pages.get(key.a, _ALWAYS)
 
     def _load_queues(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del key
@@ -271,9 +330,9 @@ class StateObjects:
         return _ALWAYS if page is None else page[0]
 
     def _load_sessions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._views.sessions.pages[key.a] = stamp
         for joined in _decode_sessions.decode(payload):
             self._views.sessions.apply_joined(stamp, joined)
+        self._views.sessions.pages[key.a] = _LOADED
 
     def _encode_sessions(self, key: StateKey) -> bytes:
         known = self._views.sessions.by_number
@@ -283,7 +342,8 @@ class StateObjects:
         return self._views.sessions.pages.get(key.a, _ALWAYS)
 
     def _load_apps(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._views.catalog.app_pages[key.a] = stamp
+        del stamp
+        self._views.catalog.app_pages[key.a] = _LOADED
         for app in _decode_apps.decode(payload):
             self._views.catalog.put_app(app)
 
@@ -315,6 +375,36 @@ class StateObjects:
     def _changed_gone(self, key: StateKey) -> int:
         return self._views.gone.pages.get(PageKey(key.a, key.b), _ALWAYS)
 
+    # -- transactions -----------------------------------------------------------------------------
+
+    def _load_transaction(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.undecided.load(key.d, key.c, payload, stamp)
+
+    def _encode_transaction(self, key: StateKey) -> bytes:
+        return self._views.undecided.encode(key.d, key.c)
+
+    def _changed_transaction(self, key: StateKey) -> int:
+        return self._views.undecided.changed.get((key.d, key.c), _ALWAYS)
+
+    def _load_writer(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.writers.load(key.a, payload, stamp)
+
+    def _encode_writer(self, key: StateKey) -> bytes:
+        return self._views.writers.encode(key.a)
+
+    def _changed_writer(self, key: StateKey) -> int:
+        writer = self._views.writers.by_number.get(key.a)
+        return _ALWAYS if writer is None else writer.changed
+
+    def _load_prepared(self, key: StateKey, payload: bytes, stamp: Position) -> None:
+        self._views.prepared_rows.load((key.d, key.a, key.b), payload, stamp)
+
+    def _encode_prepared(self, key: StateKey) -> bytes:
+        return self._views.prepared_rows.encode((key.d, key.a, key.b))
+
+    def _changed_prepared(self, key: StateKey) -> int:
+        return self._views.prepared_rows.changed.get((key.d, key.a, key.b), _ALWAYS)
+
     # -- deduplication ----------------------------------------------------------------------------
 
     def _load_forgotten(self, key: StateKey, payload: bytes, stamp: Position) -> None:
@@ -334,19 +424,20 @@ class StateObjects:
     # -- group queues -----------------------------------------------------------------------------
 
     def _load_held(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        if payload:
-            load_main(self._held_of(key), payload, stamp)
+        del key
+        for group, topic, queue, round_, cursor, ordered, _ in ENTRY.iter_unpack(payload):
+            held = self._held_of(group, topic, queue)
+            load_entry(held, cursor, round_, stamp, ordered=bool(ordered))
 
     def _encode_held(self, key: StateKey) -> bytes:
-        held = self._views.held.get((key.a, key.b, key.c))
-        return b"" if held is None else encode_main(held)
+        return encode_page(self._views.catalog.held_of_page(key.a, key.b))
 
     def _changed_held(self, key: StateKey) -> int:
-        held = self._views.held.get((key.a, key.b, key.c))
-        return _ALWAYS if held is None else held.changed
+        page = self._views.held_pages.get((key.a, key.b))
+        return _ALWAYS if page is None else page.changed
 
     def _load_shard(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        load_shard(self._held_of(key), key.d, payload, stamp)
+        load_shard(self._held_of(key.a, key.b, key.c), key.d, payload, stamp)
 
     def _encode_shard(self, key: StateKey) -> bytes:
         held = self._views.held.get((key.a, key.b, key.c))
@@ -356,11 +447,10 @@ class StateObjects:
         held = self._views.held.get((key.a, key.b, key.c))
         return _ALWAYS if held is None else held.shard_changed.get(key.d, 0)
 
-    def _held_of(self, key: StateKey) -> GroupQueue:
-        place = (key.a, key.b, key.c)
-        held = self._views.held.get(place)
+    def _held_of(self, group: int, topic: int, queue: int) -> GroupQueue:
+        held = self._views.held.get((group, topic, queue))
         if held is None:
-            held = self._views.held[place] = GroupQueue(*place, 0)
+            held = self._views.hold(_LOADED, group, topic, queue, 0, ordered=False)
         return held
 
 
@@ -374,6 +464,15 @@ def _never(key: StateKey) -> int:
     return IMMUTABLE
 
 
+def _filled(pages: dict[int, int], there: Container[int]) -> Iterator[int]:
+    """Yield the pages that hold anything; forget the others."""
+    for page in sorted(pages):
+        if any(number in there for number in _page(page)):
+            yield page
+        else:
+            pages.pop(page, None)
+
+
 def _page(number: int) -> range:
-    """Return the numbers (of topics, of sessions) that a page covers."""
+    """Return the numbers (of topics, of groups, of sessions) that a page covers."""
     return range(number << PAGE_BITS, (number + 1) << PAGE_BITS)

@@ -15,6 +15,7 @@ from ternmq.broker.parking import Parking
 from ternmq.broker.sessions import Session
 from ternmq.broker.settling import Settling
 from ternmq.broker.timers import FULL_RETRY_US, Timer, TimerStore
+from ternmq.broker.transactions import Transactions
 from ternmq.broker.views import Views
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
@@ -24,12 +25,24 @@ _NEVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 1024
 _DUE_AGAIN_US: Final = SECOND_US
 _HOUSEKEEPING_US: Final = SECOND_US
+_EXPIRY_US: Final = 10 * SECOND_US
+"""To ask every group queue for old dead letters takes some ms where there are 40,000; they are kept
+for days."""
 
 
 class Ticking:
     """Loop only."""
 
-    __slots__ = ("_clients", "_leases", "_parking", "_settling", "_timers", "_views")
+    __slots__ = (
+        "_clients",
+        "_expiry_us",
+        "_leases",
+        "_parking",
+        "_settling",
+        "_timers",
+        "_transactions",
+        "_views",
+    )
 
     def __init__(
         self,
@@ -39,6 +52,7 @@ class Ticking:
         leases: Leases,
         parking: Parking,
         clients: Clients,
+        transactions: Transactions,
     ) -> None:
         self._views = views
         self._timers = timers
@@ -46,6 +60,8 @@ class Ticking:
         self._leases = leases
         self._parking = parking
         self._clients = clients
+        self._expiry_us = 0
+        self._transactions = transactions
 
     def start(self, now_us: int) -> None:
         """Derive the timers from the views; every session is given its grace anew."""
@@ -121,7 +137,12 @@ class Ticking:
 
     def _keep_house(self, now_us: int) -> int:
         self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
-        rows = self._expire_dead(now_us)
+        rows = 0
+        if now_us >= self._expiry_us:
+            rows = self._expire_dead(now_us)
+            if rows < ENDED_ROWS_A_TURN:  # else there may be more
+                self._expiry_us = now_us + _EXPIRY_US
+        rows += self._transactions.expire(now_us, ENDED_ROWS_A_TURN)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
         return rows
 
@@ -129,7 +150,7 @@ class Ticking:
         """Give up dead letters that are older than they are kept."""
         rows = 0
         before = now_us - self._views.limits.dead_letter_us
-        # Attributes, not properties: there may be 100,000 of them, and this is asked each second.
+        # Attributes, not properties: there may be 100,000 of them.
         with_dead = [held for held in self._views.held.values() if held.failures.dead_rows]
         for held in with_dead:
             if rows >= ENDED_ROWS_A_TURN:

@@ -10,19 +10,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ternmq.broker.catalog import PAGE_BITS, Catalog, Topic, app_page
+from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.heldpage import HeldPage
+from ternmq.broker.preparedrows import PreparedRows
 from ternmq.broker.sessions import Sessions
-from ternmq.broker.stateobjects import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS, StateObjects
+from ternmq.broker.stateobjects import (
+    APPS,
+    HOLDS,
+    PREPARED_ROWS,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    TRANSACTION,
+    WRITER,
+    StateObjects,
+)
+from ternmq.broker.undecided import PAGE_BITS as BATCH_BITS
+from ternmq.broker.undecided import Undecided
+from ternmq.broker.writers import Writers
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
 from ternmq.journal.index import Index
 from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import StateKey
 from ternmq.model.specs import Limits
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch
 from ternmq.record.header import Kind
 
@@ -40,10 +55,15 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
+        self.held_pages: dict[tuple[int, int], HeldPage] = {}
+        """(page of groups, page of queues) -> what stands in STATE together."""
         self.holds: dict[str, control.Hold] = {}
         self.holds_changed = 0
         """Newest record that changed a hold."""
         self.gone = Gone(limits.gone_names)
+        self.writers = Writers(limits)
+        self.undecided = Undecided(index.segment_size)
+        self.prepared_rows = PreparedRows(index.segment_size)
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
@@ -51,6 +71,8 @@ class Views:
         self.last_time_us = 0
         self.index_from = 0
         """Records below are in the index already (only while replaying)."""
+        self.first = 0
+        """Where the journal begins (only while replaying)."""
         self._by_kind: dict[int, Callable[[RawRecord], None]] = {
             Kind.MESSAGES: self._messages,
             Kind.PULLED: self._pulled,
@@ -58,10 +80,13 @@ class Views:
             Kind.ENDED: self._settled,
             Kind.EXTENDED: self._extended,
             Kind.CURSOR: self._cursor,
+            Kind.REPLAY: self._replayed,
             Kind.CONFIG: self._config,
             Kind.JOINED: self._joined,
             Kind.LEFT: self._left,
             Kind.MOVED: self._moved,
+            Kind.PREPARED: self._prepared,
+            Kind.RESOLVED: self._resolved,
             Kind.EPOCH: self._epoch,
         }
         self._begin = 0
@@ -104,6 +129,12 @@ class Views:
         if held is not None:
             held.apply_cursor(record.position, fact)
 
+    def _replayed(self, record: RawRecord) -> None:
+        fact = replay.unpack(record.body)
+        held = self.held.get((fact.group, fact.topic, fact.queue))
+        if held is not None:
+            held.apply_replayed(record.position, fact)
+
     def _config(self, record: RawRecord) -> None:
         self.apply_config(record.position, control.unpack_config(record.body))
 
@@ -120,6 +151,14 @@ class Views:
 
     def _moved(self, record: RawRecord) -> None:
         self.apply_moved(record.position, record.time_us, moved.unpack(record.body))
+
+    def _prepared(self, record: RawRecord) -> None:
+        fact = transactions.unpack_prepared(record.body)
+        self.apply_prepared(record.position, record.length, record.time_us, fact)
+
+    def _resolved(self, record: RawRecord) -> None:
+        fact = transactions.unpack_resolved(record.body)
+        self.apply_resolved(record.position, record.end, record.time_us, fact)
 
     def _epoch(self, record: RawRecord) -> None:
         _, flags, _, _ = control.EPOCH.unpack_from(record.body)
@@ -175,6 +214,57 @@ class Views:
             if (low or high) and stored.offset_of(row) is not None:
                 self.dedup.add_id(topic, low | high << 64, body_hash, position, row, time_us)
 
+    def apply_prepared(
+        self, position: int, length: int, time_us: int, fact: transactions.Prepared
+    ) -> None:
+        """Rows of a transaction stand here, invisible."""
+        known = facts_of(fact.batch)
+        if position >= self.index_from:
+            self.index.add_prepared(
+                fact.topic,
+                known.rows,
+                position,
+                known.producer_id,
+                known.first_sequence,
+                known.key_hashes,
+                time_us,
+            )
+        if position >= self._begin:
+            self.dedup.add(
+                position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
+            )
+        self.undecided.next_number = max(self.undecided.next_number, fact.transaction + 1)
+        self.writers.next_number = max(self.writers.next_number, fact.writer + 1)
+        if position >= self.objects.stamp(WRITER, fact.writer):
+            self.writers.apply_prepared(position, time_us, fact)
+        page = fact.ordinal >> BATCH_BITS
+        if position >= self.objects.stamp(TRANSACTION, 0, 0, page, fact.transaction):
+            self.undecided.apply_prepared(position, length, time_us, fact, known.tag_mask)
+
+    def apply_resolved(
+        self, position: int, end: int, time_us: int, fact: transactions.Resolved
+    ) -> None:
+        """A transaction was decided: its rows are messages from here on, or never will be."""
+        if position >= self.index_from:
+            self.index.add_resolved(position, time_us, fact.parts, fact.dropped)
+        rows = self.prepared_rows
+        for part in fact.parts:
+            stop = part.first_offset + part.rows
+            topic = self.catalog.topics.get(part.topic)
+            if topic is not None and part.queue < len(topic.queues):
+                queue = topic.queues[part.queue]
+                if position >= queue.stamp:
+                    queue.next = stop
+                    queue.end = end
+                    queue.page[0] = position
+            page = rows.page_of(part.position, part.topic, part.queue)
+            if position >= self.objects.stamp(PREPARED_ROWS, page[1], page[2], 0, page[0]):
+                rows.add(position, page, part.topic, part.queue, stop, time_us)
+        self.undecided.apply_resolved(fact.transaction)
+        self.writers.next_number = max(self.writers.next_number, fact.writer + 1)
+        if position >= self.objects.stamp(WRITER, fact.writer):
+            self.writers.apply_resolved(position, end, time_us, fact)
+
     def apply_config(self, position: int, change: control.Config) -> None:
         """A setting changed."""
         catalog = self.catalog
@@ -184,31 +274,27 @@ class Views:
             if position >= self.objects.stamp(TOPICS, page):
                 topic = catalog.put_topic(change.number, change.spec)
                 catalog.topic_pages[page] = position
-                self.objects.place_queues(topic)
-                self._hold_new_queues(topic)
+                self.objects.place(topic)
+                self._hold_new_queues(position, topic)
         elif isinstance(change, control.TopicDeleted):
-            page = change.number >> PAGE_BITS
-            gone = catalog.remove_topic(change.number)
-            catalog.topic_pages[page] = position
+            gone = catalog.topics.get(change.number)
             if gone is not None:
                 self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
                 for group in list(gone.subscriptions):
-                    self._group_gone(position, gone, group)
                     self._drop(position, change.number, group)
-            catalog.subscription_pages.pop(change.number, None)
+            catalog.remove_topic(change.number)
+            catalog.topic_pages[change.number >> PAGE_BITS] = position
         elif isinstance(change, control.Subscribed):
             self._subscribe(position, change)
         elif isinstance(change, control.SubscriptionChanged):
             known = catalog.topics.get(change.topic)
-            if known is not None and position >= self._stamp_of_subscription(
-                change.topic, change.group
-            ):
+            if known is not None and position >= self._stamp_of_subscription(change.group):
                 subscription = known.subscriptions.get(change.group)
                 if subscription is not None:
                     subscription.set(change.spec)
                     for held in subscription.queues:
                         held.scan = 0  # what the filter before passed over is judged anew
-                    self._touch_subscription(position, change.topic, change.group)
+                    self._touch_subscription(position, change.group)
         elif isinstance(change, control.Unsubscribed):
             self._drop(position, change.topic, change.group)
         elif isinstance(change, control.Hold | control.HoldDeleted):
@@ -255,20 +341,32 @@ class Views:
         topic = catalog.topics.get(change.topic)
         if topic is None:
             return
-        if position >= self._stamp_of_subscription(change.topic, change.group):
+        if position >= self._stamp_of_subscription(change.group):
             catalog.put_subscription(topic, change.group, change.group_name, change.spec)
-            self._touch_subscription(position, change.topic, change.group)
+            self._touch_subscription(position, change.group)
         ordered = change.spec.mode.value == "ordered"
         for number, cursor in enumerate(change.cursors):
             key = (change.group, change.topic, number)
             held = self.held.get(key)
             # One that no chunk told of was made by a settings change of the topic: it starts here.
             if held is None or not held.admission.loaded:
-                self.held[key] = held = GroupQueue(*key, cursor, ordered=ordered)
-                held.changed = position
-        self._hold_new_queues(topic)
+                self.hold(position, *key, cursor, ordered=ordered)
+        self._hold_new_queues(position, topic)
 
-    def _hold_new_queues(self, topic: Topic) -> None:
+    def hold(
+        self, position: int, group: int, topic: int, queue: int, cursor: int, *, ordered: bool
+    ) -> GroupQueue:
+        """Make the view of a (group, topic, queue), in place of one there may be."""
+        place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
+        page = self.held_pages.get(place)
+        if page is None:
+            page = self.held_pages[place] = HeldPage()
+        page.changed = position
+        held = GroupQueue(group, topic, queue, cursor, page, ordered=ordered)
+        self.held[group, topic, queue] = held
+        return held
+
+    def _hold_new_queues(self, position: int, topic: Topic) -> None:
         """Give every subscription a view of every queue; new queues are read from the start."""
         for group, subscription in topic.subscriptions.items():
             subscription.queues.clear()
@@ -276,23 +374,24 @@ class Views:
                 key = (group, topic.number, number)
                 held = self.held.get(key)
                 if held is None:
-                    held = self.held[key] = GroupQueue(*key, 0, ordered=subscription.ordered)
+                    held = self.hold(position, *key, 0, ordered=subscription.ordered)
                 subscription.queues.append(held)
 
-    def _stamp_of_subscription(self, topic: int, group: int) -> int:
-        return self.objects.stamp(SUBSCRIPTIONS, topic, group >> PAGE_BITS)
+    def _stamp_of_subscription(self, group: int) -> int:
+        return self.objects.stamp(SUBSCRIPTIONS, group >> PAGE_BITS)
 
-    def _touch_subscription(self, position: int, topic: int, group: int) -> None:
-        self.catalog.subscription_pages.setdefault(topic, {})[group >> PAGE_BITS] = position
+    def _touch_subscription(self, position: int, group: int) -> None:
+        self.catalog.subscription_pages[group >> PAGE_BITS] = position
 
     def _drop(self, position: int, topic_number: int, group: int) -> None:
         topic = self.catalog.topics.get(topic_number)
         if topic is not None:
             self._group_gone(position, topic, group)
             self.catalog.remove_subscription(topic, group)
-        self._touch_subscription(position, topic_number, group)
+        self._touch_subscription(position, group)
         number = 0
-        while self.held.pop((group, topic_number, number), None) is not None:
+        while (held := self.held.pop((group, topic_number, number), None)) is not None:
+            held.page.changed = position
             number += 1
 
     def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
@@ -315,16 +414,17 @@ class Views:
         self._begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
-            self.objects.place_queues(topic)
+            self.objects.place(topic)
 
     def finish(self, end: Position) -> None:
         """Make what is derived, once everything is replayed."""
-        del end
         self.objects.finish()
         self._begin = 0
         self.index_from = 0
         self.dedup.finish_load()
         self.gone.finish()
+        self.undecided.finish()
+        self.prepared_rows.raise_floors(self.index, self.first)
         alive = {
             (group, topic.number, queue.number)
             for topic in self.catalog.topics.values()
@@ -333,7 +433,7 @@ class Views:
         }
         self.held = {key: held for key, held in self.held.items() if key in alive}
         for topic in self.catalog.topics.values():
-            self._hold_new_queues(topic)
+            self._hold_new_queues(end, topic)
             for queue in topic.queues:
                 queue.stamp = 0
                 queue.recovered = queue.next

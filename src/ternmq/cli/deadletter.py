@@ -23,6 +23,7 @@ from ternmq.cli.failed import (
 )
 from ternmq.cli.parameters import COUNT, OFFSET, QUEUE, group_argument, topic_argument
 from ternmq.cli.problems import not_found
+from ternmq.cli.redrive import redrive
 from ternmq.client.client import Client
 
 
@@ -129,3 +130,6 @@ async def delete(
         output.note(f"deleted {total - len(missing):,} dead letters of {group} on {topic}")
     if missing and not everything:
         raise not_found(f"these were no dead letters: {some(missing)}")
+
+
+deadletter.add_command(redrive)

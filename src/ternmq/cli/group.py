@@ -15,6 +15,7 @@ from ternmq.cli.exits import Failed
 from ternmq.cli.finding import group_of
 from ternmq.cli.group_lag import lag
 from ternmq.cli.group_places import reset, skip
+from ternmq.cli.group_replay import replay
 from ternmq.cli.parameters import (
     COUNT,
     DURATION,
@@ -233,6 +234,7 @@ async def delete(client: Client, topic: str, group: str, yes: bool) -> None:
 group.add_command(lag)
 group.add_command(reset)
 group.add_command(skip)
+group.add_command(replay)
 
 
 def plain(info: GroupInfo) -> dict[str, object]:

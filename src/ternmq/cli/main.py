@@ -48,11 +48,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
-        sys.stdout.flush()
-        return code
+        return _flushed(code)
     except BrokenPipeError:
         _forget(sys.stdout)
         return ExitCode.PIPE_CLOSED
+
+
+def _flushed(code: int) -> int:
+    """Write what is left of the output; return the exit status of all of it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _forget(sys.stdout)
+        if code == ExitCode.DONE:  # else the command has told why it failed
+            return _told(one_line(f"standard output: {error.strerror or error}"), ExitCode.FAILED)
+    return code
 
 
 def _run(arguments: Sequence[str] | None) -> int:

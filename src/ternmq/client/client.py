@@ -8,12 +8,13 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from ternmq.client.again import Replayed
 from ternmq.client.blocking import BlockingDelivery, Portal
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import Delivery
@@ -22,8 +23,8 @@ from ternmq.client.lookup import FoundMessage
 from ternmq.client.options import Options
 from ternmq.client.puller import Source
 from ternmq.client.receiving import Receiving
-from ternmq.client.sending import Sending
 from ternmq.client.stats import ClientStats
+from ternmq.client.transacting import Transacting
 from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
@@ -36,7 +37,7 @@ _CLOSE_TIMEOUT: Final = 5.0
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Client(Sending, Receiving):
+class Client(Transacting, Receiving):
     """A client of a broker, made by ``ternmq.connect``. It lives in one event loop.
 
     Making it does no I/O, so that handlers can be declared when a module is imported. ``await``,
@@ -303,6 +304,51 @@ class Client(Sending, Receiving):
         self._session.bind()
         return await self._lookup.find(topic, key, since, until, limit)
 
+    # -- once more --------------------------------------------------------------------------------
+
+    async def replay(
+        self,
+        topic: str,
+        group: str,
+        *,
+        offsets: range | Iterable[int] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        ids: Iterable[str] | None = None,
+        queue: int | None = None,
+        dry_run: bool = False,
+    ) -> Replayed:
+        """Hand messages to a group again, whatever became of them; no other group gets them.
+
+        They begin a new round: attempts count from 1, and whoever has one of them in hand no longer
+        holds it. What the group has not read yet stays unread.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            offsets: Of one queue: ``range(10, 20)``, or any offsets.
+            since: Those stored at or after this time.
+            until: Those stored before this time.
+            ids: Those with these ids (the broker's).
+            queue: Of the offsets, by default 0. Of times: only this queue, by default all.
+            dry_run: Only say what would happen.
+
+        Raises:
+            ReplayTooLarge: So many would wait to be handed out again that the broker takes no more.
+                Where much was named, what was handed back before stays so.
+        """
+        self._session.bind()
+        return await self._replay.replay(
+            topic,
+            group,
+            offsets=offsets,
+            since=since,
+            until=until,
+            ids=ids,
+            queue=queue,
+            dry_run=dry_run,
+        )
+
     # -- forks ------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
@@ -312,6 +358,7 @@ class Client(Sending, Receiving):
         else:
             self._session.renew()
             self._producer.renew()
+            self._prepared_ids.renew()
 
 
 def _on_signals(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> Callable[[], None]:

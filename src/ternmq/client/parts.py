@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ternmq.client.admin import Admin
+from ternmq.client.again import Replay
 from ternmq.client.codecs import Codecs
 from ternmq.client.deadletters import DeadLetters
 from ternmq.client.keeper import Keeper
 from ternmq.client.lookup import Lookup
 from ternmq.client.options import Options
+from ternmq.client.prepared_ids import PreparedIds
 from ternmq.client.producer import Producer
 from ternmq.client.puller import Puller
 from ternmq.client.reports import Reporter
@@ -28,12 +30,14 @@ class Parts:
         self.codecs = codecs or Codecs()
         self._session = session = Session(options)
         self._producer = Producer(session)
+        self._prepared_ids = PreparedIds()
         self._settler = Settler(session)
         self._puller = Puller(session, self._settler)
         self._keeper = Keeper(session, self._settler)
         self._reporter = Reporter(session, self._producer)
         session.members += [self._settler, self._producer, self._reporter]
         self._lookup = Lookup(session, self.codecs)
+        self._replay = Replay(session)
         self.admin = Admin(session)
         self.deadletters = DeadLetters(session, self.codecs)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.client.deadlines import Deadlines
-from ternmq.client.lanes import Lane
+from ternmq.client.lanes import Lane, TopicLanes
 from ternmq.client.link import Link
 from ternmq.client.many import Many, Part
 from ternmq.client.message import Failure
@@ -124,6 +124,18 @@ class Producer(Member):
             timeout = self.options.timeout
         deadline = self._loop.time() + timeout
         self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
+
+    async def known_topic(self, name: str) -> TopicLanes:
+        """Return a topic once it is known what it is like.
+
+        Raises:
+            TernMQError: The broker does not say.
+        """
+        self._session.bind()
+        self._loop = self._session.loop
+        topic = self._placing.topic(name)
+        await self._placing.known(topic)
+        return topic
 
     async def put_many(
         self,

@@ -220,6 +220,8 @@ class Broker:
         settings = {
             "TERNMQ_ADMIN_TOKEN": self._token,
             "TERNMQ_SEGMENT": "16MiB",
+            # Whoever tries this may have a disk that is full of other things.
+            "TERNMQ_RETENTION_WATERMARK": "0.98",
             # Ids of messages are remembered for a while; the default is 300 MB for the year.
             "TERNMQ_LIMITS_DEDUP_WINDOW": "1m",
             # A consumer that was killed is missed after this time.

@@ -50,6 +50,10 @@ MOVED: Final = np.dtype([("key", "<u8"), ("offset", "<u8"), ("place", "<u4"), ("
 MOVED_ID: Final = np.dtype(
     [("producer", "<u8"), ("sequence", "<u8"), ("place", "<u4"), ("row", "<u4")]
 )
+BODY: Final = np.dtype("<u8")
+RESOLVED: Final = np.dtype(
+    [("prepared", "<u8"), ("first_offset", "<u8"), ("place", "<u4"), ("zero", "<u4")]
+)
 
 _MANY: Final = 1000
 _BY_OFFSET: Final = ("key", "offset", "place", "row")
@@ -64,11 +68,13 @@ class Columns:
         queues: By key.
         batches: By queue, within it by offset.
         masks: Tag bloom of each batch; empty when all are zero.
+        bodies: Position of the PREPARED that holds each batch, 0: none; empty when all are zero.
         producers: By producer, sequence, place.
         keys: By topic, hash, place, row.
         ids: By topic, low, high, place, row.
         moved: By key, offset, place, row.
         moved_ids: By producer, sequence, place, row.
+        resolved: By position of the PREPARED.
         first_time_us: Broker time of the first record told of, 0 if there is none.
         last_time_us: Of the last.
     """
@@ -76,11 +82,13 @@ class Columns:
     queues: Rows
     batches: Rows
     masks: U64
+    bodies: U64
     producers: Rows
     keys: Rows
     ids: Rows
     moved: Rows
     moved_ids: Rows
+    resolved: Rows
     first_time_us: int
     last_time_us: int
 
@@ -135,6 +143,11 @@ def of_tail(tail: Tail) -> Columns:
         masks = _joined(
             [bytes(8 * len(q.lengths)) if q.masks is None else q.masks for q in tails], "<u8"
         )
+    bodies = np.zeros(0, BODY)
+    if any(queue.bodies is not None for queue in tails):
+        bodies = _joined(
+            [bytes(8 * len(q.lengths)) if q.bodies is None else q.bodies for q in tails], "<u8"
+        )
     producers = np.zeros(len(tail.producers), PRODUCER)
     producers["producer"] = _joined([tail.producers], "<u8")
     producers["sequence"] = _joined([tail.sequences], "<u8")
@@ -152,11 +165,13 @@ def of_tail(tail: Tail) -> Columns:
         queues,
         batches,
         masks,
+        bodies,
         _by(producers, "producer", "sequence", "place"),
         _by(key_rows, "topic", "hash", "place", "row"),
         _by(id_rows, "topic", "low", "high", "place", "row"),
         _by(_moved_rows(tail), *_BY_OFFSET),
         _by(_moved_id_rows(tail), *_BY_ID),
+        _by(_resolved_rows(tail), "prepared"),
         tail.first_time_us,
         tail.last_time_us,
     )
@@ -174,6 +189,14 @@ def _moved_id_rows(tail: Tail) -> Rows:
     rows, _ = _copy_rows(tail, MOVED_ID)
     rows["producer"] = _joined([facts.producers for _, facts in tail.copies], "<u8")
     rows["sequence"] = _joined([facts.sequences for _, facts in tail.copies], "<u8")
+    return rows
+
+
+def _resolved_rows(tail: Tail) -> Rows:
+    rows = np.zeros(len(tail.prepared), RESOLVED)
+    rows["prepared"] = _joined([tail.prepared], "<u8")
+    rows["first_offset"] = _joined([tail.prepared_offsets], "<u8")
+    rows["place"] = _places([tail.prepared_at], tail.base)
     return rows
 
 
@@ -195,24 +218,35 @@ def merge(parts: Sequence[Columns]) -> Columns:
     batches = np.concatenate([part.batches for part in parts])
     # Sources are in journal order, so a stable sort by queue leaves each queue in offset order.
     order = np.argsort(np.repeat(queues["key"], queues["batch_count"]), kind="stable")
-    masks = np.zeros(0, MASK)
-    if any(len(part.masks) for part in parts):
-        masks = np.concatenate(
-            [part.masks if len(part.masks) else np.zeros(len(part.batches), MASK) for part in parts]
-        )[order]
+    masks = _column([part.masks for part in parts], parts, order)
+    bodies = _column([part.bodies for part in parts], parts, order)
     times = [part for part in parts if part.last_time_us]
     return Columns(
         _merged_queues(queues),
         batches[order],
         masks,
+        bodies,
         _by(np.concatenate([part.producers for part in parts]), "producer", "sequence", "place"),
         _by(np.concatenate([part.keys for part in parts]), "topic", "hash", "place", "row"),
         _by(np.concatenate([part.ids for part in parts]), "topic", "low", "high", "place", "row"),
         _by(np.concatenate([part.moved for part in parts]), *_BY_OFFSET),
         _by(np.concatenate([part.moved_ids for part in parts]), *_BY_ID),
+        _by(np.concatenate([part.resolved for part in parts]), "prepared"),
         times[0].first_time_us if times else 0,
         times[-1].last_time_us if times else 0,
     )
+
+
+def _column(columns: Sequence[U64], parts: Sequence[Columns], order: npt.NDArray[np.intp]) -> U64:
+    """Return a column beside the batches in their new order; empty if it is empty everywhere."""
+    if not any(len(one) for one in columns):
+        return np.zeros(0, np.uint64)
+    whole = [
+        one if len(one) else np.zeros(len(part.batches), np.uint64)
+        for one, part in zip(columns, parts, strict=True)
+    ]
+    joined: U64 = np.concatenate(whole)[order]
+    return joined
 
 
 def _merged_queues(queues: Rows) -> Rows:
@@ -231,7 +265,10 @@ def _merged_queues(queues: Rows) -> Rows:
 
 def difference(ours: Columns, theirs: Columns) -> str | None:
     """Return the first difference between two contents in words, None if they are equal."""
-    for name in ("queues", "batches", "masks", "producers", "keys", "ids", "moved", "moved_ids"):
+    for name in (
+        "queues", "batches", "masks", "bodies", "producers", "keys", "ids", "moved", "moved_ids",
+        "resolved",
+    ):  # fmt: skip
         left, right = getattr(ours, name), getattr(theirs, name)
         if len(left) != len(right):
             return f"{name}: {len(left)} rows here, {len(right)} there"

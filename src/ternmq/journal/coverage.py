@@ -79,6 +79,9 @@ class Coverage:
         self.segment_size = segment_size
         self.segments: dict[int, SegmentSources] = {}
         self.queues: dict[int, QueueSegments] = {}
+        self.floors: dict[int, int] = {}
+        """By queue, where its rows begin, above what ``queues`` says: the segment is gone that held
+        prepared rows with offsets up to there. Set by who knows (`broker.preparedrows`)."""
         self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()

@@ -5,7 +5,7 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
      0  u32 crc32c        of bytes 4..head_length
      4  u32 magic         0x31584D54, "TMX1"
      8  u16 version       1
-    10  u16 section_count 12
+    10  u16 section_count 14
     12  u32 head_length   bytes of the head, a multiple of 8
     16  u64 base          of the segment
     24  u64 start         first position covered
@@ -40,6 +40,10 @@ distance from the base in units of 8 bytes::
                  place, row
    10 BLOOM      three filters of 64-byte lines, one after the other: producers, keys, ids
    11 BLOOMS     u64 lines of each of the three filters
+   12 BODIES     u64 position of the PREPARED that holds each batch of BATCHES, 0: it is in the
+                 record at the batch's own place; empty when all are 0
+   13 RESOLVED   u64 position of a PREPARED, u64 offset of its first row (2**64-1: dropped), u32
+                 place of the RESOLVED, u32 0; sorted by position
    14 SUMS       u64 bytes of the records of all batches before each block of BATCHES, then of all
 
 Changing this layout: raise ``VERSION`` and let ``Head.decode`` refuse older files: the index is a
@@ -89,6 +93,8 @@ MOVED: Final = 8
 MOVED_IDS: Final = 9
 BLOOM: Final = 10
 BLOOMS: Final = 11
+BODIES: Final = 12
+RESOLVED: Final = 13
 SUMS: Final = 14
 
 _ROW_BYTES: Final = {
@@ -103,6 +109,8 @@ _ROW_BYTES: Final = {
     MOVED_IDS: 24,
     BLOOM: bloom.LINE_BYTES,
     BLOOMS: 8,
+    BODIES: 8,
+    RESOLVED: 24,
     SUMS: 8,
 }
 
@@ -278,14 +286,17 @@ def encode(
         MOVED_IDS: _bytes_of(columns.moved_ids),
         BLOOM: np.frombuffer(lines, np.uint8),
         BLOOMS: np.frombuffer(line_counts, np.uint8),
+        BODIES: _bytes_of(columns.bodies),
+        RESOLVED: _bytes_of(columns.resolved),
         SUMS: _bytes_of(_sums(columns.batches["length"])),
     }
     crcs: list[int] = []
     table: list[tuple[int, int, int, int, int]] = []  # id, row bytes, length, block bytes, block
     for number, data in contents.items():
         row_bytes = _ROW_BYTES[number]
-        # MASKS is blocked like BATCHES, so that one block number serves both.
-        rows = BATCHES_PER_BLOCK if number == MASKS else _BLOCK_BYTES // row_bytes
+        # MASKS and BODIES are blocked like BATCHES, so that one block number serves all.
+        beside = number in {MASKS, BODIES}
+        rows = BATCHES_PER_BLOCK if beside else _BLOCK_BYTES // row_bytes
         step = rows * row_bytes
         table.append((number, row_bytes, len(data), step, len(crcs)))
         crcs += [crc32c(data[at : at + step].tobytes()) for at in range(0, len(data), step)]

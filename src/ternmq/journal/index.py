@@ -1,10 +1,10 @@
-"""Where the messages of every queue stand in the journal: a cache derived from MESSAGES and MOVED.
+"""Where the messages of every queue stand in the journal: a cache derived from its records.
 
-Every record of messages enters the live tail through ``add``; older positions are answered by
-frozen tails and run files, whose life is told in ``coverage``. Per queue the index keeps the
-segments that hold its messages, with the first offset in each: 12 bytes apiece. Nothing here is
-ever synced: a run file proves itself by its checksums and by the journal's chain (``index_open``),
-or is rebuilt.
+Every record of messages enters the live tail through ``add``, MOVED, PREPARED and RESOLVED through
+methods of their own; older positions are answered by frozen tails and run files, whose life is told
+in ``coverage``. Per queue the index keeps the segments that hold its messages, with the first
+offset in each: 12 bytes apiece. Nothing here is ever synced: a run file proves itself by its
+checksums and by the journal's chain (``index_open``), or is rebuilt.
 
 Reads of run files may raise ``WouldBlock``; they have no effect, so the caller runs the job and
 asks again. Called from one thread.
@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ternmq.journal.batch_facts import CopyFacts
 from ternmq.journal.cold import DamagedBlock, WouldBlock
 from ternmq.journal.coverage import Coverage
 from ternmq.journal.run import Run
 from ternmq.journal.run_jobs import Source
-from ternmq.journal.tail import Measure, Place, Places, QueueTail
+from ternmq.journal.tail import Measure, Place, Places, QueueTail, Settlement
 from ternmq.model.types import NO_POSITION, Position
+from ternmq.record.transactions import Part
 
 __all__ = ["Index", "Place", "Places", "WouldBlock"]
 
@@ -86,6 +87,8 @@ class Index(Coverage):
         elif tag_mask:
             tail.masks = array("Q", bytes(8 * (len(tail.lengths) - 1)))
             tail.masks.append(tag_mask)
+        if tail.bodies is not None:
+            tail.bodies.append(0)
         live = self._live
         live.producers.append(producer_id)
         live.sequences.append(first_sequence)
@@ -112,6 +115,67 @@ class Index(Coverage):
         if copies.ids:
             live.ids.add(copies.topic, position, copies.ids)
 
+    def add_prepared(
+        self,
+        topic: int,
+        count: int,
+        position: int,
+        producer_id: int,
+        first_sequence: int,
+        key_hashes: bytes,
+        time_us: int,
+    ) -> None:
+        """Take in a PREPARED record, in the order of the journal; arguments as of ``add``.
+
+        What is looked up by id or key is told by ``settlement``.
+        """
+        if position >= self._limit:
+            self._roll(position)
+        live = self._live
+        live.producers.append(producer_id)
+        live.sequences.append(first_sequence)
+        live.counts.append(count)
+        live.positions.append(position)
+        live.first_time_us = live.first_time_us or time_us
+        live.last_time_us = time_us
+        if key_hashes:
+            live.keys.add(topic, position, key_hashes)
+
+    def add_resolved(
+        self, position: int, time_us: int, parts: Sequence[Part], dropped: Sequence[int]
+    ) -> None:
+        """Take in a RESOLVED record, in the order of the journal; some 1 us a PREPARED."""
+        if position >= self._limit:
+            self._roll(position)
+        live = self._live
+        for body, first_offset, tag_mask, topic, queue, count, length in parts:
+            key = topic << 32 | queue
+            tail = self._tails.get(key)
+            if tail is None:
+                tail = self._new_queue(key, first_offset, time_us)
+            bodies = tail.bodies
+            if bodies is None:
+                bodies = tail.bodies = array("Q", bytes(8 * len(tail.lengths)))
+            bodies.append(body)
+            tail.first_offsets.append(first_offset)
+            tail.positions.append(position)
+            tail.lengths.append(length)
+            tail.next_offset = first_offset + count
+            if tail.masks is not None:
+                tail.masks.append(tag_mask)
+            elif tag_mask:
+                tail.masks = array("Q", bytes(8 * (len(tail.lengths) - 1)))
+                tail.masks.append(tag_mask)
+            live.prepared.append(body)
+            live.prepared_offsets.append(first_offset)
+            live.prepared_at.append(position)
+        for body in dropped:
+            live.prepared.append(body)
+            live.prepared_offsets.append(NO_POSITION)
+            live.prepared_at.append(position)
+        if parts:
+            live.last_time_us = time_us
+
     def locate(self, topic: int, queue: int, start: int, stop: int, max_bytes: int) -> Places:
         """Return the batches that hold the rows ``[start, stop)`` of a queue.
 
@@ -123,6 +187,8 @@ class Index(Coverage):
             WouldBlock: a run file must be read.
         """
         key = topic << 32 | queue
+        if self.floors and start < self.floors.get(key, 0):
+            return Places((), (), (), min(stop, self.floors[key]))
         tail = self._tails.get(key)
         if tail is None or start < tail.first_offsets[0]:
             return self._locate_cold(key, start, stop, max_bytes)
@@ -189,8 +255,11 @@ class Index(Coverage):
 
     def first_offset(self, topic: int, queue: int) -> int | None:
         """Return the oldest offset kept in order (moved rows apart), None if there is none."""
-        segments = self.queues.get(topic << 32 | queue)
-        return None if segments is None else segments.first_offsets[0]
+        key = topic << 32 | queue
+        segments = self.queues.get(key)
+        if segments is None:
+            return None
+        return max(segments.first_offsets[0], self.floors.get(key, 0))
 
     def _new_queue(self, key: int, first_offset: int, time_us: int) -> QueueTail:
         """Return the tail of a queue that has none yet since the last cut."""
@@ -288,6 +357,27 @@ class Index(Coverage):
                 yield from source.application_id(topic, low, high)
         except DamagedBlock as error:
             raise self._mend(error) from error
+
+    def settlement(self, position: int) -> Settlement | None:
+        """Return what became of the PREPARED at ``position``, None while it is undecided.
+
+        Sources are asked from that position on: as a rule the answer is near.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        if self.mended:
+            self._take_mended()
+        try:
+            for number in range(position // self.segment_size, self._number + 1):
+                for source in self.sources(number):
+                    if source is self._live or source.stop > position:
+                        found = source.settlement(position)
+                        if found is not None:
+                            return found
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        return None
 
     def moved(self, topic: int, queue: int, offset: int) -> Place | None:
         """Return the newest MOVED record, and the row in it, that holds a copy of an offset.

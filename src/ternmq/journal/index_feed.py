@@ -1,6 +1,6 @@
-"""From records to the index: MESSAGES and MOVED.
+"""From records to the index: MESSAGES, MOVED, PREPARED and RESOLVED.
 
-The broker calls ``Index.add`` and ``add_moved`` with what it knows when it decides; repair of the
+The broker calls ``Index.add`` and its like with what it knows when it decides; repair of the
 index and the checker call ``add_record`` with what the record says. Both take what they add from
 ``batch_facts``, so they agree (``Index.equal``).
 """
@@ -17,11 +17,13 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Tail
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Position
-from ternmq.record import messages, moved
+from ternmq.record import messages, moved, transactions
 from ternmq.record.header import Kind
 
 _MESSAGES: Final = int(Kind.MESSAGES)
 _MOVED: Final = int(Kind.MOVED)
+_PREPARED: Final = int(Kind.PREPARED)
+_RESOLVED: Final = int(Kind.RESOLVED)
 
 
 def add_record(index: Index, record: RawRecord) -> None:
@@ -33,6 +35,21 @@ def add_record(index: Index, record: RawRecord) -> None:
     elif kind == _MOVED and record.position >= index.tail.start:
         copies = facts_of_moved(moved.unpack(record.body))
         index.add_moved(copies, record.position, record.time_us)
+    elif kind == _PREPARED and record.position >= index.tail.start:
+        prepared = transactions.unpack_prepared(record.body)
+        known = facts_of(prepared.batch)
+        index.add_prepared(
+            prepared.topic,
+            known.rows,
+            record.position,
+            known.producer_id,
+            known.first_sequence,
+            known.key_hashes,
+            record.time_us,
+        )
+    elif kind == _RESOLVED and record.position >= index.tail.start:
+        resolved = transactions.unpack_resolved(record.body)
+        index.add_resolved(record.position, record.time_us, resolved.parts, resolved.dropped)
 
 
 def _add_messages(index: Index, record: RawRecord) -> None:

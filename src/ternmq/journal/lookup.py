@@ -8,6 +8,9 @@ A message that is owed may stand in several records: in the one that it was stor
 that segment is kept, and in MOVED records, as copies. What is found is the newest of them. Whoever
 must not show what may still be lost gives ``below``, the durable position: records from there on
 do not count, and a message whose newest copy stands there is found in an older place.
+
+A row of a transaction stands in its PREPARED and is a message once a RESOLVED says so; it is found
+at the PREPARED's place and time, and said to be stored at the RESOLVED's.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from ternmq.record import messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.hashes import application_id_hash, key_hash
 from ternmq.record.header import HEADER, HEADER_BYTES, Kind
-from ternmq.record.messages import Messages
+from ternmq.record.transactions import as_messages
 
 DEFAULT_LIMIT: Final = 32
 MAX_LIMIT: Final = 1000
@@ -36,8 +39,9 @@ class Found:
 
     Attributes:
         place: Its record, and its row there: of the batch, or of the MOVED.
-        time_us: Broker time of the record; of a copy: when it was copied.
-        stored_us: Broker time at which the message was stored first.
+        time_us: Broker time of the record; of a copy: when it was copied; of a row of a
+            transaction: when it was prepared.
+        stored_us: Broker time at which the message was stored first, and visible.
         topic: Number.
         queue: Number within the topic.
         offset: In the queue.
@@ -94,7 +98,9 @@ def by_message_id(
     """
     for place in index.by_message_id(producer, sequence):
         if place.position < below:
-            return _found(store, place)
+            found = _found(index, store, place, below)
+            if found is not None:
+                return found
     return None
 
 
@@ -117,7 +123,7 @@ def by_application_id(
     low, high = application_id_hash(application_id.encode())
     copies: list[Found] = []
     for place in index.by_application_id(topic, low, high):
-        found = _found(store, place) if place.position < below else None
+        found = _found(index, store, place, below) if place.position < below else None
         if found is None:
             continue
         if Batch(found.batch).application_id_texts()[found.row] != application_id:
@@ -170,7 +176,7 @@ def by_key(
     for place in index.by_key(topic, key_hash(key.encode()), since_us, until_us, before):
         if last is not None and place.position == last.position and place.row >= last.row:
             continue
-        one = _found(store, place)
+        one = _found(index, store, place, below)
         if one is None or one.time_us >= until_us:
             continue
         if one.time_us < since_us:
@@ -205,13 +211,13 @@ def by_offset(
     """
     for place in index.copies(topic, queue, offset):
         if place.position < below:
-            return _found(store, place)
+            return _found(index, store, place, below)
     places = index.locate(topic, queue, offset, offset + 1, 0)
-    if not places.positions or places.positions[0] >= below:
+    if not places.positions or places.visible_from(0) >= below:
         return None
-    position = Position(places.positions[0])
-    stored = _stored(store, position, places.lengths[0])
-    return _found(store, Place(position, stored.row_of(offset)))
+    stored = messages.of_record(store.at_place(places, 0))
+    place = Place(Position(places.positions[0]), stored.row_of(offset))
+    return _found(index, store, place, below)
 
 
 def offset_at_time(
@@ -243,21 +249,21 @@ def offset_at_time(
     while low < high:
         middle = (low + high) // 2
         places = index.locate(topic, queue, middle, middle + 1, 0)
-        if HEADER.unpack_from(store.get(places.positions[0], places.lengths[0]))[8] >= time_us:
+        record = store.at_place(places, 0)
+        if HEADER.unpack_from(record)[8] >= time_us:
             high = places.first_offsets[0]
         else:
-            stored = _stored(store, places.positions[0], places.lengths[0])
+            stored = messages.of_record(record)
             low = stored.first_offset + stored.count
     return low
 
 
-def _stored(store: RecordStore, position: int, length: int) -> Messages:
-    """Return a record of messages."""
-    return messages.of_record(store.get(position, length))
+def _found(index: Index, store: RecordStore, place: Place, below: int) -> Found | None:
+    """Return the message at a place.
 
-
-def _found(store: RecordStore, place: Place) -> Found | None:
-    """Return the message at a place, None if the row was left out of its batch."""
+    None if the row was left out of its batch, or belongs to a transaction that was not committed,
+    or not below a position.
+    """
     record = store.get(place.position)
     _, _, _, _, kind, _, _, _, time_us, _, _ = HEADER.unpack_from(record)
     if kind == Kind.MOVED:
@@ -274,11 +280,20 @@ def _found(store: RecordStore, place: Place) -> Found | None:
             row,
             copied=True,
         )
+    stored_us = time_us
+    if kind == Kind.PREPARED:
+        settlement = index.settlement(place.position)
+        if settlement is None or settlement.first_offset is None or settlement.position >= below:
+            return None
+        stored_us = store.time_us(settlement.position)
+        record = as_messages(record, settlement.first_offset, settlement.position, stored_us)
     stored = messages.of_record(record)
     kept = stored.offset_of(place.row)
     if kept is None:
         return None
-    return Found(place, time_us, time_us, stored.topic, stored.queue, kept, stored.batch, place.row)
+    return Found(
+        place, time_us, stored_us, stored.topic, stored.queue, kept, stored.batch, place.row
+    )
 
 
 def _same(one: Found, other: Found) -> bool:

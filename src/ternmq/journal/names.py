@@ -57,6 +57,7 @@ class _Topic(msgspec.Struct, frozen=True):
 
 
 class _Group(msgspec.Struct, frozen=True):
+    topic: int
     group: int
     name: str
 
@@ -105,7 +106,7 @@ class Names:
                 self.topics[topic.number] = Known(topic.number, topic.spec.name)
         elif key.type == SUBSCRIPTIONS:
             for one in _groups.decode(payload):
-                self.groups[one.group] = Known(one.group, one.name, topic=key.a)
+                self.groups[one.group] = Known(one.group, one.name, topic=one.topic)
         elif key.type == SESSIONS:
             for joined in _sessions.decode(payload):
                 self._joined(joined)

@@ -36,6 +36,7 @@ from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind
 from ternmq.record.messages import PREFIX, PREFIX_BYTES, RUN
 
 MAX_BYTES: Final = 8 << 20
+CHUNK_BYTES: Final = 128 << 10
 SMALL_BYTES: Final = 4096
 """Records up to this size keep their bodies: to cut them costs more than it saves."""
 CLIENT_SHOWN: Final = 8
@@ -112,54 +113,70 @@ class PageRead:
             self.error = DiskReadError(f"reading the journal at {self.position}: {error}")
 
     def _read(self) -> None:
+        """Read piece by piece: each read lets the loop's thread go on, so it never waits long."""
         size = self._segment_size
         base = self.position - self.position % size
-        offset = self.position - base
-        limit = min(size, self._upto - base)
         name = segment_name(base)
+        limit = min(size, self._upto - base)
+        begin = offset = self.position - base
+        parts: list[bytes] = []
         file = self._disk.open(name)
         try:
-            data = file.pread(min(self._max_bytes, limit - offset), offset)
-            if len(data) >= HEADER_BYTES:
-                length = _U32.unpack_from(data, 8)[0]
-                if len(data) < length <= limit - offset and data[13] != _PAD:
-                    data = file.pread(length, offset)  # one record at least
+            while offset < limit:
+                left = self._max_bytes - (offset - begin)
+                if offset > begin and left < HEADER_BYTES:
+                    break
+                data = file.pread(min(CHUNK_BYTES, max(left, HEADER_BYTES), limit - offset), offset)
+                length = _U32.unpack_from(data, 8)[0] if len(data) >= HEADER_BYTES else 0
+                if length > len(data) and data[13] != _PAD:
+                    if offset > begin and length > left:
+                        break
+                    if length <= limit - offset:
+                        data = file.pread(length, offset)
+                try:
+                    offset += self._take(data, base, offset, name, parts)
+                except CorruptJournal:
+                    if offset == begin:
+                        raise
+                    break  # whoever reads on from there hears of it
         finally:
             file.close()
-        self._take(data, offset, name)
+        self.records = b"".join(parts)
+        self.next = Position(base + min(offset, size))
 
-    def _take(self, data: bytes, offset: int, name: str) -> None:
-        """Check the records that are whole in ``data``, and put together what goes out."""
-        parts: list[bytes] = []
+    def _take(self, data: bytes, base: int, offset: int, name: str, parts: list[bytes]) -> int:
+        """Check the records that are whole in ``data``; return how far they reach.
+
+        Raises:
+            InvalidRequest: No record begins where the page does.
+            CorruptJournal: The first is damaged.
+        """
         raw = at = 0
         have = len(data)
-        position = self.position
+        place = base + offset
         unpack, special = HEADER.unpack_from, _SPECIAL
         while have - at >= HEADER_BYTES:
             crc, magic, length, _, kind, _, own, _, _, _, _ = unpack(data, at)
-            if magic != MAGIC or own != position or length < HEADER_BYTES or length & 7:
-                if not at:
-                    raise InvalidRequest(f"no record begins at position {position}")
-                raise _corrupt(name, offset + at, position)
-            stop = at + (HEADER_BYTES if kind == _PAD else length)
-            if stop > have:
+            if magic != MAGIC or own != place + at or length < HEADER_BYTES or length & 7:
+                if place + at == self.position:
+                    raise InvalidRequest(f"no record begins at position {self.position}")
                 break
-            if crc32c(data[at + 4 : stop]) != crc:
-                raise _corrupt(name, offset + at, position)
+            stop = at + (HEADER_BYTES if kind == _PAD else length)
+            if stop > have or crc32c(data[at + 4 : stop]) != crc:
+                break
             if kind in special or (kind == _MESSAGES and self._cuts(length)):
                 made = _made(data[at:stop], kind)
                 if made is not None:
                     parts += (data[raw:at], made)
                     raw = stop
             at = stop
-            position += length
             if kind == _PAD:
-                break
+                parts.append(data[raw:at])
+                return self._segment_size - offset
         if not at:
-            raise _corrupt(name, offset, position)
+            raise _corrupt(name, offset, place)
         parts.append(data[raw:at])
-        self.records = b"".join(parts)
-        self.next = Position(position)
+        return at
 
     def _cuts(self, length: int) -> bool:
         return not self._with_bodies and length > SMALL_BYTES

@@ -27,9 +27,9 @@ from ternmq.journal.run import Run
 from ternmq.journal.scan import RawRecord, Scanner, segment_size_of
 from ternmq.journal.segment import segment_bases
 from ternmq.journal.store import RecordStore
-from ternmq.model.errors import FileMissing
+from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import NO_POSITION, Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch
 from ternmq.record.header import HEADER, Kind
 from ternmq.record.messages import Messages
@@ -61,8 +61,8 @@ class StoredBatch:
     """A record of messages.
 
     Attributes:
-        position: Of the record.
-        time_us: Broker time at which it was stored.
+        position: Of the record that made its rows messages.
+        time_us: Broker time at which it was stored; of a transaction's: committed.
         epoch: Of the reign that stored it.
         messages: Topic, queue, offsets, batch.
     """
@@ -183,11 +183,16 @@ class JournalReader:
         end = waiting(lambda: run.next_offset(key))
         while end is not None and start < min(stop, end):
             places = waiting(partial(run.locate, key, start, stop, _PIECE_BYTES))
-            for position, length in zip(places.positions, places.lengths, strict=True):
-                record = waiting(partial(self._store.get, position, length))
+            for at in range(len(places.positions)):
+                try:
+                    record = waiting(partial(self._store.at_place, places, at))
+                except (CorruptJournal, MessageNotFound):
+                    if places.resolved is None or places.positions[at] >= self.first():
+                        raise
+                    continue  # prepared in a segment that is gone: so are its rows
                 header = HEADER.unpack_from(record)
                 yield StoredBatch(
-                    Position(position), header[8], header[9], messages.of_record(record)
+                    Position(header[6]), header[8], header[9], messages.of_record(record)
                 )
             start = places.stop
 
@@ -203,6 +208,21 @@ class JournalReader:
                 content = messages.unpack(record.body)
                 if content.first_offset < stop and content.first_offset + content.count > start:
                     yield StoredBatch(record.position, record.time_us, record.epoch, content)
+            elif record.kind == Kind.RESOLVED:
+                for part in transactions.unpack_resolved(record.body).parts:
+                    wants = part.first_offset < stop and part.first_offset + part.rows > start
+                    if (part.topic, part.queue) == wanted and wants:
+                        yield from self._resolved(record, part)
+
+    def _resolved(self, record: RawRecord, part: transactions.Part) -> Iterator[StoredBatch]:
+        """Yield the batch that a RESOLVED made visible, if the segment that it is in is kept."""
+        if part.position < self.first():
+            return
+        prepared = waiting(partial(self._store.get, part.position, part.length))
+        made = transactions.as_messages(
+            prepared, part.first_offset, record.position, record.time_us
+        )
+        yield StoredBatch(record.position, record.time_us, record.epoch, messages.of_record(made))
 
     def dump(self, start: Position | None = None) -> Iterator[dict[str, object]]:
         """Yield every record from ``start`` on as plain values; bodies of messages are left out.
@@ -305,6 +325,8 @@ def details(record: RawRecord) -> dict[str, object]:
             return {"facts": [msgspec.structs.asdict(one) for one in facts.unpack_extended(body)]}
         case Kind.CURSOR:
             return msgspec.structs.asdict(facts.unpack_cursor(body))
+        case Kind.REPLAY:
+            return msgspec.structs.asdict(replay.unpack(body))
         case Kind.MOVED:
             content_moved = moved.unpack(body)
             return {
@@ -316,8 +338,17 @@ def details(record: RawRecord) -> dict[str, object]:
                 ],
                 "failures": [dataclasses.asdict(one) for one in content_moved.failures],
             }
+        case Kind.PREPARED | Kind.RESOLVED:
+            return _transaction(record)
         case Kind.CONFIG:
             return {"config": msgspec.to_builtins(control.unpack_config(body))}
+        case _:
+            return _client(record)
+
+
+def _client(record: RawRecord) -> dict[str, object]:
+    body = record.body
+    match record.kind:
         case Kind.JOINED:
             return {"joined": msgspec.to_builtins(control.unpack_joined(body))}
         case Kind.LEFT:
@@ -326,3 +357,37 @@ def details(record: RawRecord) -> dict[str, object]:
             return {"alarm": msgspec.to_builtins(control.unpack_alarm(body))}
         case _:
             return {}
+
+
+def _transaction(record: RawRecord) -> dict[str, object]:
+    body = record.body
+    if record.kind == Kind.PREPARED:
+        prepared = transactions.unpack_prepared(body)
+        batch = Batch(prepared.batch)
+        return {
+            "writer": prepared.writer_name,
+            "batch_id": prepared.batch_id,
+            "transaction": prepared.transaction,
+            "part": prepared.part,
+            "app": prepared.app,
+            "topic": prepared.topic,
+            "queue": prepared.queue,
+            "ordinal": prepared.ordinal,
+            "count": prepared.count,
+            "producer": batch.producer_id,
+            "first_sequence": batch.first_sequence,
+            "born_us": batch.born_us,
+        }
+    resolved = transactions.unpack_resolved(body)
+    return {
+        "writer": resolved.writer_name,
+        "batch_id": resolved.batch_id,
+        "transaction": resolved.transaction,
+        "app": resolved.app,
+        "outcome": resolved.outcome.name,
+        "why": resolved.why.name,
+        "digest": resolved.digest,
+        "rows": resolved.rows,
+        "parts": [part._asdict() for part in resolved.parts],
+        "dropped": list(resolved.dropped),
+    }

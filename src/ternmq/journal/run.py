@@ -21,6 +21,7 @@ from ternmq.journal import bloom, idx_file
 from ternmq.journal.cold import Block, ColdCache, DamagedBlock
 from ternmq.journal.columns import (
     BATCH,
+    BODY,
     ID,
     KEY,
     MASK,
@@ -28,13 +29,23 @@ from ternmq.journal.columns import (
     MOVED_ID,
     PRODUCER,
     QUEUE,
+    RESOLVED,
     Columns,
     Rows,
 )
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head, Section, StaleRun
 from ternmq.journal.sums import Sums
-from ternmq.journal.tail import Measure, Place, Places, fitting, newest
+from ternmq.journal.tail import (
+    Measure,
+    Place,
+    Places,
+    Settlement,
+    fitting,
+    newest,
+    places_of,
+    settled,
+)
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
 
@@ -44,6 +55,7 @@ _PRODUCER: Final = struct.Struct("<QQII")
 _KEY: Final = struct.Struct("<IIQI")
 _ID: Final = struct.Struct("<QQIII")
 _COPY: Final = struct.Struct("<QQII")  # of MOVED and of MOVED_IDS
+_RESOLVED: Final = struct.Struct("<QQII")
 _U64: Final = struct.Struct("<Q")
 _FIRST_READ_BYTES: Final = 16 * 1024
 _MAX_ROWS_KEPT: Final = 4096
@@ -146,17 +158,21 @@ class Run:
             reached = stop
         base = self._base
         places = halves[2 * left + 2 : 2 * (left + 2 * taken) : 4].tolist()
-        masks = None
-        if idx_file.MASKS in self.head.sections and self.head.sections[idx_file.MASKS].length:
-            column = memoryview(self._block(idx_file.MASKS, number)).cast("Q")
-            masks = column[at - front : at - front + taken].tolist()
-        return Places(
-            firsts[:taken],
-            [base + 8 * place for place in places],
-            lengths[:taken],
-            min(stop, reached),
-            masks,
-        )
+        visible = [base + 8 * place for place in places]
+        masks = self._beside(idx_file.MASKS, number, at - front, taken)
+        bodies = self._beside(idx_file.BODIES, number, at - front, taken)
+        end = min(stop, reached)
+        if bodies is None:
+            return Places(firsts[:taken], visible, lengths[:taken], end, masks)
+        return places_of(firsts[:taken], visible, bodies, lengths[:taken], end, masks)
+
+    def _beside(self, section: int, number: int, at: int, count: int) -> list[int] | None:
+        """Return a column beside some batches of a block, None if it is empty."""
+        if not self.head.sections[section].length:
+            return None
+        column = memoryview(self._block(section, number)).cast("Q")
+        found: list[int] = column[at : at + count].tolist()
+        return found
 
     def measure(self, key: int, start: int, end: int, max_bytes: int) -> Measure:
         """Return how far one may read of a queue that has batches here; some blocks are read."""
@@ -299,6 +315,16 @@ class Run:
         """Yield the copies of a moved row, newest first."""
         return self._copies(idx_file.MOVED, key, offset)
 
+    def settlement(self, position: int) -> Settlement | None:
+        """Return what became of the PREPARED at ``position``, None if nothing here tells."""
+        if self.head.sections[idx_file.RESOLVED].length:
+            at = self._first(idx_file.RESOLVED, _RESOLVED, lambda row: row[0] > position)
+            if at:
+                found, first_offset, place, _ = self._row(idx_file.RESOLVED, at - 1, _RESOLVED)
+                if found == position:
+                    return settled(first_offset, self._base + 8 * place)
+        return None
+
     def _copies(self, number: int, high: int, low: int) -> Iterator[Place]:
         """Yield the places under two numbers in a section of copies, newest first."""
         if self.head.sections[number].length:
@@ -431,11 +457,13 @@ def read_columns(disk: Disk, run: Run) -> Columns:
             np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE),
             np.frombuffer(read_section(file, head, idx_file.BATCHES), BATCH),
             np.frombuffer(read_section(file, head, idx_file.MASKS), MASK),
+            np.frombuffer(read_section(file, head, idx_file.BODIES), BODY),
             np.frombuffer(read_section(file, head, idx_file.PRODUCERS), PRODUCER),
             np.frombuffer(read_section(file, head, idx_file.KEYS), KEY),
             np.frombuffer(read_section(file, head, idx_file.IDS), ID),
             np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
             np.frombuffer(read_section(file, head, idx_file.MOVED_IDS), MOVED_ID),
+            np.frombuffer(read_section(file, head, idx_file.RESOLVED), RESOLVED),
             head.first_time_us,
             head.last_time_us,
         )

@@ -19,7 +19,8 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Places
 from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, time_us_of
+from ternmq.record.transactions import as_messages
 
 CHUNK_BYTES: Final = 64 * 1024
 CHUNKS_AHEAD: Final = 16
@@ -91,12 +92,39 @@ class RecordStore:
         Some 1 us for 32 that memory holds.
         """
         records = self._all_in_tail(places.positions)
-        if records is not None:
-            return records
-        return [
-            self.get(position, length or None)  # of a MOVED record no length is known
-            for position, length in zip(places.positions, places.lengths, strict=True)
-        ]
+        if records is None:
+            records = [
+                self.get(position, length or None)  # of a MOVED record no length is known
+                for position, length in zip(places.positions, places.lengths, strict=True)
+            ]
+        if places.resolved is not None:
+            records = [self._as_messages(one, places, at) for at, one in enumerate(records)]
+        return records
+
+    def at_place(self, places: Places, at: int) -> bytes:
+        """Return one of the records of a pull's places, as ``gather`` does."""
+        record = self.get(places.positions[at], places.lengths[at] or None)
+        return record if places.resolved is None else self._as_messages(record, places, at)
+
+    def _as_messages(self, record: bytes, places: Places, at: int) -> bytes:
+        assert places.resolved is not None
+        resolved = places.resolved[at]
+        if not resolved:
+            return record
+        return as_messages(record, places.first_offsets[at], resolved, self.time_us(resolved))
+
+    def time_us(self, position: int) -> int:
+        """Return the broker time of the record at ``position``, whose bytes are not checked.
+
+        Raises as ``get`` does.
+        """
+        record = self._in_tail(position)
+        if record is None:
+            offset = position % self._segment_size
+            record = self._read(position - offset, offset, HEADER_BYTES)
+            if HEADER.unpack_from(record)[6] != position:
+                raise _corrupt(position, offset)
+        return time_us_of(record)
 
     def at(self, position: int) -> bytes:
         """Return the record at ``position``, whatever its length; raises as ``get`` does."""

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from ternmq.journal.batch_facts import CopyFacts
-from ternmq.model.types import Position
+from ternmq.model.types import NO_POSITION, Position
 
 
 class Measure(NamedTuple):
@@ -42,6 +42,8 @@ class Places(msgspec.Struct):
         stop: Every kept row of ``[start, stop)`` lies in these batches; beyond it, ask again. Equal
             to ``start`` when nothing is there.
         masks: Tag bloom of each batch, None when all are zero.
+        resolved: Of a batch that stands in a PREPARED: position of the RESOLVED that made its rows
+            messages, else 0; None when all are zero.
     """
 
     first_offsets: Sequence[int]
@@ -49,6 +51,19 @@ class Places(msgspec.Struct):
     lengths: Sequence[int]
     stop: int
     masks: Sequence[int] | None = None
+    resolved: Sequence[int] | None = None
+
+    def visible_from(self, at: int) -> int:
+        """Return the position of the record that made the rows of a batch messages."""
+        return (self.resolved[at] if self.resolved is not None else 0) or self.positions[at]
+
+
+@dataclass(slots=True, frozen=True)
+class Settlement:
+    """What became of a PREPARED: the offset of its first row (None: dropped), and where."""
+
+    first_offset: int | None
+    position: Position
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,19 +84,22 @@ class QueueTail:
 
     Attributes:
         first_offsets: Offset of each batch's first row, growing.
-        positions: Position of each batch's record, growing.
-        lengths: Bytes of each record.
+        positions: Position of the record that made each batch visible, never falling.
+        lengths: Bytes of the record that holds each batch.
         masks: Tag bloom of each batch; None while all are zero.
+        bodies: Position of the PREPARED that holds the batch, 0: it is in the same record; None
+            while all are zero.
         next_offset: One above the last row.
     """
 
-    __slots__ = ("first_offsets", "lengths", "masks", "next_offset", "positions")
+    __slots__ = ("bodies", "first_offsets", "lengths", "masks", "next_offset", "positions")
 
     def __init__(self) -> None:
         self.first_offsets = array("Q")
         self.positions = array("Q")
         self.lengths = array("I")
         self.masks: array[int] | None = None
+        self.bodies: array[int] | None = None
         self.next_offset = 0
 
     def locate(self, start: int, stop: int, max_bytes: int) -> Places:
@@ -107,6 +125,8 @@ class QueueTail:
             high = start - head + 1
             first = bisect_right(firsts, start, low if low > 0 else 0, min(size, high)) - 1
             last = bisect_left(firsts, stop, first + 1, min(size, first + stop - start + 1))
+        if self.bodies is not None:
+            return self._locate_prepared(self.bodies, first, last, stop, max_bytes)
         positions = self.positions
         lengths = self.lengths
         # The stretch of the journal from the first to the last record is an upper bound of the sum.
@@ -117,6 +137,21 @@ class QueueTail:
             firsts[first:last],
             positions[first:last],
             lengths[first:last],
+            stop,
+            None if masks is None else masks[first:last],
+        )
+
+    def _locate_prepared(
+        self, bodies: array[int], first: int, last: int, stop: int, max_bytes: int
+    ) -> Places:
+        """Return batches of which some stand in a PREPARED."""
+        last, stop = self._cut(first, last, stop, max_bytes)
+        masks = self.masks
+        return places_of(
+            self.first_offsets[first:last],
+            self.positions[first:last],
+            bodies[first:last],
+            self.lengths[first:last],
             stop,
             None if masks is None else masks[first:last],
         )
@@ -148,6 +183,22 @@ class QueueTail:
             return self.next_offset
         index = bisect_left(self.positions, mark)
         return self.first_offsets[index] if index else None
+
+
+def places_of(
+    first_offsets: Sequence[int],
+    visible: Sequence[int],
+    bodies: Sequence[int],
+    lengths: Sequence[int],
+    stop: int,
+    masks: Sequence[int] | None,
+) -> Places:
+    """Return places of batches of which some stand in a PREPARED; see ``QueueTail``."""
+    resolved = [where if body else 0 for where, body in zip(visible, bodies, strict=True)]
+    positions = [body or where for where, body in zip(visible, bodies, strict=True)]
+    return Places(
+        first_offsets, positions, lengths, stop, masks, resolved if any(resolved) else None
+    )
 
 
 def fitting(lengths: Sequence[int], max_bytes: int) -> int:
@@ -210,6 +261,8 @@ class Tail:
         keys: Hashes of keys.
         ids: Hashes of application ids.
         copies: ``(position, facts)`` of every MOVED record.
+        prepared, prepared_offsets, prepared_at: Of every PREPARED that a RESOLVED names: its
+            position, the offset of its first row (2**64-1: dropped), the RESOLVED's position.
         first_time_us: Broker time of the first record told of, 0 if there is none.
         last_time_us: Of the last.
     """
@@ -223,6 +276,9 @@ class Tail:
         "keys",
         "last_time_us",
         "positions",
+        "prepared",
+        "prepared_at",
+        "prepared_offsets",
         "producers",
         "queues",
         "sequences",
@@ -242,6 +298,9 @@ class Tail:
         self.keys = HashTail(8)
         self.ids = HashTail(16)
         self.copies: list[tuple[int, CopyFacts]] = []
+        self.prepared = array("Q")
+        self.prepared_offsets = array("Q")
+        self.prepared_at = array("Q")
         self.first_time_us = 0
         self.last_time_us = 0
 
@@ -304,3 +363,17 @@ class Tail:
         for position, copies in reversed(self.copies):
             if copies.topic << 32 | copies.queue == key and offset in copies.offsets:
                 yield Place(Position(position), copies.offsets.index(offset))
+
+    def settlement(self, position: int) -> Settlement | None:
+        """Return what became of the PREPARED at ``position``, None if nothing here tells."""
+        if not self.prepared:
+            return None
+        found = np.frombuffer(self.prepared.tobytes(), "<u8") == np.uint64(position)
+        for index in np.flatnonzero(found).tolist():
+            return settled(self.prepared_offsets[index], self.prepared_at[index])
+        return None
+
+
+def settled(first_offset: int, position: int) -> Settlement:
+    """Return what a row of RESOLVED in the index says."""
+    return Settlement(None if first_offset == NO_POSITION else first_offset, Position(position))

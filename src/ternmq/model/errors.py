@@ -5,6 +5,7 @@
     |   +-- InvalidRequest, UnknownTopic, UnknownQueue, UnknownGroup, TopicExists, GroupExists ...
     |   +-- Busy, DiskFull       the same call may pass later
     |   +-- LeaseExpired, OffsetExpired, ResendTooOld, IdConflict ...
+    |   +-- TransactionDecided, TransactionConflict, TransactionTooOld ...
     |   +-- Unauthenticated, Forbidden, ShuttingDown ...
     +-- JournalError             the journal cannot go on
     |   +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next
@@ -238,6 +239,14 @@ class MessageTooLarge(InvalidRequest):
     hint = "send less; the setting `body` raises the limit, to 16MiB at most"
 
 
+class ReplayTooLarge(RefusedError):
+    """So many rows would wait for their next hand-out that the broker takes no more of them."""
+
+    code = 145
+    retriable = False
+    hint = "name fewer rows, or let the group consume what comes again first"
+
+
 class ShuttingDown(RefusedError):
     """The broker is about to stop, or has just begun."""
 
@@ -285,6 +294,50 @@ class UnknownCommand(RefusedError):
     code = 153
     http = 501
     hint = "the client is newer than the broker"
+
+
+class UnknownTransaction(RefusedError):
+    """There is no such undecided transaction, or what is listed is not part of it."""
+
+    code = 160
+    http = 404
+    hint = "commit exactly what was prepared under this writer and batch id since it was opened"
+
+
+class TransactionDecided(RefusedError):
+    """The transaction was decided otherwise before; the text says how."""
+
+    code = 161
+    hint = "what was decided stays: prepare what is new under another batch id"
+
+
+class TransactionConflict(RefusedError):
+    """The transaction was committed before, with another digest: other content."""
+
+    code = 162
+    hint = "the batch id was used for other rows, as by a stream with a new or copied checkpoint"
+
+
+class TransactionTooOld(RefusedError):
+    """The batch id lies at or below what is remembered of the writer; its outcome is unknown."""
+
+    code = 163
+    hint = "batch ids of a writer go up; begin a new writer if these are not repeats"
+
+
+class TransactionTooLarge(RefusedError):
+    """The transaction has as many prepared batches as one may have."""
+
+    code = 164
+    hint = "make the batches larger, or commit more often"
+
+
+class WriterTaken(RefusedError):
+    """The writer's name belongs to another app."""
+
+    code = 165
+    http = 403
+    hint = "use another writer name, or the app that used it first"
 
 
 class JournalError(TernMQError):

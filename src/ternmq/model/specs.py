@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from ternmq.model.errors import InvalidName, InvalidRequest
-from ternmq.model.types import DAY_US, MINUTE_US, SECOND_US
+from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 LONGEST_US: Final = 36_525 * DAY_US
 """A hundred years: no time that is set is longer."""
@@ -157,9 +157,31 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of rows that one (group, queue) may have open."""
     parked: int = 10_000
     """Rows that one ordered (group, queue) may have waiting behind busy keys."""
+    replay_rows: int = 1_000_000
+    """Rows of one (group, queue) that a replay may make wait for their next hand-out."""
+    replay_keyed_rows: int = 100_000
+    """The same of an ordered group, where each row that waits takes a place in its key's line."""
     failures: int = 5_000_000
     """Rows of one (group, queue) that wait for a retry or are dead."""
     dead_letter_us: int = 30 * DAY_US
+    transactions: int = 1_000
+    """Transactions that are undecided."""
+    transaction_batches: int = 16_384
+    """Prepared batches of one transaction."""
+    prepared_batches: int = 131_072
+    """Prepared batches of all undecided transactions."""
+    prepared_bytes: int = 16 * 1024**3
+    """Their bytes in the journal."""
+    transaction_us: int = HOUR_US
+    """How long after its first prepared batch an undecided transaction is rolled back."""
+    writers: int = 10_000
+    """Names that transactions are prepared under."""
+    writer_idle_us: int = 30 * DAY_US
+    """A writer that does nothing for so long is forgotten, with all of its decisions."""
+    decisions: int = 1_024
+    """Decided transactions of one writer that are remembered."""
+    decision_us: int = DAY_US
+    """How long they are, before the writer's newest; the highest committed one is for good."""
     pull_messages: int = 10_000
     pull_bytes: int = 8 * 1024 * 1024
     waiters: int = 100_000

@@ -71,5 +71,9 @@ def time_us_of(record: bytes) -> int:
     return time_us
 
 
-KNOWN_KINDS: Final = frozenset(int(kind) for kind in Kind if kind <= Kind.ALARM)
+KNOWN_KINDS: Final = frozenset(
+    int(kind)
+    for kind in Kind
+    if kind <= Kind.ALARM or kind in {Kind.PREPARED, Kind.RESOLVED, Kind.REPLAY}
+)
 """Kinds that version 1 writes and reads; others are refused unless flagged skippable."""

@@ -23,12 +23,16 @@ import struct
 from typing import Final
 
 import msgspec
+from google_crc32c import value as crc32c
 
-from ternmq.record.header import HEADER_BYTES
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
 
 PREFIX: Final = struct.Struct("<IIQIHHII")
 PREFIX_BYTES: Final = 32
 RUN: Final = struct.Struct("<II")
+_CRC: Final = struct.Struct("<I")
+_REST: Final = struct.Struct(HEADER.format.replace("<I", "<", 1))
+_MESSAGES: Final = int(Kind.MESSAGES)
 
 assert PREFIX.size == PREFIX_BYTES
 
@@ -96,3 +100,30 @@ def unpack(body: bytes) -> Messages:
 def of_record(record: bytes) -> Messages:
     """Return the parts of a whole MESSAGES record, header included."""
     return unpack(record[HEADER_BYTES:])
+
+
+def made(like: bytes, body: bytes, position: int, time_us: int) -> bytes:
+    """Return a MESSAGES record that stands in no journal, made for readers.
+
+    Args:
+        like: A whole record, whose durable position, epoch and link it takes over.
+        body: As ``pack`` returns it.
+        position: What it says of its place.
+        time_us: What it says of its time.
+    """
+    body += bytes(-len(body) % 8)
+    _, _, _, _, _, _, _, durable, _, epoch, prev = HEADER.unpack_from(like)
+    rest = _REST.pack(
+        MAGIC,
+        HEADER_BYTES + len(body),
+        VERSION,
+        _MESSAGES,
+        0,
+        position,
+        durable,
+        time_us,
+        epoch,
+        prev,
+    )
+    data = rest + body
+    return _CRC.pack(crc32c(data)) + data

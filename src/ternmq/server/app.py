@@ -39,8 +39,10 @@ from ternmq.server.messages import MessageCommands
 from ternmq.server.metrics import BrokerCollector
 from ternmq.server.peer import Peer
 from ternmq.server.rates import Rates
+from ternmq.server.replay_commands import ReplayCommands
 from ternmq.server.sessions import Place, Sessions
 from ternmq.server.topic_commands import TopicCommands
+from ternmq.server.transaction_commands import TransactionCommands
 from ternmq.settings import Settings
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import Command
@@ -164,7 +166,9 @@ class Server:
             **TopicCommands(self.hub, authoriser, queries).handlers,
             **LookupCommands(self.hub, authoriser, queries).handlers,
             **BulkCommands(self.hub, authoriser, queries).handlers,
+            **ReplayCommands(self.hub, authoriser, queries).handlers,
             **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
+            **TransactionCommands(self.hub, authoriser, queries).handlers,
             Command.BYE: bye,
         }
         self.hub.commands = Dispatcher(

@@ -13,10 +13,13 @@ class Counters:
         "audit_left_out",
         "bytes_in",
         "bytes_out",
+        "committed_rows",
         "connections",
         "cut_off",
         "delivered_rows",
         "pending_bytes",
+        "prepared_batches",
+        "prepared_rows",
         "protocol_errors",
         "pulls",
         "refusals",
@@ -58,6 +61,10 @@ class Counters:
         self.sends = 0
         self.sent_rows = 0
         self.send_bytes = 0
+        self.prepared_batches = 0
+        self.prepared_rows = 0
+        self.committed_rows = 0
+        """Rows of transactions that became messages."""
         self.pulls = 0
         self.delivered_rows: Counter[tuple[str, str]] = Counter()
         """By topic and group."""

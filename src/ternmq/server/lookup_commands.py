@@ -71,7 +71,7 @@ class LookupCommands(ControlCommands):
             if page.next is not None:
                 below, following = page.next.below, _text(page.next)
         elif asked.id is not None:
-            found = [queries.by_id(*_message_id(asked.id))]
+            found = [queries.by_id(*message_id(asked.id))]
             if found[0].topic != topic.number:
                 raise MessageNotFound(f"no message {asked.id} is kept in {asked.topic!r}")
         elif asked.application_id is not None:
@@ -175,7 +175,8 @@ def _text(cursor: Cursor) -> str:
     return f"{cursor.place.position}.{cursor.place.row}.{cursor.below}"
 
 
-def _message_id(text: str) -> tuple[int, int]:
+def message_id(text: str) -> tuple[int, int]:
+    """Return producer and sequence of a message's id, or raise InvalidRequest."""
     if _MESSAGE_ID.fullmatch(text) is None:
         raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
     producer, _, sequence = text.partition(":")

@@ -99,7 +99,7 @@ class MessageCommands:
         self._authoriser.check(peer.app, _SEND, topic)
         settings = self._hub.settings
         if len(batch) > settings.body_bytes:
-            _check_bodies(batch, settings.body_bytes)
+            check_bodies(batch, settings.body_bytes)
         now = self._core.now_us()
         try:
             reply = self._broker.send(now, topic, batch, queue)
@@ -191,7 +191,7 @@ class MessageCommands:
         peer.answer(request, bodies.pack_extended(until, now), reply.position, reply.rests)
 
 
-def _check_bodies(batch: bytes, limit: int) -> None:
+def check_bodies(batch: bytes, limit: int) -> None:
     """Refuse a batch with a body above the limit; only asked of batches that may have one."""
     try:
         whole = Batch(batch)

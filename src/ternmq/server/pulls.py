@@ -107,7 +107,7 @@ class PullCommands:
             return
         told = b""
         try:
-            if len(reply.runs) > 1 or reply.runs[0][2] > 1:  # some may have failed before
+            if len(reply.runs) > 1 or reply.runs[0][3] > 1:  # some may have failed before
                 if failures is None:
                     failures = self._queries.last_failures(asked.topic, asked.group, reply)
                 told = pack_last_failures(failures.find())

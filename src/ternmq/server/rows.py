@@ -8,11 +8,8 @@ go out that way, so that clients know one kind of record only. No message is loo
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
-
-from google_crc32c import value as crc32c
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Topic
@@ -20,7 +17,7 @@ from ternmq.journal.tail import Places
 from ternmq.model.errors import MessageNotFound
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Compression, slice_batch
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, VERSION, Kind
+from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from ternmq.record.messages import PREFIX
 from ternmq.wire.bodies import LastFailure, pack_failures
 
@@ -31,8 +28,6 @@ REASON_BYTES: Final = 256 * 1024
 """What reasons may take of one answer; the failures behind come without."""
 
 _KIND_AT: Final = 13
-_CRC: Final = struct.Struct("<I")
-_REST: Final = struct.Struct(HEADER.format.replace("<I", "<", 1))
 _MESSAGES: Final = int(Kind.MESSAGES)
 
 Span = tuple[int, int]
@@ -98,14 +93,15 @@ def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]
             places = broker.index.locate(topic.number, queue, offset, offset + 1, 1)
             if places.positions:
                 position = places.positions[0]
-            else:
-                copy = broker.index.moved(topic.number, queue, offset)
-                if copy is None:
-                    raise MessageNotFound(f"offset {offset} of queue {queue} is not kept any more")
-                position = copy.position
-            if position not in found:
-                found[position] = broker.store.get(position)
-    return [found[position] for position in sorted(found)]
+                if position not in found:
+                    found[position] = broker.store.at_place(places, 0)
+                continue
+            copy = broker.index.moved(topic.number, queue, offset)
+            if copy is None:
+                raise MessageNotFound(f"offset {offset} of queue {queue} is not kept any more")
+            if copy.position not in found:
+                found[copy.position] = broker.store.get(copy.position)
+    return list(found.values())
 
 
 def _parts(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[bytes]:
@@ -191,19 +187,5 @@ def _made(
 ) -> bytes:
     """Return a MESSAGES record for the wire, at the position of the one it was made of."""
     body = messages.pack(topic, queue, first_offset, count, batch, runs)
-    body += bytes(-len(body) % 8)
-    _, _, _, _, _, _, position, durable, stored_us, epoch, prev = HEADER.unpack_from(record)
-    rest = _REST.pack(
-        MAGIC,
-        HEADER_BYTES + len(body),
-        VERSION,
-        _MESSAGES,
-        0,
-        position,
-        durable,
-        stored_us if time_us is None else time_us,
-        epoch,
-        prev,
-    )
-    data = rest + body
-    return _CRC.pack(crc32c(data)) + data
+    position, stored_us = HEADER.unpack_from(record)[6], HEADER.unpack_from(record)[8]
+    return messages.made(record, body, position, stored_us if time_us is None else time_us)

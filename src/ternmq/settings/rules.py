@@ -62,3 +62,8 @@ def _check_sizes(settings: Settings) -> None:
             "limits.dedup_window must be at least twice limits.send_timeout, or resends are stored"
             " twice"
         )
+    if limits.writer_idle_us < 2 * limits.transaction_us:
+        raise SettingsError(
+            "limits.writer_idle must be at least twice limits.transaction, or writers are forgotten"
+            " before their transactions end"
+        )

@@ -202,7 +202,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 DEFAULTS: Final[dict[Mode, dict[str, object]]] = {
     Mode.SERVE: {},
-    Mode.DEV: {"auth": False, "create_topics": True, "segment_bytes": 16 * MIB},
+    Mode.DEV: {
+        "auth": False,
+        "create_topics": True,
+        "segment_bytes": 16 * MIB,
+        # A few messages on a machine whose disk is full of other things are no reason to refuse.
+        "retention_watermark": 0.98,
+    },
     Mode.TESTING: {
         "auth": False,
         "create_topics": True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -12,10 +11,18 @@ import msgspec
 from ternmq.client.address import Address
 from ternmq.client.bulk import Bulk, BulkOptions, RangesAsk, RangeStart
 from ternmq.client.bulk_line import BulkLine
-from ternmq.model.errors import CannotConnect, InvalidRequest, UnknownCommand
+from ternmq.model.errors import CannotConnect, InvalidRequest, TransactionDecided
 from ternmq.spark.connecting import Broker
 from ternmq.spark.offsets import Place
-from ternmq.spark.port import Budget, Fetched, Outgoing, QueueState, TopicFacts, Transaction
+from ternmq.spark.port import (
+    Budget,
+    CommittedError,
+    Fetched,
+    Outgoing,
+    QueueState,
+    TopicFacts,
+    Transaction,
+)
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
@@ -151,18 +158,27 @@ class BulkPort:
 
     def send(self, batches: Iterable[Outgoing], in_flight: int) -> Iterator[int]:
         """See ``Port``."""
+        packed = (bodies.pack_send(one.topic, one.queue, one.batch) for one in batches)
+        for answer in self._in_turn(Command.SEND, packed, in_flight):
+            receipt = bodies.unpack_receipt(answer)
+            yield receipt.stored + len(receipt.others)
+
+    def _in_turn(
+        self, command: Command, packed: Iterable[bytes], in_flight: int
+    ) -> Iterator[bytes]:
+        """Ask, some requests ahead of the answers; yield these in order."""
         line = self._sender()
-        waiting: deque[Outgoing] = deque()
+        waiting = 0
         try:
-            for one in batches:
-                line.send(Command.SEND, bodies.pack_send(one.topic, one.queue, one.batch))
-                waiting.append(one)
-                if len(waiting) >= in_flight:
-                    waiting.popleft()
-                    yield _stored(line.take())
+            for body in packed:
+                line.send(command, body)
+                waiting += 1
+                if waiting >= in_flight:
+                    waiting -= 1
+                    yield line.take()
             while waiting:
-                waiting.popleft()
-                yield _stored(line.take())
+                waiting -= 1
+                yield line.take()
         finally:
             line.drop()
 
@@ -170,15 +186,31 @@ class BulkPort:
         self, batches: Iterable[Outgoing], transaction: Transaction, part: str, in_flight: int
     ) -> Iterator[int]:
         """See ``Port``."""
-        raise _no_transactions(transaction)
+        packed = (
+            bodies.pack_prepare(bodies.Prepare(one.topic, one.queue, *transaction, part, one.batch))
+            for one in batches
+        )
+        try:
+            for answer in self._in_turn(Command.PREPARE, packed, in_flight):
+                yield bodies.unpack_prepared(answer).prepared
+        except TransactionDecided:
+            raise CommittedError from None
 
     def commit_prepared(self, transaction: Transaction, ids: Sequence[int], digest: int) -> bool:
         """See ``Port``."""
-        raise _no_transactions(transaction)
+        asked = control.TransactionCommit(
+            writer=transaction.writer,
+            batch_id=transaction.batch_id,
+            ids=list(ids),
+            digest=digest,
+        )
+        answer = self._sender().ask(Command.TRANSACTION_COMMIT, control.encode(asked))
+        return not control.decode_answer(answer, control.TransactionDone).repeated
 
     def abort_prepared(self, transaction: Transaction, ids: Sequence[int]) -> None:
         """See ``Port``."""
-        raise _no_transactions(transaction)
+        asked = control.TransactionAbort(writer=transaction.writer, batch_id=transaction.batch_id)
+        self._sender().ask(Command.TRANSACTION_ABORT, control.encode(asked))
 
     def close(self) -> None:
         """See ``Port``."""
@@ -191,18 +223,6 @@ class BulkPort:
 def _state(place: Place, queue: control.QueueRange, timed: bool) -> QueueState:
     return QueueState(
         place, queue.first, queue.next, queue.at if timed else None, queue.stop, queue.bytes
-    )
-
-
-def _stored(answer: bytes) -> int:
-    receipt = bodies.unpack_receipt(answer)
-    return receipt.stored + len(receipt.others)
-
-
-def _no_transactions(transaction: Transaction) -> UnknownCommand:
-    return UnknownCommand(
-        f"transaction {transaction.writer}/{transaction.batch_id}: this broker knows no "
-        f"transactions that a writer names; option delivery=at_least_once does without"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, transactions
 from ternmq.record.batch import Batch
 from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.record.header import Kind
@@ -225,6 +225,42 @@ def _config(record: Record) -> Told:
     yield "config", {**told, "name": shown.pop("type", None), "detail": _json(shown)}
 
 
+def _prepared(record: Record) -> Told:
+    content = transactions.unpack_prepared(record.body)
+    _, _, size, _, _, _, _, _, producer, first, born_us = BATCH.unpack_from(content.batch)
+    yield "prepared", {
+        "topic_number": content.topic, "queue": content.queue, "rows": content.count,
+        "bytes": size, "producer_id": _signed(producer), "sequence": _signed(first),
+        "born_time": born_us, "app": content.app or None, "writer": content.writer_name,
+        "batch_id": _signed(content.batch_id), "detail": _json({"part": content.part}),
+    }  # fmt: skip
+
+
+def _resolved(record: Record) -> Told:
+    """Yield a row for each prepared batch: visible from here on at these offsets, or dropped."""
+    content = transactions.unpack_resolved(record.body)
+    told = {
+        "app": content.app or None, "writer": content.writer_name,
+        "batch_id": _signed(content.batch_id), "cause": content.why.name.lower(),
+        "detail": _json({"digest": f"{content.digest:016x}", "rows": content.rows}),
+    }  # fmt: skip
+    decision = content.outcome.name.lower()
+    for part in content.parts:
+        yield "resolved", {
+            **told, "decision": decision, "topic_number": part.topic, "queue": part.queue,
+            "start": part.first_offset, "stop": part.first_offset + part.rows, "rows": part.rows,
+            "refers_to": _signed(part.position),
+        }  # fmt: skip
+    committed = content.outcome is transactions.Resolution.COMMITTED
+    for position in content.dropped:
+        yield "resolved", {
+            **told, "decision": "dropped" if committed else decision,
+            "refers_to": _signed(position),
+        }  # fmt: skip
+    if not content.parts and not content.dropped:
+        yield "resolved", {**told, "decision": decision}
+
+
 def _joined(record: Record) -> Told:
     joined = control.unpack_joined(record.body)
     details = {
@@ -279,6 +315,8 @@ MAKERS: Final[dict[int, Callable[[Record], Told]]] = {
     Kind.CURSOR: _cursor,
     Kind.MOVED: _moved,
     Kind.CONFIG: _config,
+    Kind.PREPARED: _prepared,
+    Kind.RESOLVED: _resolved,
     Kind.JOINED: _joined,
     Kind.LEFT: _left,
     Kind.COUNTS: _counts,

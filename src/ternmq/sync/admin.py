@@ -53,3 +53,4 @@ class DeadLetters:
     waiting = iterating(deadletters_engine.DeadLetters.waiting)
     retry = blocking(deadletters_engine.DeadLetters.retry)
     delete = blocking(deadletters_engine.DeadLetters.delete)
+    redrive = blocking(deadletters_engine.DeadLetters.redrive)

@@ -137,6 +137,9 @@ class Client:
 
     send = blocking(engine.Client.send)
     flush = blocking(engine.Client.flush)
+    prepare = blocking(engine.Client.prepare)
+    commit_prepared = blocking(engine.Client.commit_prepared)
+    abort_prepared = blocking(engine.Client.abort_prepared)
 
     @overload
     def send_many(
@@ -381,6 +384,7 @@ class Client:
 
     get = blocking(engine.Client.get)
     find = blocking(engine.Client.find)
+    replay = blocking(engine.Client.replay)
 
 
 def _pass_on(asked: asyncio.Future[Receipt], told: Future[Receipt]) -> None:

@@ -31,6 +31,7 @@ class Command(enum.IntEnum):
     SETTLE = 12
     EXTEND = 13
     READ = 14
+    PREPARE = 15
     JOURNAL_READ = 16
     # Everything else: msgpack, see ``control``.
     REPORT = 20
@@ -45,16 +46,21 @@ class Command(enum.IntEnum):
     GROUP_RESET = 44
     GROUP_SKIP = 45
     GROUP_COMMIT = 46
+    GROUP_REPLAY = 47
     FIND = 50
     OFFSET_AT = 51
     FAILED_LIST = 52
     FAILED_RETRY = 53
     FAILED_DELETE = 54
+    FAILED_REDRIVE = 55
     CLIENT_LIST = 60
     STATUS = 61
     APP_PUT = 70
     APP_DELETE = 71
     APP_LIST = 72
+    TRANSACTION_COMMIT = 80
+    TRANSACTION_ABORT = 81
+    TRANSACTION_LIST = 82
     QUEUE_RANGES = 90
     HOLD_PUT = 91
     HOLD_DELETE = 92
@@ -87,6 +93,8 @@ class Scope(enum.Enum):
     """Every topic that the field ``topics`` names, each as ``TOPIC``."""
     GROUP = "group"
     """The fields ``topic`` and ``group``."""
+    TRANSACTION = "transaction"
+    """Each topic that rows of the transaction are for; where there are none, any topic at all."""
     BROKER = "broker"
     """The broker as a whole: a grant for every topic and group."""
 
@@ -114,6 +122,7 @@ class Entry:
 
 _ANYBODY: Final = Policy(Scope.NOTHING)
 _PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
+_DECIDE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,))
 _CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
 _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
@@ -134,6 +143,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.SETTLE: Entry(_CONSUME),
     Command.EXTEND: Entry(_CONSUME),
     Command.READ: Entry(_READ),
+    Command.PREPARE: Entry(_PRODUCE),
     Command.JOURNAL_READ: Entry(_AUDIT),
     Command.REPORT: Entry(_PRODUCE, control.Report, control.Nothing),
     Command.TOPIC_CREATE: Entry(_MANAGE, control.TopicCreate, control.Nothing),
@@ -147,16 +157,21 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_RESET: Entry(_MANAGE_GROUP, control.GroupReset, control.ResetDone),
     Command.GROUP_SKIP: Entry(_MANAGE_GROUP, control.GroupSkip, control.Nothing),
     Command.GROUP_COMMIT: Entry(_CONSUME, control.GroupCommit, control.GroupCommitted),
+    Command.GROUP_REPLAY: Entry(_MANAGE_GROUP, control.GroupReplay, control.GroupReplayed),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
     Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
     Command.FAILED_LIST: Entry(_LOOK, control.FailedList, control.FailedPage),
     Command.FAILED_RETRY: Entry(_MANAGE_GROUP, control.FailedRetry, control.FailedDone),
     Command.FAILED_DELETE: Entry(_MANAGE_GROUP, control.FailedDelete, control.FailedDone),
+    Command.FAILED_REDRIVE: Entry(_MANAGE_GROUP, control.FailedRedrive, control.FailedRedriven),
     Command.CLIENT_LIST: Entry(_ADMIN, control.ClientList, control.Clients),
     Command.STATUS: Entry(_ANYBODY, control.StatusAsk, control.Status),
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
+    Command.TRANSACTION_COMMIT: Entry(_DECIDE, control.TransactionCommit, control.TransactionDone),
+    Command.TRANSACTION_ABORT: Entry(_DECIDE, control.TransactionAbort, control.TransactionDone),
+    Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),
     Command.QUEUE_RANGES: Entry(
         Policy(Scope.TOPICS, (Right.CONSUME,)), control.QueueRanges, control.RangesFound
     ),
@@ -166,7 +181,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.JOURNAL_CATALOG: Entry(_AUDIT, control.JournalCatalog, control.JournalNames),
 }
 """Every command that a client can send. TOPIC_LIST and GROUP_LIST show what the app has a right
-on."""
+on, TRANSACTION_LIST what it owns, or everything with the right to manage everything."""
 
 PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.DRAIN: control.Drain,

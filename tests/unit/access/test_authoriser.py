@@ -32,7 +32,7 @@ def named(
     """Return what the request of a command names."""
     scope = TABLE[command].policy.scope
     return (
-        topic if scope in (Scope.TOPIC, Scope.TOPICS, Scope.GROUP) else None,
+        None if scope in (Scope.NOTHING, Scope.BROKER) else topic,
         group if scope is Scope.GROUP else None,
     )
 
@@ -60,6 +60,7 @@ def test_the_table_has_every_command_and_the_matrix_every_row() -> None:
     assert {*RESTRICTED, *FREE} == set(TABLE)
     assert {one.name for one in FREE} == {
         "HELLO", "PING", "BYE", "CANCEL", "KEEP", "TOPIC_LIST", "GROUP_LIST", "STATUS",
+        "TRANSACTION_LIST",
     }  # fmt: skip
 
 
@@ -189,6 +190,17 @@ def test_a_request_that_names_nothing_is_refused(command: Command) -> None:
         for group in (None, ""):
             with pytest.raises(Forbidden):
                 who.check("shop", command, TOPIC, group)
+
+
+@pytest.mark.parametrize("command", [Command.TRANSACTION_COMMIT, Command.TRANSACTION_ABORT])
+def test_a_transaction_without_topics_needs_the_right_for_some_topic(command: Command) -> None:
+    for grants in ([], [Grant("consume")], [Grant("produce", deny=True)]):
+        with pytest.raises(Forbidden):
+            authoriser(app("shop", *grants)).check_some("shop", command)
+    authoriser(app("shop", Grant("produce", "orders.*"))).check_some("shop", command)
+    authoriser(required=False).check_some("nobody", command)
+    with pytest.raises(Unauthenticated):
+        authoriser().check_some("shop", command)
 
 
 def test_a_change_of_the_grants_counts_at_once() -> None:

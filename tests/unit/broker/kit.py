@@ -18,10 +18,17 @@ from unittest.mock import patch
 from ternmq.broker.broker import Broker, Woken
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.failures import HELD_US, SHARD_BITS
-from ternmq.broker.replies import DoneReply, PullReply, SendReply, SettleReply
+from ternmq.broker.replies import (
+    DoneReply,
+    PrepareReply,
+    PullReply,
+    ResolveReply,
+    SendReply,
+    SettleReply,
+)
 from ternmq.broker.runs import merge
 from ternmq.broker.start import Options, open_broker
-from ternmq.broker.stateobjects import DEDUP, FORGOTTEN, GLOBAL
+from ternmq.broker.stateobjects import DEDUP, FORGOTTEN, GLOBAL, WRITER
 from ternmq.broker.views import Views
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
@@ -71,6 +78,7 @@ class Flaky:
             (broker.index, "locate"),
             (broker.index, "visible"),
             (broker.index, "moved"),
+            (broker.index, "settlement"),
         ):
             setattr(owner, name, self.wrap(getattr(owner, name)))
 
@@ -110,7 +118,10 @@ class World:
         self.sets = 0
         self.flaky = Flaky(flaky) if flaky is not None else None
         self.sent: dict[tuple[int, int, int], bytes] = {}
+        self.prepared: dict[int, tuple[int, int, bytes]] = {}
+        """Topic, queue and batch of what was prepared, by its id."""
         self.sequences: dict[int, int] = {}
+        self.serial = 0
         self.end = 0
         """Where the journal ended when the last command was done."""
         self.report: RecoveryReport
@@ -274,17 +285,65 @@ class World:
         producer: int = 1, commit: bool = True,
     ) -> SendReply:  # fmt: skip
         """Send rows in one batch: so many, or one for each ordering key of a text, or these."""
-        if isinstance(rows, int):
-            rows = [Row(body=b"row %d" % (len(self.sent) + at)) for at in range(rows)]
-        elif isinstance(rows, str):
-            rows = [
-                Row(body=b"%s %d" % (key.encode(), len(self.sent) + at), ordering_key=key)
-                for at, key in enumerate(rows)
-            ]
-        reply = self.send_batch(topic, self.batch(topic, rows, producer), queue)
+        reply = self.send_batch(topic, self.batch(topic, self.rows(rows), producer), queue)
         if commit:
             self.commit()
         return reply
+
+    def rows(self, rows: int | str | Sequence[Row]) -> Sequence[Row]:
+        """Return so many rows, or one for each ordering key of a text, or these."""
+        if isinstance(rows, int):
+            return [Row(body=b"row %d" % self._serial()) for _ in range(rows)]
+        if isinstance(rows, str):
+            return [
+                Row(body=b"%s %d" % (key.encode(), self._serial()), ordering_key=key)
+                for key in rows
+            ]
+        return rows
+
+    def _serial(self) -> int:
+        self.serial += 1
+        return self.serial - 1
+
+    def prepare(
+        self, topic: str, rows: int | str | Sequence[Row] | bytes, writer: str = "w",
+        batch: int = 1, part: str = "0/0", *, queue: int | None = None, producer: int = 1,
+        app: str = "app",
+    ) -> PrepareReply:  # fmt: skip
+        """Prepare rows, as ``send`` sends them, or a batch."""
+        data = rows if isinstance(rows, bytes) else self.batch(topic, self.rows(rows), producer)
+        reply = self.run(
+            lambda: self.broker.prepare(self.now, app, topic, data, writer, batch, part, queue)
+        )
+        self.prepared[reply.prepared] = (reply.topic, reply.queue, data)
+        return reply
+
+    def decide(
+        self, ids: Sequence[int], writer: str = "w", batch: int = 1, digest: int = 7, *,
+        commit: bool = True, app: str = "app",
+    ) -> ResolveReply:  # fmt: skip
+        """Commit a transaction, and note where its rows are."""
+        reply = self.run(
+            lambda: self.broker.commit_transaction(self.now, app, writer, batch, ids, digest)
+        )
+        if not reply.repeated:
+            self._note_committed(ids)
+        if commit:
+            self.commit()
+        return reply
+
+    def _note_committed(self, ids: Sequence[int]) -> None:
+        bodies: dict[tuple[int, int], list[bytes]] = {}
+        for id_ in ids:
+            topic, queue, data = self.prepared[id_]
+            bodies.setdefault((topic, queue), []).extend(Batch(data).bodies())
+        for (topic, queue), found in bodies.items():
+            next_ = self.broker.views.catalog.topics[topic].queues[queue].next
+            for at, body in enumerate(found):
+                self.sent[topic, queue, next_ - len(found) + at] = body
+
+    def abort(self, writer: str = "w", batch: int = 1, app: str = "app") -> ResolveReply:
+        return self.run(lambda: self.broker.abort_transaction(self.now, app, writer, batch))
 
     def pull(
         self, session: int, topic: str, group: str, rows: int = 32, *,
@@ -353,14 +412,14 @@ class World:
             assert found[offset] == self.sent[reply.topic, reply.queue, offset]
         durable = self.broker.journal.durable
         for places in reply.places:
-            assert all(position < durable for position in places.positions)
+            assert all(places.visible_from(at) < durable for at in range(len(places.positions)))
 
     def bodies(self, reply: PullReply) -> dict[int, bytes]:
         """Return every row of the batches that the reply names, by offset."""
         found: dict[int, bytes] = {}
         for places in reply.places:
-            for position in places.positions:
-                record = waiting(partial(self.broker.store.get, position))
+            for at in range(len(places.positions)):
+                record = waiting(partial(self.broker.store.at_place, places, at))
                 if record[13] == Kind.MOVED:
                     content = moved.unpack(record[HEADER_BYTES:])
                     for piece in content.pieces:
@@ -411,11 +470,29 @@ def portrait(views: Views) -> dict[object, object]:
     for key in keys:
         if key.type in (DEDUP, FORGOTTEN, GLOBAL):
             continue
+        if key.type == WRITER:
+            idle = views.last_time_us - views.limits.writer_idle_us
+            if views.writers.by_number[key.a].last_us < idle:
+                continue  # swept away some time
         payload = views.objects.state_encode(key)
         if payload not in (b"", b"\x90"):  # gone, or an empty page
             found[key] = payload
     catalog = views.catalog
-    found["next"] = (catalog.next_topic, catalog.next_group, views.sessions.next_number)
+    found["next"] = (
+        catalog.next_topic,
+        catalog.next_group,
+        views.sessions.next_number,
+        views.writers.next_number,
+        views.undecided.next_number,
+    )
+    found["undecided"] = {
+        number: (
+            one.writer, one.batch_id, one.opened_us, list(one.batches()), one.rows, one.bytes
+        )
+        for number, one in views.undecided.by_number.items()
+    }  # fmt: skip
+    found["pinned"] = views.undecided._by_segment
+    found["floors"] = views.index.floors
     for number, topic in catalog.topics.items():
         found["topic", number] = [(queue.next, queue.end, queue.first) for queue in topic.queues]
         assert catalog.by_name[topic.name] is topic

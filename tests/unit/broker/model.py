@@ -265,3 +265,46 @@ class Reference:
     def given_up(self, offsets: Iterable[int]) -> None:
         for at in offsets:
             del self.rows[at]
+
+    def replayed(self, offsets: Iterable[int], cursor: int) -> None:
+        """Rows are handed out again, whatever became of them; what was not read stays unread."""
+        again: set[int] = set()
+        for at in sorted(offsets):
+            if at in self.rows:
+                again.add(at)
+            elif at in self.unread:
+                if at < cursor and self.matches(at):
+                    again.add(at)  # parked behind its key: it is ready as it was
+            elif at >= cursor:
+                self.unread = sorted([*self.unread, at])  # done ahead of the cursor
+                self.reset_done = True
+            elif self.matches(at):
+                self.rows[at] = Row("ready", 1, 0)
+                again.add(at)
+        self._begin_round(again)
+
+    def redriven(self, offsets: Iterable[int]) -> None:
+        """Dead letters are handed out again."""
+        self._begin_round({at for at in offsets if self.rows[at].state == "dead"})
+
+    def _begin_round(self, again: set[int]) -> None:
+        if again:
+            self.reset_done = True
+        first: dict[str, int] = {}
+        for at in sorted(again):
+            first.setdefault(self.key[at], at)
+            row = self.rows.get(at)
+            if row is not None:
+                self._take_back(at)
+                self.rows[at] = Row("ready", 1, row.deliveries)
+        if self.ordered:
+            for at in self.in_state("leased"):
+                if first.get(self.key[at], at) < at:
+                    self._take_back(at)
+                    self._give_back(at)
+
+    def _take_back(self, at: int) -> None:
+        for lease, held in list(self.leases.items()):
+            held.rows.discard(at)
+            if not held.rows:
+                del self.leases[lease]

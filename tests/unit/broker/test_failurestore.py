@@ -6,6 +6,7 @@ import random
 
 from ternmq.broker.failurestore import DUE_ROWS
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.heldpage import HeldPage
 from ternmq.record.facts import Cause, LeasedRun, Outcome, Pulled, Settled
 
 
@@ -17,7 +18,7 @@ def failed(held: GroupQueue, position: int, runs: list[LeasedRun], due_us: int) 
 
 
 def waiting(rows: int, due_us: int = 1000) -> GroupQueue:
-    held = GroupQueue(1, 1, 0, 0)
+    held = GroupQueue(1, 1, 0, 0, HeldPage())
     held.apply_pulled(8, 1, Pulled(1, 1, 0, 1, 1, 10**9, rows, [(0, rows, 1, 1)]))
     failed(held, 16, [(0, rows, 1, 1)], due_us)
     return held

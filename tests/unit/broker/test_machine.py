@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from ternmq.broker.failures import HELD_US
 from ternmq.broker.replies import PullReply
 from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.model.errors import GroupPaused, LeaseExpired
+from ternmq.model.errors import GroupPaused, LeaseExpired, ReplayTooLarge
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
 from ternmq.record.batch import Row
 from ternmq.record.facts import Outcome
@@ -374,6 +374,42 @@ class BrokerMachine(RuleBasedStateMachine):
             self.world.run(lambda: broker.retry_now(now, topic, group, 0, sorted(offsets)))
             reference.let_go(offsets, now)
 
+    @rule(group=groups, data=st.data())
+    def replay(self, group: str, data: Data) -> None:
+        world, topic = self.world, PLACES[group]
+        queue = world.broker.views.catalog.topic(topic).queues[0]
+        low = max(0, queue.next - 40)
+        start = number(data, low, max(low, queue.next))
+        spans = [(start, start + number(data, 1, 6)), (start + 9, start + 10)]
+        cursor = world.held(topic, group).cursor
+        try:
+            reply = world.run(lambda: world.broker.replay(world.now, 0, topic, group, {0: spans}))
+        except ReplayTooLarge:
+            assert self.narrow
+            return
+        assert isinstance(reply.value, list)
+        assert not reply.value[0].rest
+        named = {at for first, stop in spans for at in range(first, min(stop, queue.next))}
+        self.known.groups[group].replayed(named, cursor)
+
+    @rule(group=groups, data=st.data())
+    def redrive(self, group: str, data: Data) -> None:
+        world, reference = self.world, self.known.groups[group]
+        dead = reference.in_state("dead")
+        if not dead:
+            return
+        named = some(data, dead, 3)
+        try:
+            world.run(
+                lambda: world.broker.redrive(
+                    world.now, 0, PLACES[group], group, 0, [*named, 1 << 40]
+                )
+            )
+        except ReplayTooLarge:
+            assert self.narrow
+            return
+        reference.redriven(named)
+
     @rule(
         group=groups,
         attempts=st.integers(1, 5),
@@ -607,6 +643,8 @@ def long_run(seed: int, steps: int, flaky: bool = True) -> None:
             chance.choice(names), chance.randint(1, 12), chance, chance.random() < 0.8)),
         (1, lambda: machine.subscribe_anew(chance.choice(names))),
         (1, lambda: machine.make_topic_anew(chance.choice("tk"))),
+        (2, lambda: machine.replay(chance.choice(names), chance)),
+        (2, lambda: machine.redrive(chance.choice(names), chance)),
     ]  # fmt: skip
     weights: list[float] = [weight for weight, _ in moves]
     rare = chance.choice([0.1, 1.0, 1.0, 3.0])

@@ -386,15 +386,3 @@ def test_names_that_are_taken_or_wrong_are_refused() -> None:
         world.broker.unsubscribe(world.now, "t", "x")
     with pytest.raises(InvalidRequest):
         world.broker.subscribe(world.now, "t", "j", SubscriptionSpec(tags="a b"))
-
-
-def test_topics_that_came_and_went_leave_nothing_behind_in_state() -> None:
-    world = World()
-    for _ in range(30):
-        start(world)
-        world.send("t", 1)
-        world.run(lambda: world.broker.delete_topic(world.now, "t"))
-    world.topic("last")
-    assert not world.broker.views.held
-    assert not world.broker.views.catalog.subscription_pages
-    same_after_restart(world)

@@ -274,6 +274,35 @@ def test_the_next_start_begins_at_the_newest_set() -> None:
     assert world.report.record_count < 200
 
 
+def test_objects_that_do_not_change_are_written_again_when_in_the_older_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Kept(RetentionSpec())
+    for name in ("t", "idle"):
+        world.topic(name)
+    world.group("idle", "g")
+    journal, writer = world.broker.journal, world.broker.writer
+    named: list[tuple[int, int]] = []  # at which end of the journal, and the oldest position named
+    for _ in range(1500):
+        sets = writer.sets_written
+        world.send("t", 5)
+        world.turn()
+        if writer.sets_written > sets:
+            named.append((writer.complete[-1].begin, writer.complete[-1].oldest))
+    assert journal.first == 0
+    assert journal.end > 20 * SEGMENT
+    slack = 2 * SEGMENT
+    assert all(oldest > end // 2 - slack or oldest > end - 3 * SEGMENT for end, oldest in named)
+    assert any(end - oldest > 8 * SEGMENT for end, oldest in named)
+    assert len({oldest for _, oldest in named}) < 12  # of more than 40 sets
+    monkeypatch.setattr("ternmq.broker.upkeep.REFRESH_SEGMENTS", 3)
+    for _ in range(200):
+        world.send("t", 5)
+        world.turn()
+    # Runs of deduplication are written once; those of its two seconds take four segments here.
+    assert writer.complete[-1].oldest > writer.complete[-1].begin - 5 * SEGMENT
+
+
 def test_a_quiet_journal_says_that_all_is_durable() -> None:
     world = Kept(RetentionSpec())
     world.topic("t")

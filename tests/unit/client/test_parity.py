@@ -55,4 +55,4 @@ def test_what_comes_later_is_not_there_yet() -> None:
     later = {"priority", "deliver_after", "deliver_at", "expires_after"}
     for method in (ternmq.Client.send, ternmq.Client.send_soon, ternmq.Client.send_oneway):
         assert not later & inspect.signature(method).parameters.keys()
-    assert not {"transaction", "checker", "cancel", "replay", "trace"} & names(ternmq.Client)
+    assert not {"transaction", "checker", "cancel", "trace"} & names(ternmq.Client)

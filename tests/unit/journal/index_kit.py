@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from ternmq.journal.batch_facts import facts_of
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.index import Index
 from ternmq.journal.index_feed import add_record
@@ -15,7 +16,7 @@ from ternmq.journal.run_jobs import RunJob
 from ternmq.journal.scan import RawRecord, scan
 from ternmq.journal.store import RecordStore
 from ternmq.model.types import Position
-from ternmq.record import messages, moved
+from ternmq.record import messages, moved, transactions
 from ternmq.record.batch import Batch, Compression, Row, encode, slice_batch, topic_seed
 from ternmq.record.header import Kind
 
@@ -71,6 +72,9 @@ class Stand:
         self.time_us = 1_000
         self.rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.batches: dict[int, bytes] = {}
+        self.undecided: list[transactions.Part] = []
+        self.visible: dict[tuple[int, int], list[int]] = {}
+        """Of every row, the record that made it a message."""
 
     def send(
         self,
@@ -99,10 +103,57 @@ class Stand:
         body = messages.pack(topic, queue, first, count, batch, runs)
         position = self._append(Kind.MESSAGES, body)
         self.batches[position] = batch
+        self.visible.setdefault((topic, queue), []).extend([position] * count)
         numbers = [row for start, stop in runs for row in range(start, stop)]
         self.rows.setdefault((topic, queue), []).extend(
             (position, row) for row in (numbers if runs else range(count))
         )
+        return position
+
+    def prepare(self, *rows: Row, topic: int = 1, queue: int = 0, producer: int = 7) -> Position:
+        """Append a PREPARED record; without rows, one body of 40 bytes."""
+        rows = rows or (Row(b"x" * 40),)
+        batch = encode(
+            rows,
+            topic_seed=SEED,
+            producer_id=producer,
+            first_sequence=self.sequence,
+            born_us=self.time_us,
+        )
+        self.sequence += len(rows)
+        self.time_us += 10
+        fact = transactions.Prepared(
+            topic, queue, 1, 1, 1, len(self.undecided), len(rows), "w", "", "app", batch
+        )
+        position = self._append(Kind.PREPARED, transactions.pack_prepared(fact))
+        self.batches[position] = batch
+        length = self.journal.end - position
+        self.undecided.append(
+            transactions.Part(
+                position, 0, facts_of(batch).tag_mask, topic, queue, len(rows), length
+            )
+        )
+        return position
+
+    def resolve(self, dropped: int = 0) -> Position:
+        """Append a RESOLVED of all that is prepared, save so many of the oldest."""
+        parts: list[transactions.Part] = []
+        for part in self.undecided[dropped:]:
+            place = part.topic, part.queue
+            first = self.next.get(place, 0)
+            self.next[place] = first + part.rows
+            parts.append(part._replace(first_offset=first))
+            self.rows.setdefault(place, []).extend((part.position, row) for row in range(part.rows))
+        gone = [part.position for part in self.undecided[:dropped]]
+        self.undecided = []
+        self.time_us += 10
+        fact = transactions.Resolved(
+            1, 1, 1, sum(part.rows for part in parts), 1, transactions.Resolution.COMMITTED,
+            transactions.Why.WRITER, "w", "app", parts, gone,
+        )  # fmt: skip
+        position = self._append(Kind.RESOLVED, transactions.pack_resolved(fact))
+        for part in parts:
+            self.visible.setdefault((part.topic, part.queue), []).extend([position] * part.rows)
         return position
 
     def move(self, offsets: list[int], topic: int = 1, queue: int = 0) -> Position:

@@ -18,6 +18,7 @@ from ternmq.journal.index import Index
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.run import open_run, read_columns, read_head
 from ternmq.model.types import Position
+from ternmq.record.transactions import Part
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "index_v1.idx"
 BASE = Position(1 << 20)
@@ -55,6 +56,9 @@ def sample(start: int = BASE + 80, count: int = 6) -> Index:
         struct.pack("<4Q", 8, 9, 0, 0),
     )
     index.add_moved(copies, position, 1_700_000_000_000_100)
+    index.add_prepared(3, 4, position + 304, 0x66, 77, b"", 1_700_000_000_000_101)
+    parts = [Part(80, 106, 1, 3, 1, 4, 248), Part(position + 304, 0, 0, 4, 0, 4, 256)]
+    index.add_resolved(position + 608, 1_700_000_000_000_102, parts, [88])
     return index
 
 
@@ -91,7 +95,7 @@ def test_the_golden_file_is_what_is_written_and_read():
     assert head.chain_crc == 0xCAFEBABE
     assert head.hint == StateHint(Position(BASE + 8), Position(BASE + 80))
     assert head.first_time_us == 1_700_000_000_000_000
-    assert head.last_time_us == 1_700_000_000_000_100
+    assert head.last_time_us == 1_700_000_000_000_102
     assert difference(columns, content(sample())) is None
 
 
@@ -99,7 +103,7 @@ def test_the_golden_file_reads_as_the_document_says():
     """By hand, with nothing of the package."""
     data = GOLDEN.read_bytes()
     magic, version, count, length = struct.unpack_from("<IHHI", data, 4)
-    assert (magic, version, count) == (0x31584D54, 1, 12)
+    assert (magic, version, count) == (0x31584D54, 1, 14)
     sections = {
         number: (row_bytes, offset, size)
         for number, row_bytes, offset, size, _, _ in struct.iter_unpack(
@@ -110,20 +114,22 @@ def test_the_golden_file_reads_as_the_document_says():
     _, offset, size = sections[1]
     assert list(struct.iter_unpack("<QQQII", data[offset : offset + size])) == [
         (3 << 32, 100, 106, 0, 3),
-        (3 << 32 | 1, 100, 106, 3, 3),
+        (3 << 32 | 1, 100, 110, 3, 4),
+        (4 << 32, 0, 4, 7, 1),
     ]
     _, offset, size = sections[2]
     batches = list(struct.iter_unpack("<QII", data[offset : offset + size]))
     assert batches[:2] == [(100, 10, 304), (102, 10 + 2 * 38, 304)]
     _, offset, size = sections[3]
-    assert struct.unpack(f"<{size // 8}Q", data[offset : offset + size]) == (0, 2, 1, 1, 0, 2)
+    assert struct.unpack(f"<{size // 8}Q", data[offset : offset + size]) == (
+        0, 2, 1, 1, 0, 2, 1, 0,
+    )  # fmt: skip
     _, offset, size = sections[5]
-    assert next(struct.iter_unpack("<QQII", data[offset : offset + size])) == (
-        0x1122334455667788,
-        0,
-        2,
-        10,
-    )
+    prepared = (BASE + 80 + 7 * 304) - BASE >> 3
+    assert list(struct.iter_unpack("<QQII", data[offset : offset + size]))[:2] == [
+        (0x66, 77, 4, prepared),
+        (0x1122334455667788, 0, 2, 10),
+    ]
     _, offset, size = sections[6]
     assert list(struct.iter_unpack("<IIQII", data[offset : offset + size]))[:2] == [
         (3, 10 + 6 * 38, 0xABCD, 1, 0),
@@ -142,6 +148,15 @@ def test_the_golden_file_reads_as_the_document_says():
     assert list(struct.iter_unpack("<QQII", data[offset : offset + size])) == [
         (0x44, 900, 10 + 6 * 38, 1),
         (0x55, 12, 10 + 6 * 38, 0),
+    ]
+    _, offset, size = sections[12]
+    bodies = struct.unpack(f"<{size // 8}Q", data[offset : offset + size])
+    assert bodies == (0, 0, 0, 0, 0, 0, 80, BASE + 8 * prepared)
+    _, offset, size = sections[13]
+    assert list(struct.iter_unpack("<QQII", data[offset : offset + size])) == [
+        (80, 106, prepared + 38, 0),
+        (88, 2**64 - 1, prepared + 38, 0),
+        (BASE + 8 * prepared, 0, prepared + 38, 0),
     ]
 
 

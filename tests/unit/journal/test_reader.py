@@ -12,7 +12,7 @@ from ternmq.journal.reader import JournalReader
 from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
-from ternmq.record import control, facts
+from ternmq.record import control, facts, replay
 from ternmq.record.batch import Row
 from ternmq.record.header import Kind
 from tests.unit.journal.index_kit import SEGMENT, Stand
@@ -176,6 +176,9 @@ def test_dump_explains_every_kind():
         Kind.ENDED: facts.pack_settled([settled]),
         Kind.EXTENDED: facts.pack_extended([facts.Extended(1, 1, 0, 2, 3, 1, 60)]),
         Kind.CURSOR: facts.pack_cursor(facts.CursorMoved(1, 1, 0, facts.Move.RESET, 5, 1)),
+        Kind.REPLAY: replay.pack(
+            replay.Replayed(1, 1, 0, 2, 1, replay.Cause.REDRIVE, [(0, 2, 1, 3)])
+        ),
         Kind.CONFIG: control.pack(control.TopicDeleted(4)),
         Kind.JOINED: control.pack(control.Joined(2, "shop", "c1")),
         Kind.LEFT: control.pack(control.Left(2, "bye")),
@@ -194,6 +197,7 @@ def test_dump_explains_every_kind():
     assert lines["SETTLED"]["facts"][0]["outcome"] == facts.Outcome.DONE
     assert lines["EXTENDED"]["facts"][0]["until_us"] == 60
     assert lines["CURSOR"]["cursor"] == 5
+    assert lines["REPLAY"]["runs"] == [(0, 2, 1, 3)]
     assert lines["CONFIG"]["config"]["number"] == 4
     assert lines["JOINED"]["joined"]["app"] == "shop"
     assert lines["LEFT"]["left"]["reason"] == "bye"

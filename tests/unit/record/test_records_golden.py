@@ -22,10 +22,13 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.state import HEAD, StateKey, StateWriter
 from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.facts import Cause, CursorMoved, Extended, Move, Outcome, Pulled, Settled
 from ternmq.record.header import KNOWN_KINDS, Kind
 from ternmq.record.moved import FailureEntry, Moved, MovedFailure, Piece
+from ternmq.record.replay import Cause as Replay
+from ternmq.record.replay import Replayed
+from ternmq.record.transactions import Part, Prepared, Resolution, Resolved, Why
 from tests.unit.journal.kit import commit
 
 FOLDER = Path(__file__).parents[2] / "golden"
@@ -79,6 +82,16 @@ MOVED = Moved(
         ),
     ),
 )  # fmt: skip
+REPLAYED = Replayed(
+    1, 2, 3, 4, 8, Replay.REPLAY, [(50, 51, 1, 3), (60, 62, 1, 0)], [(90, 92)], [7, 1 << 63, 9]
+)
+REDRIVEN = Replayed(1, 2, 3, 0, 9, Replay.REDRIVE, [(51, 52, 1, 20)])
+PREPARED = Prepared(2, 3, 9, 2**64 - 1, 5, 17, 6, "writer-ü", "3/0", "shop", BATCH)
+COMMITTED = Resolved(
+    9, 2**64 - 1, 2**64 - 2, 11, 5, Resolution.COMMITTED, Why.WRITER, "writer-ü", "shop",
+    (Part(4096, 8, 1 << 63, 2, 3, 6, 216), Part(8192, 0, 0, 2, 1, 5, 320)), (512, 1024, 2048),
+)  # fmt: skip
+ROLLED_BACK = Resolved(10, 1, 0, 0, 5, Resolution.ROLLED_BACK, Why.EXPIRED, "w", "s", (), (512,))
 COUNTS = control.pack_counts(
     control.Counts(
         7,
@@ -150,9 +163,14 @@ def written() -> bytes:
     ]
     bodies += [
         (Kind.MOVED, moved.pack(MOVED)),
+        (Kind.PREPARED, transactions.pack_prepared(PREPARED)),
+        (Kind.RESOLVED, transactions.pack_resolved(COMMITTED)),
+        (Kind.RESOLVED, transactions.pack_resolved(ROLLED_BACK)),
         (Kind.LEFT, control.pack(control.Left(4, "closed"))),
         (Kind.COUNTS, COUNTS),
         (Kind.ALARM, control.pack(control.Alarm("clock", "the wall clock is 7 s ahead"))),
+        (Kind.REPLAY, replay.pack(REPLAYED)),
+        (Kind.REPLAY, replay.pack(REDRIVEN)),
     ]
     for at, (kind, body) in enumerate(bodies):
         journal.append(kind, body, TIME_US + at, flags=at % 2)
@@ -196,11 +214,14 @@ DECODERS: dict[int, Callable[[bytes], Any]] = {
     Kind.SETTLED: lambda body: list(facts.unpack_settled(body)),
     Kind.CURSOR: facts.unpack_cursor,
     Kind.MOVED: moved.unpack,
+    Kind.PREPARED: transactions.unpack_prepared,
+    Kind.RESOLVED: transactions.unpack_resolved,
     Kind.CONFIG: control.unpack_config,
     Kind.JOINED: control.unpack_joined,
     Kind.LEFT: control.unpack_left,
     Kind.COUNTS: control.unpack_counts,
     Kind.ALARM: control.unpack_alarm,
+    Kind.REPLAY: replay.unpack,
 }
 
 

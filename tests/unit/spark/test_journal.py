@@ -353,3 +353,32 @@ def test_simple_facts_are_read_as_all_others(monkeypatch, lived):
     whole = rows(reading(lived))
     monkeypatch.setattr(journal_events, "SIMPLE", {})
     assert rows(reading(lived)) == whole
+
+
+def test_transactions_are_told(tmp_path):
+    with (
+        broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
+        ternmq.sync.connect(one.url, app="shop") as client,
+    ):
+        client.admin.create_topic("orders")
+        kept = client.prepare("orders", [b"a", b"b"], writer="w", batch_id=7, part="0/1")
+        client.prepare("orders", [b"twin"], writer="w", batch_id=7, part="0/0")
+        client.commit_prepared("w", 7, kept, digest=5)
+        client.prepare("orders", [b"x"], writer="w", batch_id=8)
+        client.abort_prepared("w", 8)
+    found = rows(reading(str(tmp_path)))
+    prepared = of("prepared", found)
+    assert [(row["topic"], row["rows"], row["batch_id"]) for row in prepared] == [
+        ("orders", 2, 7), ("orders", 1, 7), ("orders", 1, 8),
+    ]  # fmt: skip
+    assert {row["writer"] for row in prepared} == {"w"}
+    resolved = [
+        (row["decision"], row["start"], row["stop"], row["cause"], row["refers_to"])
+        for row in of("resolved", found)
+    ]
+    at = [row["position"] for row in prepared]
+    assert resolved == [
+        ("committed", 0, 2, "writer", at[0]),
+        ("dropped", None, None, "writer", at[1]),
+        ("rolled_back", None, None, "writer", at[2]),
+    ]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ternmq.wire import bodies
 from tests.unit.wire import examples
-from tests.unit.wire.examples import pack_delivery, pack_records, pack_rows
+from tests.unit.wire.examples import pack_delivery, pack_prepared, pack_records, pack_rows
 
 
 class Case(NamedTuple):
@@ -27,6 +27,10 @@ REQUESTS = {
     "send, any queue": Case(
         spread(bodies.pack_send), bodies.unpack_send, examples.SEND_ANY, open_ended=True
     ),
+    "prepare": Case(bodies.pack_prepare, bodies.unpack_prepare, examples.PREPARE, open_ended=True),
+    "prepare, any queue": Case(
+        bodies.pack_prepare, bodies.unpack_prepare, examples.PREPARE_ANY, open_ended=True
+    ),
     "pull": Case(bodies.pack_pull, bodies.unpack_pull, examples.PULL),
     "settle": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE),
     "settle, all": Case(bodies.pack_settle, bodies.unpack_settle, examples.SETTLE_ALL),
@@ -40,6 +44,7 @@ REQUESTS = {
 ANSWERS = {
     "receipt": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT),
     "receipt, others": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_OTHERS),
+    "prepared": Case(pack_prepared, bodies.unpack_prepared, examples.PREPARED),
     "delivery": Case(pack_delivery, bodies.unpack_delivery, examples.DELIVERY, open_ended=True),
     "delivery, first attempts": Case(
         pack_delivery, bodies.unpack_delivery, examples.DELIVERED_FIRST, open_ended=True

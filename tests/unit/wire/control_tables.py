@@ -110,6 +110,8 @@ def _number(value: object) -> str:
 
 def default_of(field: types.Field) -> str:
     """Return how a field's default is written: empty for a field that must be there."""
+    if field.default_factory is list:
+        return "`[]`"
     value = field.default
     if value is msgspec.NODEFAULT:
         return ""
@@ -151,6 +153,7 @@ def who_of(command: Command) -> str:
         Scope.TOPIC: f"{rights} on the topic",
         Scope.TOPICS: f"{rights} on each topic",
         Scope.GROUP: f"{rights} on the topic and group",
+        Scope.TRANSACTION: f"{rights} on every topic of the transaction; it belongs to its app",
         Scope.BROKER: f"{rights} on every topic and group",
     }[policy.scope]
 

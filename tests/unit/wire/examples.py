@@ -31,6 +31,9 @@ RECEIPT_OTHERS = bodies.Receipt(
     None, 2, 3, 0, True, True,
     (bodies.ReceiptRow(4, 12, False), bodies.ReceiptRow(5, None, True)),
 )  # fmt: skip
+PREPARE = bodies.Prepare(TOPIC, 3, "stream-7 ü", 2**64 - 1, "3/0", BATCH)
+PREPARE_ANY = bodies.Prepare(TOPIC, None, "w", 0, "", BATCH)
+PREPARED = bodies.Prepared(1 << 40, 2, 3, 1, True)
 PULL = bodies.Pull(TOPIC, GROUP, None, 256, 1_048_576, 30_000)
 RUNS = (bodies.Run(77, 3, 1, 1), bodies.Run(90, 1, 2, 5))
 FAILURES = (bodies.LastFailure(90, 1, 0, "kaputt: ü"),)
@@ -58,6 +61,11 @@ def pack_delivery(delivery: bodies.Delivery) -> bytes:
         bodies.pack_failures(delivery.failures),
     )
     return head + delivery.records
+
+
+def pack_prepared(prepared: bodies.Prepared) -> bytes:
+    """Return the body of the answer to a PREPARE."""
+    return bodies.pack_prepared(*prepared[:4], duplicate=prepared.duplicate)
 
 
 def pack_rows(rows: bodies.Rows) -> bytes:
@@ -215,6 +223,15 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         ),
         control.GroupCommitted(places=[control.GroupPlace(queue=3, offset=91)], created=True),
     ),
+    Command.GROUP_REPLAY: (
+        control.GroupReplay(
+            topic=TOPIC, group=GROUP, spans=[control.ReplaySpan(queue=3, start=70, stop=80)]
+        ),
+        control.GroupReplayed(
+            queues=[control.ReplayedQueue(queue=3, again=5, unread=2, expired=1)],
+            rest=[control.ReplaySpan(queue=3, start=78, stop=80)],
+        ),
+    ),
     Command.FIND: (
         control.Find(topic=TOPIC, key="order-7", limit=5),
         control.FoundPage(found=[_FOUND], next="77"),
@@ -234,6 +251,10 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
     Command.FAILED_DELETE: (
         control.FailedDelete(topic=TOPIC, group=GROUP, queue=3, offsets=[77]),
         control.FailedDone(done=1, missing=[]),
+    ),
+    Command.FAILED_REDRIVE: (
+        control.FailedRedrive(topic=TOPIC, group=GROUP, queue=3, offsets=[77, 90], dry_run=True),
+        control.FailedRedriven(done=[77], missing=[90]),
     ),
     Command.CLIENT_LIST: (
         control.ClientList(),
@@ -294,6 +315,46 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
                     app="shop", owner="team shop", grants=[control.GrantInfo(right="produce")]
                 )
             ]
+        ),
+    ),
+    Command.TRANSACTION_COMMIT: (
+        control.TransactionCommit(
+            writer="stream-7 ü", batch_id=41, ids=[1 << 40, 4096], digest=2**64 - 1
+        ),
+        control.TransactionDone(rows=7, repeated=True),
+    ),
+    Command.TRANSACTION_ABORT: (
+        control.TransactionAbort(writer="stream-7 ü", batch_id=41),
+        control.TransactionDone(),
+    ),
+    Command.TRANSACTION_LIST: (
+        control.TransactionList(writer="stream-7 ü", limit=5),
+        control.Transactions(
+            undecided=[
+                control.TransactionInfo(
+                    writer="stream-7 ü",
+                    batch_id=41,
+                    app="shop",
+                    topics=[TOPIC],
+                    batches=2,
+                    rows=7,
+                    bytes=640,
+                    opened_us=TIME_US,
+                    expires_us=TIME_US + 3_600_000_000,
+                )
+            ],
+            writers=[
+                control.WriterInfo(
+                    writer="stream-7 ü",
+                    app="shop",
+                    last_us=TIME_US,
+                    highest=40,
+                    digest=2**64 - 2,
+                    rows=9,
+                    decisions=3,
+                )
+            ],
+            more=True,
         ),
     ),
     Command.QUEUE_RANGES: (
@@ -382,6 +443,7 @@ EXAMPLES: Final[dict[Command, Example]] = {
     Command.BYE: Example(b"", b""),
     Command.CANCEL: Example(bodies.pack_cancel(7), b""),
     Command.SEND: Example(bodies.pack_send(*SEND), bodies.pack_receipt(RECEIPT)),
+    Command.PREPARE: Example(bodies.pack_prepare(PREPARE), pack_prepared(PREPARED)),
     Command.PULL: Example(bodies.pack_pull(PULL), pack_delivery(DELIVERY)),
     Command.SETTLE: Example(bodies.pack_settle(SETTLE), bodies.pack_settled(*SETTLED)),
     Command.EXTEND: Example(

@@ -17,15 +17,16 @@ NUMBERS = {
     0: "FAREWELL",  # of the session, not in the table
     1: "HELLO", 2: "PING", 3: "BYE", 4: "CANCEL", 5: "KEEP",
     10: "SEND", 11: "PULL", 12: "SETTLE", 13: "EXTEND", 14: "READ",
-    16: "JOURNAL_READ",
+    15: "PREPARE", 16: "JOURNAL_READ",
     20: "REPORT",
     30: "TOPIC_CREATE", 31: "TOPIC_CHANGE", 32: "TOPIC_DELETE", 33: "TOPIC_LIST",
     40: "GROUP_JOIN", 41: "GROUP_CHANGE", 42: "GROUP_DELETE", 43: "GROUP_LIST", 44: "GROUP_RESET",
-    45: "GROUP_SKIP",
-    46: "GROUP_COMMIT",
+    45: "GROUP_SKIP", 46: "GROUP_COMMIT", 47: "GROUP_REPLAY",
     50: "FIND", 51: "OFFSET_AT", 52: "FAILED_LIST", 53: "FAILED_RETRY", 54: "FAILED_DELETE",
+    55: "FAILED_REDRIVE",
     60: "CLIENT_LIST", 61: "STATUS",
     70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
+    80: "TRANSACTION_COMMIT", 81: "TRANSACTION_ABORT", 82: "TRANSACTION_LIST",
     90: "QUEUE_RANGES", 91: "HOLD_PUT", 92: "HOLD_DELETE", 93: "HOLD_LIST",
     94: "JOURNAL_CATALOG",
     100: "DRAIN", 101: "TOPIC_CHANGED", 102: "GROUP_CHANGED",
@@ -34,7 +35,7 @@ NUMBERS = {
 BY_HAND = {
     Command.PING, Command.BYE, Command.CANCEL,
     Command.SEND, Command.PULL, Command.SETTLE, Command.EXTEND, Command.READ,
-    Command.JOURNAL_READ,
+    Command.PREPARE, Command.JOURNAL_READ,
 }  # fmt: skip
 
 
@@ -77,15 +78,17 @@ def test_who_may_what():
     """Written out once more, so that a right is not given away by a slip."""
     anybody = {
         Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.KEEP,
-        Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS,
+        Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS, Command.TRANSACTION_LIST,
     }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name
         rights = set(entry.policy.rights)
         if command in anybody:
             assert entry.policy.scope is Scope.NOTHING
-        elif command in {Command.SEND, Command.REPORT}:
-            assert rights == {Right.PRODUCE}
+        elif command in {Command.SEND, Command.REPORT, Command.PREPARE}:
+            assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,))
+        elif command in {Command.TRANSACTION_COMMIT, Command.TRANSACTION_ABORT}:
+            assert entry.policy == Policy(Scope.TRANSACTION, (Right.PRODUCE,))
         elif name.startswith("JOURNAL_"):
             assert entry.policy == Policy(Scope.BROKER, (Right.AUDIT,))
         elif name.startswith("HOLD_"):
@@ -94,7 +97,9 @@ def test_who_may_what():
             assert entry.policy == Policy(Scope.BROKER, (Right.MANAGE,))
         elif name.startswith("TOPIC_"):
             assert entry.policy == Policy(Scope.TOPIC, (Right.MANAGE,))
-        elif re.fullmatch("GROUP_(CHANGE|DELETE|RESET|SKIP)|FAILED_(RETRY|DELETE)", name):
+        elif re.fullmatch(
+            "GROUP_(CHANGE|DELETE|RESET|SKIP|REPLAY)|FAILED_(RETRY|DELETE|REDRIVE)", name
+        ):
             assert entry.policy == Policy(Scope.GROUP, (Right.MANAGE,))
         elif command is Command.FAILED_LIST:
             assert rights == {Right.CONSUME, Right.MANAGE}

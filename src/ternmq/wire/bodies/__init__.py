@@ -1,11 +1,10 @@
 """Bodies that are laid out by hand: of errors, and of the commands that move messages.
 
 Everything is imported from here. One file each, the ruler above the codec: ``refusal`` (an answer
-that says no), ``send``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``, ``connection``
-(cancel, ping);
-``checks`` is what they share. All numbers are little-endian. *names* in a ruler are the bytes of
-the names that a head counts, one after the other, zero padded to 8. The same rulers are in
-``docs/protocol/messages.md``.
+that says no), ``send``, ``prepare``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``,
+``connection`` (cancel, ping); ``checks`` is what they share. All numbers are little-endian. *names*
+in a ruler are the bytes of the names that a head counts, one after the other, zero padded to 8. The
+same rulers are in ``docs/protocol/messages.md``.
 
 Two rules hold everywhere. A request is judged by the broker: what is reserved must be 0, lengths
 must fit to the byte, names must be names; else ``InvalidRequest``, and the connection goes on. An
@@ -50,6 +49,16 @@ from ternmq.wire.bodies.journal import (
     records_head,
     unpack_journal_read,
     unpack_records,
+)
+from ternmq.wire.bodies.prepare import (
+    PREPARE,
+    PREPARED,
+    Prepare,
+    Prepared,
+    pack_prepare,
+    pack_prepared,
+    unpack_prepare,
+    unpack_prepared,
 )
 from ternmq.wire.bodies.pull import (
     DELIVERY,
@@ -121,15 +130,16 @@ from ternmq.wire.bodies.settle import (
 __all__ = [
     "BY_POLICY", "CANCEL", "CONFLICT", "DELIVERY", "DUPLICATE", "ERROR", "EXPIRED", "EXTEND",
     "EXTENDED", "JOURNAL_READ", "MAX_LAST_REASON_BYTES", "MAX_NAME_BYTES", "MAX_REASON_BYTES",
-    "MAX_SPANS", "MAX_TEXT_BYTES", "NO_OFFSET", "NO_QUEUE", "OUTCOMES", "PONG", "PULL", "READ",
-    "RECEIPT", "RECEIPT_ROW", "RECORDS", "REFRESH_ROUTES", "RETRIABLE", "ROWS", "RUN", "SEND",
-    "SETTLE", "SETTLED", "SPAN", "WITHOUT_BODIES", "WRITTEN", "Delivery", "Extend", "JournalRead",
-    "LastFailure", "Pull", "Read", "Receipt", "ReceiptRow", "Records", "Rows", "Run", "Send",
-    "Settle", "Settled", "delivery_head", "pack_cancel", "pack_error", "pack_extend",
-    "pack_extended", "pack_failures", "pack_journal_read", "pack_pong", "pack_pull", "pack_read",
+    "MAX_SPANS", "MAX_TEXT_BYTES", "NO_OFFSET", "NO_QUEUE", "OUTCOMES", "PONG", "PREPARE",
+    "PREPARED", "PULL", "READ", "RECEIPT", "RECEIPT_ROW", "RECORDS", "REFRESH_ROUTES", "RETRIABLE",
+    "ROWS", "RUN", "SEND", "SETTLE", "SETTLED", "SPAN", "WITHOUT_BODIES", "WRITTEN", "Delivery",
+    "Extend", "JournalRead", "LastFailure", "Prepare", "Prepared", "Pull", "Read", "Receipt",
+    "ReceiptRow", "Records", "Rows", "Run", "Send", "Settle", "Settled", "delivery_head",
+    "pack_cancel", "pack_error", "pack_extend", "pack_extended", "pack_failures",
+    "pack_journal_read", "pack_pong", "pack_prepare", "pack_prepared", "pack_pull", "pack_read",
     "pack_receipt", "pack_send", "pack_settle", "pack_settled", "pack_stored", "records_head",
     "rows_head", "send_prefix", "unpack_cancel", "unpack_delivery", "unpack_error", "unpack_extend",
-    "unpack_extended", "unpack_journal_read", "unpack_nothing", "unpack_pong", "unpack_pull",
-    "unpack_read", "unpack_receipt", "unpack_records", "unpack_refusal", "unpack_rows",
-    "unpack_send", "unpack_settle", "unpack_settled",
+    "unpack_extended", "unpack_journal_read", "unpack_nothing", "unpack_pong", "unpack_prepare",
+    "unpack_prepared", "unpack_pull", "unpack_read", "unpack_receipt", "unpack_records",
+    "unpack_refusal", "unpack_rows", "unpack_send", "unpack_settle", "unpack_settled",
 ]  # fmt: skip

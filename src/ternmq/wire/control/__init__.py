@@ -11,6 +11,14 @@ of a record could hold. A bound is never lowered.
 
 from __future__ import annotations
 
+from ternmq.wire.control.again import (
+    FailedRedrive,
+    FailedRedriven,
+    GroupReplay,
+    GroupReplayed,
+    ReplayedQueue,
+    ReplaySpan,
+)
 from ternmq.wire.control.apps import (
     AppDelete,
     AppInfo,
@@ -98,6 +106,15 @@ from ternmq.wire.control.topics import (
     TopicList,
     Topics,
 )
+from ternmq.wire.control.transactions import (
+    TransactionAbort,
+    TransactionCommit,
+    TransactionDone,
+    TransactionInfo,
+    TransactionList,
+    Transactions,
+    WriterInfo,
+)
 
 __all__ = [
     "AppDelete",
@@ -116,6 +133,8 @@ __all__ = [
     "FailedList",
     "FailedMessage",
     "FailedPage",
+    "FailedRedrive",
+    "FailedRedriven",
     "FailedRetry",
     "FailureInfo",
     "Find",
@@ -134,6 +153,8 @@ __all__ = [
     "GroupName",
     "GroupPlace",
     "GroupQueueInfo",
+    "GroupReplay",
+    "GroupReplayed",
     "GroupReset",
     "GroupSkip",
     "Groups",
@@ -158,6 +179,8 @@ __all__ = [
     "RangeStart",
     "RangesAsk",
     "RangesFound",
+    "ReplaySpan",
+    "ReplayedQueue",
     "Report",
     "ReportEntry",
     "ResetDone",
@@ -179,4 +202,11 @@ __all__ = [
     "decode",
     "decode_answer",
     "encode",
+    "TransactionAbort",
+    "TransactionCommit",
+    "TransactionDone",
+    "TransactionInfo",
+    "TransactionList",
+    "Transactions",
+    "WriterInfo",
 ]

@@ -1,0 +1,90 @@
+"""What every decision about a transaction asks first: whose is it, is it open, what was decided."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.broker.sending import Sending
+from ternmq.broker.undecided import Transaction
+from ternmq.broker.views import Views
+from ternmq.broker.writers import Writer
+from ternmq.journal.journal import Journal
+from ternmq.model.errors import (
+    Busy,
+    DiskFull,
+    InvalidRequest,
+    JournalFull,
+    TransactionDecided,
+    TransactionTooOld,
+    WriterTaken,
+)
+from ternmq.record.header import Kind
+from ternmq.record.transactions import MAX_PART_BYTES, MAX_WRITER_BYTES
+
+MAX_U64: Final = 2**64 - 1
+
+
+class Openings:
+    """Base of ``Preparing`` and ``Transactions``. Loop only."""
+
+    __slots__ = ("_journal", "_sending", "_views")
+
+    def __init__(self, journal: Journal, views: Views, sending: Sending) -> None:
+        self._journal = journal
+        self._views = views
+        self._sending = sending
+
+    def _writer(self, now_us: int, app: str, name: str) -> Writer | None:
+        """Return the writer, None if it is new.
+
+        Raises:
+            WriterTaken: it belongs to another app.
+        """
+        writer = self._views.writers.find(name, now_us)
+        if writer is not None and writer.app != app:
+            raise WriterTaken(f"writer {name!r} belongs to app {writer.app!r}, not {app!r}")
+        return writer
+
+    def _opened(self, writer: Writer | None, batch_id: int) -> Transaction | None:
+        if writer is None:
+            return None
+        return self._views.undecided.by_name.get((writer.number, batch_id))
+
+    def _check_open(self, writer: Writer, batch_id: int) -> None:
+        """Refuse what is committed, or may have been."""
+        decision = writer.decisions.get(batch_id)
+        if decision is None:
+            self._check_age(writer, batch_id)
+        elif decision.committed:
+            raise TransactionDecided(f"batch {batch_id} of writer {writer.name!r} is committed")
+
+    def _check_age(self, writer: Writer, batch_id: int) -> None:
+        if batch_id < writer.forgotten:
+            raise TransactionTooOld(
+                f"batch {batch_id} of writer {writer.name!r} is at or below the highest that was "
+                f"committed and is forgotten, {writer.forgotten - 1}"
+            )
+
+    def _append(self, kind: Kind, body: bytes, now_us: int) -> int:
+        journal = self._journal
+        try:
+            return journal.append(kind, body, now_us)
+        except JournalFull as error:
+            if journal.spare_is_coming:
+                raise Busy("the next segment is being made") from error
+            self._sending.refused_full += 1
+            raise DiskFull("no segment is ready for more records") from error
+
+
+def check_names(writer: str, batch_id: int, part: str) -> None:
+    """Refuse what names no transaction.
+
+    Raises:
+        InvalidRequest: it does not.
+    """
+    if not writer or len(writer.encode()) > MAX_WRITER_BYTES:
+        raise InvalidRequest(f"a writer's name has 1 to {MAX_WRITER_BYTES} bytes")
+    if len(part.encode()) > MAX_PART_BYTES:
+        raise InvalidRequest(f"the name of a part has at most {MAX_PART_BYTES} bytes")
+    if not 0 <= batch_id <= MAX_U64:
+        raise InvalidRequest("a batch id is a number of 64 bits")

@@ -1,0 +1,189 @@
+"""Decides prepares: batches that are stored for a transaction and seen by nobody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.broker.catalog import Topic
+from ternmq.broker.dedup import Entry
+from ternmq.broker.openings import Openings, check_names
+from ternmq.broker.replies import PrepareReply
+from ternmq.broker.sending import Sending
+from ternmq.broker.undecided import Transaction
+from ternmq.broker.views import Views
+from ternmq.broker.writers import Writer
+from ternmq.journal.journal import Journal
+from ternmq.journal.store import RecordStore
+from ternmq.model.errors import (
+    Busy,
+    DiskFull,
+    IdConflict,
+    InvalidBatch,
+    InvalidRequest,
+    MessageNotFound,
+    MessageTooLarge,
+    ResendTooOld,
+    StrictNeedsReplica,
+    TransactionTooLarge,
+)
+from ternmq.model.specs import Durability
+from ternmq.record import transactions
+from ternmq.record.batch import HEADER, BatchError, Column, verify
+from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.transactions import MAX_NAMES_BYTES, Prepared, resolved_bytes
+
+_WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
+_KIND_AT: Final = 13
+_RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_BYTES + 8
+
+
+class Preparing(Openings):
+    """Loop only."""
+
+    __slots__ = ("_store",)
+
+    def __init__(
+        self, journal: Journal, views: Views, store: RecordStore, sending: Sending
+    ) -> None:
+        super().__init__(journal, views, sending)
+        self._store = store
+
+    def prepare(
+        self,
+        now_us: int,
+        app: str,
+        topic: Topic,
+        batch: bytes,
+        writer: str,
+        batch_id: int,
+        part: str = "",
+        number: int | None = None,
+    ) -> PrepareReply:
+        """Store a batch for a transaction, invisible, or find that it is stored already.
+
+        Args:
+            now_us: Broker time.
+            app: Who the writer belongs to.
+            topic: Where to.
+            batch: As the producer made it; it is checked whole.
+            writer: Names the transaction, together with ``batch_id``.
+            batch_id: See there.
+            part: The writer's word for where the rows come from.
+            number: The queue; as for a send.
+
+        Raises:
+            InvalidRequest, InvalidBatch, OrderingKeyRequired, UnknownQueue, MessageTooLarge,
+            StrictNeedsReplica, WriterTaken: nothing was stored.
+            TransactionDecided: it is committed.
+            TransactionTooOld: it may have been.
+            TransactionTooLarge: it has as many batches as one may have.
+            IdConflict, ResendTooOld: see `dedup`.
+            DiskFull, Busy: nothing was stored; later it may be.
+            WouldBlock: bytes must be read first; nothing was changed.
+        """
+        check_names(writer, batch_id, part)
+        count, crc, producer_id, first = self._check_batch(topic, batch)
+        known = self._writer(now_us, app, writer)
+        views, limits = self._views, self._views.limits
+        dedup = views.dedup
+        producer = dedup.producers.get(producer_id)
+        if producer is not None and first < producer.next:
+            entry = dedup.find(producer_id, first, count, crc, now_us)
+            if entry is not None:
+                return self._duplicate(topic, entry, writer, batch_id, part)
+        elif producer is None and len(dedup.producers) >= limits.producers:
+            raise Busy("too many producers")
+        if known is not None:
+            self._check_open(known, batch_id)
+        opened = self._opened(known, batch_id)
+        self._check_caps(known, opened, len(batch))
+        if dedup.full(now_us):
+            raise Busy("the deduplication window is full")
+        if self._sending.blocked or self._journal.room() < len(batch) + _RECORD_OVERHEAD:
+            self._sending.refused_full += 1
+            raise DiskFull("no room for more messages")
+        queue = self._sending.choose_queue(topic, batch, number)
+        fact = Prepared(
+            topic.number,
+            queue.number,
+            views.undecided.next_number if opened is None else opened.number,
+            batch_id,
+            views.writers.next_number if known is None else known.number,
+            0 if opened is None else opened.count,
+            count,
+            writer,
+            part,
+            app,
+            batch,
+        )
+        position = self._append(Kind.PREPARED, transactions.pack_prepared(fact), now_us)
+        end = self._journal.end
+        views.apply_prepared(position, end - position, now_us, fact)
+        return PrepareReply(topic.number, queue.number, position, count, end)
+
+    def _check_batch(self, topic: Topic, batch: bytes) -> tuple[int, int, int, int]:
+        """Return rows, CRC, producer id and first sequence of a batch, if it may be stored."""
+        try:
+            verify(batch, topic.seed)
+        except BatchError as error:
+            raise InvalidBatch(str(error)) from error
+        _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
+        self._sending.check_flags(topic, flags)
+        if flags & _WITH_IDS:
+            raise InvalidRequest(
+                "rows of a transaction have no ids of the application's own: the name of the "
+                "transaction is what makes them once"
+            )
+        if topic.spec.durability is Durability.STRICT:
+            raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
+        if (
+            size > self._views.limits.batch_bytes
+            or size + _RECORD_OVERHEAD > self._journal.max_body
+        ):
+            raise MessageTooLarge(f"a batch of {size} bytes")
+        return count, crc, producer_id, first
+
+    def _check_caps(self, writer: Writer | None, opened: Transaction | None, size: int) -> None:
+        views, limits = self._views, self._views.limits
+        undecided = views.undecided
+        if writer is None and len(views.writers.by_number) >= limits.writers:
+            raise Busy(f"there are {limits.writers} writers")
+        if opened is None:
+            if len(undecided.by_number) >= limits.transactions:
+                raise Busy(f"{limits.transactions} transactions are undecided")
+        elif (
+            opened.count >= limits.transaction_batches
+            or resolved_bytes(opened.count + 1) > self._journal.max_body
+        ):
+            raise TransactionTooLarge(f"the transaction has {opened.count} prepared batches")
+        if undecided.batches >= limits.prepared_batches:
+            raise Busy(f"{limits.prepared_batches} prepared batches are undecided")
+        if undecided.bytes + size + _RECORD_OVERHEAD > limits.prepared_bytes:
+            raise Busy(f"{undecided.bytes} bytes of prepared batches are undecided")
+
+    def _duplicate(
+        self, topic: Topic, known: Entry, writer: str, batch_id: int, part: str
+    ) -> PrepareReply:
+        """Return the first answer to a batch that is stored."""
+        try:
+            record = self._store.get(known.position)
+        except MessageNotFound as error:
+            raise ResendTooOld("the batch was prepared, and is not kept any more") from error
+        if record[_KIND_AT] != Kind.PREPARED:
+            raise IdConflict("the batch was sent; what is prepared has other ids")
+        stored = transactions.unpack_prepared(record[HEADER_BYTES:])
+        if (stored.writer_name, stored.batch_id, stored.part) != (writer, batch_id, part):
+            raise IdConflict(
+                f"the batch was prepared as part {stored.part!r} of batch {stored.batch_id} of "
+                f"writer {stored.writer_name!r}"
+            )
+        if stored.topic != topic.number:
+            raise InvalidBatch("the batch was prepared for another topic of this name")
+        return PrepareReply(
+            topic.number,
+            stored.queue,
+            known.position,
+            stored.count,
+            known.position + len(record),
+            duplicate=True,
+        )

@@ -1,0 +1,249 @@
+"""Decides transactions that their writers name: commit, abort, and the end by time.
+
+A transaction is named by (writer, batch id). Whatever is asked twice, because an answer was lost or
+a writer began again, has the effect of once: the same batch prepared again gets the first answer, a
+commit with the digest that was recorded is told *repeated*, an abort of what is rolled back is
+fine. What contradicts a decision is refused. Prepares are decided in `preparing`. See
+``docs/adr/0012-rows-prepared-and-resolved.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ternmq.broker.catalog import Queue
+from ternmq.broker.openings import MAX_U64, Openings, check_names
+from ternmq.broker.replies import ResolveReply
+from ternmq.broker.sending import Sending
+from ternmq.broker.undecided import PreparedBatch, Transaction
+from ternmq.broker.views import Views
+from ternmq.broker.writers import Writer
+from ternmq.journal.journal import Journal
+from ternmq.model.errors import (
+    Busy,
+    DiskFull,
+    InvalidRequest,
+    JournalFull,
+    TransactionConflict,
+    TransactionDecided,
+    UnknownTopic,
+    UnknownTransaction,
+)
+from ternmq.record import transactions
+from ternmq.record.header import Kind
+from ternmq.record.transactions import Part, Resolution, Resolved, Why
+
+_SWEEP_US: Final = 3_600_000_000
+
+
+class Transactions(Openings):
+    """Loop only."""
+
+    __slots__ = ("_sweep_us", "expired", "touched")
+
+    def __init__(self, journal: Journal, views: Views, sending: Sending) -> None:
+        super().__init__(journal, views, sending)
+        self._sweep_us = 0
+        self.expired = 0
+        """Transactions that were rolled back because they were undecided for too long."""
+        self.touched: list[Queue] = []
+        """Queues that the last decision gave rows."""
+
+    # -- commit and abort -------------------------------------------------------------------------
+
+    def commit(
+        self, now_us: int, app: str, writer: str, batch_id: int, ids: Sequence[int], digest: int
+    ) -> ResolveReply:
+        """Make what was prepared messages, all of it at one position.
+
+        Args:
+            now_us: Broker time.
+            app: Who the writer belongs to.
+            writer: See ``prepare``.
+            batch_id: See ``prepare``.
+            ids: What ``prepare`` answered, in the order in which the rows are to have offsets. What
+                was prepared and is not listed is dropped.
+            digest: Of what the writer commits, by whatever formula; a repeat must state the same.
+
+        Raises:
+            InvalidRequest, WriterTaken: nothing was changed.
+            TransactionConflict: it was committed with another digest.
+            TransactionDecided: it was rolled back.
+            TransactionTooOld: it may have been committed.
+            UnknownTransaction: an id is not part of it.
+            UnknownTopic: a topic of it was deleted.
+            DiskFull, Busy: nothing was changed; later it may be.
+        """
+        check_names(writer, batch_id, "")
+        if not 0 <= digest <= MAX_U64:
+            raise InvalidRequest("a digest is a number of 64 bits")
+        known = self._writer(now_us, app, writer)
+        opened = self._opened(known, batch_id)
+        if known is not None:
+            decision = known.decisions.get(batch_id)
+            if decision is not None and decision.committed:
+                if decision.digest != digest:
+                    raise TransactionConflict(
+                        f"batch {batch_id} of writer {writer!r} was committed with digest "
+                        f"{decision.digest:016x}, not {digest:016x}"
+                    )
+                return ResolveReply(decision.rows, decision.end, repeated=True)
+            if decision is None:
+                self._check_age(known, batch_id)
+        elif len(self._views.writers.by_number) >= self._views.limits.writers:
+            raise Busy(f"there are {self._views.limits.writers} writers")
+        chosen = self._chosen(known, opened, writer, batch_id, ids)
+        parts = self._parts(chosen)
+        kept = {batch.position for batch in chosen}
+        rows = sum([batch.rows for batch in chosen])
+        dropped = (
+            []
+            if opened is None
+            else [one.position for one in opened.batches() if one.position not in kept]
+        )
+        fact = Resolved(
+            0 if opened is None else opened.number,
+            batch_id,
+            digest,
+            rows,
+            self._views.writers.next_number if known is None else known.number,
+            Resolution.COMMITTED,
+            Why.WRITER,
+            writer,
+            app,
+            parts,
+            dropped,
+        )
+        return ResolveReply(rows, self._record(now_us, fact))
+
+    def abort(self, now_us: int, app: str, writer: str, batch_id: int) -> ResolveReply:
+        """Roll a transaction back: what was prepared never becomes messages.
+
+        The name may be prepared anew. Where nothing is prepared, nothing is done.
+
+        Raises:
+            InvalidRequest, WriterTaken: nothing was changed.
+            TransactionDecided: it is committed.
+            TransactionTooOld: it may have been committed.
+            DiskFull, Busy: nothing was changed; later it may be.
+        """
+        check_names(writer, batch_id, "")
+        known = self._writer(now_us, app, writer)
+        if known is None:
+            return ResolveReply(0, self._journal.end, repeated=True)
+        self._check_open(known, batch_id)
+        opened = self._opened(known, batch_id)
+        if opened is None:
+            decision = known.decisions.get(batch_id)
+            end = self._journal.end if decision is None else decision.end
+            return ResolveReply(0, end, repeated=True)
+        return ResolveReply(0, self._roll_back(now_us, opened, known, Why.WRITER))
+
+    def _chosen(
+        self,
+        writer: Writer | None,
+        opened: Transaction | None,
+        name: str,
+        batch_id: int,
+        ids: Sequence[int],
+    ) -> list[PreparedBatch]:
+        """Return the prepared batches that are listed."""
+        if not ids:
+            return []
+        prepared = {} if opened is None else {one.position: one for one in opened.batches()}
+        if len(set(ids)) != len(ids):
+            raise InvalidRequest("an id of a prepared batch is listed twice")
+        missing = [one for one in ids if one not in prepared]
+        if missing:
+            if writer is not None and batch_id in writer.decisions:
+                raise TransactionDecided(
+                    f"batch {batch_id} of writer {name!r} was rolled back, and prepared batch "
+                    f"{missing[0]} with it"
+                )
+            raise UnknownTransaction(
+                f"prepared batch {missing[0]} is not part of batch {batch_id} of writer {name!r}"
+            )
+        return [prepared[one] for one in ids]
+
+    def _parts(self, chosen: Sequence[PreparedBatch]) -> list[Part]:
+        """Return the prepared batches with the offsets that they get."""
+        topics = self._views.catalog.topics
+        following: dict[tuple[int, int], int] = {}
+        parts: list[Part] = []
+        for position, tag_mask, number, queue, rows, length in chosen:
+            place = number, queue
+            first = following.get(place)
+            if first is None:
+                topic = topics.get(number)
+                if topic is None:
+                    raise UnknownTopic("a topic of this transaction was deleted")
+                first = topic.queues[queue].next
+            following[place] = first + rows
+            parts.append(Part(position, first, tag_mask, number, queue, rows, length))
+        return parts
+
+    def _roll_back(self, now_us: int, opened: Transaction, writer: Writer, why: Why) -> int:
+        fact = Resolved(
+            opened.number,
+            opened.batch_id,
+            0,
+            0,
+            writer.number,
+            Resolution.ROLLED_BACK,
+            why,
+            writer.name,
+            writer.app,
+            (),
+            [one.position for one in opened.batches()],
+        )
+        return self._record(now_us, fact)
+
+    def _record(self, now_us: int, fact: Resolved) -> int:
+        """Record a decision, apply it, and return the end of its record."""
+        position = self._append(Kind.RESOLVED, transactions.pack_resolved(fact), now_us)
+        views, end = self._views, self._journal.end
+        places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
+        self.touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
+        empty = [queue for queue in self.touched if queue.first == queue.next]
+        views.apply_resolved(position, end, now_us, fact)
+        for queue in empty:
+            views.refresh_first(queue.topic.number, queue.number)
+        return end
+
+    def topics_of(self, writer: str, batch_id: int) -> list[str]:
+        """Return the names of the topics that rows of an undecided transaction are for, sorted."""
+        known = self._views.writers.by_name.get(writer)
+        opened = self._opened(known, batch_id)
+        if opened is None:
+            return []
+        topics = self._views.catalog.topics
+        return sorted(topics[number].name for number in opened.topics if number in topics)
+
+    # -- time -------------------------------------------------------------------------------------
+
+    def expire(self, now_us: int, most: int) -> int:
+        """Roll back what is undecided for too long, oldest first; return how many batches.
+
+        Raises:
+            JournalFull: there is no room now; what was due stays due.
+        """
+        views = self._views
+        before = now_us - views.limits.transaction_us
+        batches = 0
+        while batches < most:
+            oldest = next(iter(views.undecided.by_number.values()), None)
+            if oldest is None or oldest.opened_us > before:
+                break
+            writer = views.writers.by_number[oldest.writer]
+            try:
+                self._roll_back(now_us, oldest, writer, Why.EXPIRED)
+            except (Busy, DiskFull) as error:
+                raise JournalFull(str(error)) from error
+            self.expired += 1
+            batches += oldest.count
+        if now_us >= self._sweep_us:
+            self._sweep_us = now_us + _SWEEP_US
+            busy = {one.writer for one in views.undecided.by_number.values()}
+            views.writers.sweep(now_us, busy)
+        return batches

@@ -1,0 +1,122 @@
+"""``ternmq group replay``: messages that a group gets again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.exits import Failed
+from ternmq.cli.failed import known
+from ternmq.cli.parameters import QUEUE, WHEN, group_argument, ranges_of, topic_argument
+from ternmq.cli.problems import not_found
+from ternmq.client.again import Replayed
+from ternmq.client.client import Client
+
+
+@click.command(cls=Command)
+@topic_argument()
+@group_argument()
+@click.option(
+    "--offset",
+    "offsets",
+    metavar="OFFSET",
+    multiple=True,
+    help="An offset (7) or a range (10-12) of one queue; may be repeated.",
+)
+@click.option(
+    "--since",
+    type=WHEN,
+    metavar="TIME",
+    help="Those stored from then on: 10m (ago), 14:30, 2026-01-31T14:30Z.",
+)
+@click.option("--until", type=WHEN, metavar="TIME", help="Those stored before then.")
+@click.option(
+    "--id", "ids", metavar="ID", multiple=True, help="The message with this id; may be repeated."
+)
+@click.option(
+    "--queue", type=QUEUE, help="Only this queue; needed for offsets where there are several."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
+@output.json_option
+@asks_broker
+async def replay(
+    client: Client,
+    topic: str,
+    group: str,
+    offsets: Sequence[str],
+    since: datetime | None,
+    until: datetime | None,
+    ids: Sequence[str],
+    queue: int | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Hand messages to a group again, whatever became of them; no other group gets them.
+
+    Shows what comes again, and asks, before anything is done. Attempts count from 1.
+    """  # fmt: skip
+    context = click.get_current_context()
+    timed = since is not None or until is not None
+    if sum([bool(offsets), timed, bool(ids)]) != 1:
+        raise click.UsageError("say one of --offset, --since and --until, or --id", context)
+    count = await known(client, topic, group, queue)
+    if offsets and queue is None and count > 1:
+        raise click.UsageError(f"{topic} has {count} queues: say which with --queue", context)
+    if ids and queue is not None:
+        raise click.UsageError(
+            "an id names a message of whatever queue: leave out --queue", context
+        )
+    named: dict[str, Any] = {"since": since, "until": until, "queue": queue}
+    if offsets:
+        named = {"offsets": ranges_of(offsets), "queue": queue}
+    elif ids:
+        named = {"ids": list(ids)}
+    preview = await client.replay(topic, group, **named, dry_run=True)
+    if not as_json:
+        _show(preview)
+    if dry_run:
+        if as_json:
+            output.document(_plain(preview, done=False))
+        return
+    if as_json and not yes:
+        raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
+    done = Replayed(missing=preview.missing)
+    if preview.again:
+        confirm(f"hand {preview.again:,} messages of {topic} to {group} again?", yes=yes)
+        done = await client.replay(topic, group, **named)
+    if as_json:
+        output.document(_plain(done, done=True))
+    else:
+        output.note(f"{done.again:,} messages of {topic} come to {group} again")
+    if done.missing:
+        raise not_found(f"{len(done.missing):,} ids are of no message of {topic} that is kept")
+
+
+def _show(found: Replayed) -> None:
+    output.details(
+        [
+            ("come again", found.again),
+            ("not read yet", found.unread),
+            ("not kept", found.expired + len(found.missing)),
+            ("not for this group", found.filtered),
+        ]
+    )
+
+
+def _plain(found: Replayed, *, done: bool) -> dict[str, object]:
+    return {
+        "done": done,
+        "again": found.again,
+        "unread": found.unread,
+        "expired": found.expired,
+        "filtered": found.filtered,
+        "missing": list(found.missing),
+    }

@@ -1,0 +1,126 @@
+"""``ternmq deadletter redrive``: dead letters that their group gets again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.exits import Failed
+from ternmq.cli.failed import chosen, rows_of, said, some
+from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
+from ternmq.cli.problems import not_found
+from ternmq.client.client import Client
+from ternmq.client.deadletters import Redriven
+
+_PIECE = 1000
+
+
+@click.command(cls=Command)
+@topic_argument()
+@group_argument()
+@click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--reason", metavar="TEXT", help="All whose last reason has this text in it.")
+@click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="NUMBER",
+    help="Most that are handed back in a second.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
+@output.json_option
+@asks_broker
+async def redrive(
+    client: Client,
+    topic: str,
+    group: str,
+    offsets: Sequence[str],
+    everything: bool,
+    reason: str | None,
+    queue: int | None,
+    rate: float | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Hand dead letters to their group again: offsets (7), ranges (10-12), --reason or --all.
+
+    Attempts count from 1; what they failed of before stays known. No other group gets them.
+    """  # fmt: skip
+    if reason is not None and (offsets or everything):
+        raise click.UsageError("say offsets, --reason or --all", click.get_current_context())
+    found: dict[int, list[int]] = {}
+    if reason is not None:
+        async for one in rows_of(client, topic, group, queue, dead=True):
+            if reason in said(one):
+                found.setdefault(one.queue, []).append(one.offset)
+    elif everything:
+        for row in await client.deadletters.redrive(topic, group, queue=queue, dry_run=True):
+            found.setdefault(row.queue, []).append(row.offset)
+    else:
+        found = await chosen(client, topic, group, offsets, queue, everything=False, dead=True)
+    total = sum(map(len, found.values()))
+    if not dry_run and total:
+        if as_json and not yes:
+            raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
+        confirm(f"hand {total:,} dead letters of {topic} to {group} again?", yes=yes)
+    told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
+    missing = [one.offset for one in told if not one.done]
+    count = len(told) - len(missing)
+    if as_json:
+        output.document(
+            {
+                "done": not dry_run,
+                "redriven": count,
+                "messages": [
+                    {
+                        "queue": one.queue,
+                        "offset": one.offset,
+                        "outcome": "redriven" if one.done else "no dead letter",
+                    }
+                    for one in told
+                ],
+            }
+        )
+    else:
+        verb = "would come" if dry_run else "come"
+        output.note(f"{count:,} dead letters of {topic} {verb} to {group} again")
+    if missing:
+        raise not_found(f"these are no dead letters: {some(missing)}")
+
+
+async def _redrive(
+    client: Client,
+    topic: str,
+    group: str,
+    found: dict[int, list[int]],
+    rate: float | None,
+    total: int,
+    *,
+    dry_run: bool,
+) -> list[Redriven]:
+    """Hand them back piece by piece, showing how far it is where that takes long."""
+    most = _PIECE if rate is None or dry_run else max(1, min(_PIECE, int(rate / 5)))
+    live = sys.stderr.isatty() and total > most
+    told: list[Redriven] = []
+    for queue, named in found.items():
+        for at in range(0, len(named), most):
+            piece = named[at : at + most]
+            if told and rate is not None and not dry_run:
+                await asyncio.sleep(len(piece) / rate)
+            told += await client.deadletters.redrive(
+                topic, group, piece, queue=queue, dry_run=dry_run
+            )
+            if live:
+                click.echo(f"\r\x1b[K{len(told):,} of {total:,}", err=True, nl=False)
+    if live:
+        click.echo("\r\x1b[K", err=True, nl=False)
+    return told

@@ -1,0 +1,147 @@
+"""Messages that a group gets again: replays; `deadletters` has the redrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from ternmq.client.lookup import to_us
+from ternmq.client.session import Session
+from ternmq.client.validation import check_topic
+from ternmq.model.errors import InvalidRequest
+from ternmq.model.specs import check_name
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+_SPANS: Final = 1000
+_IDS: Final = 100
+_EVER: Final = 2**63 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class Replayed:
+    """What a replay did, or (dry) would do.
+
+    Attributes:
+        again: Messages that come again.
+        unread: Messages that the group has not read yet: it gets them as it goes on.
+        expired: Offsets of which no message is kept any more.
+        filtered: Messages that the group's filter does not let pass.
+        missing: Ids of which no message is kept.
+    """
+
+    again: int = 0
+    unread: int = 0
+    expired: int = 0
+    filtered: int = 0
+    missing: tuple[str, ...] = ()
+
+
+class Replay:
+    """Asks the broker for replays. Loop only."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def replay(
+        self,
+        topic: str,
+        group: str,
+        *,
+        offsets: range | Iterable[int] | None,
+        since: datetime | None,
+        until: datetime | None,
+        ids: Iterable[str] | None,
+        queue: int | None,
+        dry_run: bool,
+    ) -> Replayed:
+        """See ``Client.replay``."""
+        check_topic(topic)
+        check_name(group)
+        timed = since is not None or until is not None
+        if sum([offsets is not None, timed, ids is not None]) != 1:
+            raise InvalidRequest("state one of offsets, since and until, or ids")
+        found = Replayed()
+        if ids is not None:
+            named = [ids] if isinstance(ids, str) else list(ids)
+            for at in range(0, len(named), _IDS):
+                asked = control.GroupReplay(
+                    topic=topic, group=group, ids=named[at : at + _IDS], dry_run=dry_run
+                )
+                found = await self._ask(asked, found)
+            return found
+        if offsets is not None:
+            spans = [
+                control.ReplaySpan(queue=queue or 0, start=start, stop=stop)
+                for start, stop in _spans(offsets)
+            ]
+        else:
+            spans = await self._between(topic, queue, since, until)
+        for at in range(0, len(spans), _SPANS):
+            asked = control.GroupReplay(
+                topic=topic, group=group, spans=spans[at : at + _SPANS], dry_run=dry_run
+            )
+            found = await self._ask(asked, found)
+        return found
+
+    async def _ask(self, asked: control.GroupReplay, found: Replayed) -> Replayed:
+        """Ask, and again for what the broker did not look at in one go."""
+        while True:
+            told = await self._session.control(Command.GROUP_REPLAY, asked, control.GroupReplayed)
+            found = Replayed(
+                found.again + sum([one.again for one in told.queues]),
+                found.unread + sum([one.unread for one in told.queues]),
+                found.expired + sum([one.expired for one in told.queues]),
+                found.filtered + sum([one.filtered for one in told.queues]),
+                (*found.missing, *told.missing),
+            )
+            if not told.rest:
+                return found
+            asked = control.GroupReplay(
+                topic=asked.topic, group=asked.group, spans=told.rest, dry_run=asked.dry_run
+            )
+
+    async def _between(
+        self, topic: str, queue: int | None, since: datetime | None, until: datetime | None
+    ) -> list[control.ReplaySpan]:
+        """Return what was stored between two times, as offsets of the queues."""
+        named = control.TopicList(names=[topic])
+        topics = (await self._session.control(Command.TOPIC_LIST, named, control.Topics)).topics
+        queues = range(len(topics[0].queues)) if topics else range(1)  # the broker will refuse it
+        spans: list[control.ReplaySpan] = []
+        for number in queues if queue is None else [queue]:
+            start = 0 if since is None else await self._offset_at(topic, number, since)
+            stop = _EVER if until is None else await self._offset_at(topic, number, until)
+            if start < stop:
+                spans.append(control.ReplaySpan(queue=number, start=start, stop=stop))
+        return spans
+
+    async def _offset_at(self, topic: str, queue: int, when: datetime) -> int:
+        asked = control.OffsetAt(topic=topic, queue=queue, time_us=to_us(when))
+        found = await self._session.control(Command.OFFSET_AT, asked, control.OffsetFound)
+        return found.offset
+
+
+def _spans(offsets: range | Iterable[int]) -> Sequence[tuple[int, int]]:
+    """Return offsets as spans, sorted.
+
+    Raises:
+        InvalidRequest: One is negative, or no number; a range goes in other steps than 1.
+    """
+    if isinstance(offsets, range) and offsets.step == 1:
+        if offsets.start < 0:
+            raise InvalidRequest("offsets are not negative")
+        return [(offsets.start, offsets.stop)] if offsets else []
+    spans: list[tuple[int, int]] = []
+    named = list(offsets)
+    for offset in named:
+        if isinstance(offset, bool) or offset < 0:
+            raise InvalidRequest(f"offsets are whole numbers from 0 on, not {offset!r}")
+    for offset in sorted(set(named)):
+        if spans and spans[-1][1] == offset:
+            spans[-1] = (spans[-1][0], offset + 1)
+        else:
+            spans.append((offset, offset + 1))
+    return spans

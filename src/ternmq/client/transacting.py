@@ -1,0 +1,218 @@
+"""Transactions that their writer names: prepare, commit, roll back.
+
+For writers that can do everything again: a job that wrote half of its rows and died begins anew
+under the same writer and batch id, and what it commits is there once. What is prepared is seen by
+nobody before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from ternmq.client.lanes import Lane, TopicLanes
+from ternmq.client.outgoing import MESSAGE_BYTES, Outgoing
+from ternmq.client.sending import Sending
+from ternmq.client.validation import check_topic
+from ternmq.model.errors import InvalidRequest
+from ternmq.record.batch import Row, encode
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+
+_AT_ONCE: Final = 4
+"""Prepared batches under way at one time."""
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A batch that is prepared.
+
+    Attributes:
+        id: What ``commit_prepared`` lists.
+        topic: Its topic.
+        queue: Number of its queue.
+        rows: How many messages it will be.
+        duplicate: It had been prepared before.
+    """
+
+    id: int
+    topic: str
+    queue: int
+    rows: int
+    duplicate: bool
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A transaction is committed.
+
+    Attributes:
+        rows: How many messages it became.
+        repeated: It had been committed before; nothing was done now.
+    """
+
+    rows: int
+    repeated: bool
+
+
+class Transacting(Sending):
+    """Prepares messages, commits them, gives them up."""
+
+    async def prepare(
+        self,
+        topic: str,
+        messages: Iterable[object] | bytes,
+        *,
+        writer: str,
+        batch_id: int,
+        part: str = "",
+        queue: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Prepared]:
+        """Store messages for a transaction, seen by nobody; returns when all of them are durable.
+
+        Args:
+            topic: Where to.
+            messages: As for ``send_many`` (without ids of the application's own); or the bytes of
+                one encoded batch, which may be prepared again as they are.
+            writer: Who writes, 1 to 128 bytes; it belongs to the app that used the name first.
+            batch_id: Which of the writer's transactions.
+            part: The writer's word for where the messages come from, such as ``"3/0"``.
+            queue: Where they go that do not say it themselves; None: as for ``send``.
+            timeout: Seconds in all for each batch; by default the client's ``timeout``.
+
+        Raises:
+            TransactionDecided: It is committed: nothing is left to do but to commit it again.
+            TransactionTooOld: It may have been.
+            TransactionTooLarge, WriterTaken, TernMQError: The broker's refusal.
+            CannotConnect: There was no connection in time.
+            ConnectionLost: No answer came in time. What was stored is dropped by the commit.
+        """
+        check_topic(topic)
+        self._session.bind()
+        batches: list[tuple[int | None, bytes]]
+        if isinstance(messages, bytes):
+            batches = [(queue, messages)]
+        else:
+            if isinstance(messages, str | bytearray | Mapping):
+                raise InvalidRequest(
+                    f"prepare takes a list of messages, or a batch, not a {type(messages).__name__}"
+                )
+            batches = await self._prepare_batches(topic, [*messages], queue)
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(number: int | None, batch: bytes) -> Prepared:
+            asked = bodies.Prepare(topic, number, writer, batch_id, part, batch)
+            async with slots:
+                answer = await self._session.ask(
+                    Command.PREPARE, bodies.pack_prepare(asked), timeout
+                )
+            told = bodies.unpack_prepared(answer)
+            return Prepared(told.prepared, topic, told.queue, told.rows, told.duplicate)
+
+        tasks = [self._session.loop.create_task(ask(*one)) for one in batches]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()  # of no effect on those that are over
+
+    async def _prepare_batches(
+        self, topic_name: str, items: Sequence[object], queue: int | None
+    ) -> list[tuple[int | None, bytes]]:
+        encoded, failures = self._encoded(items, queue)
+        if failures:
+            raise failures[0].error
+        topic = await self._producer.known_topic(topic_name)
+        by_lane: dict[Lane, list[Outgoing]] = {}
+        for message in encoded:
+            by_lane.setdefault(topic.lane_of(message), []).append(message)
+        return [
+            (lane.queue, self._encode(topic, lane, some))
+            for lane, messages in by_lane.items()
+            for some in _cut(lane, messages)
+        ]
+
+    def _encode(self, topic: TopicLanes, lane: Lane, messages: Sequence[Outgoing]) -> bytes:
+        ids = self._prepared_ids
+        return encode(
+            cast("Sequence[Row]", messages),
+            topic_seed=topic.seed,
+            producer_id=ids.producer,
+            first_sequence=ids.take(len(messages)),
+            born_us=time.time_ns() // 1000,
+            keyed=lane.keyed,
+        )
+
+    async def commit_prepared(
+        self,
+        writer: str,
+        batch_id: int,
+        prepared: Iterable[Prepared | int],
+        *,
+        digest: int,
+        timeout: float | None = None,
+    ) -> Committed:
+        """Make what was prepared messages, all of it at one moment; returns when that is durable.
+
+        Asked again it does nothing, and says so (``repeated``).
+
+        Args:
+            writer: As prepared.
+            batch_id: As prepared.
+            prepared: What ``prepare`` returned, or the ids of it, in the order in which the
+                messages are to have offsets. What is not among them is dropped.
+            digest: 64 bits that tell this content from other content, such as a hash of counts and
+                checksums: who repeats the commit must state the same.
+            timeout: Seconds in all; by default the client's ``timeout``.
+
+        Raises:
+            TransactionConflict: It was committed with another digest.
+            TransactionDecided: It was rolled back.
+            TransactionTooOld: It may have been committed.
+            UnknownTransaction: Something listed is not part of it.
+            ConnectionLost: No answer came in time: ask again.
+        """
+        ids = [one.id if isinstance(one, Prepared) else one for one in prepared]
+        done = await self._session.control(
+            Command.TRANSACTION_COMMIT,
+            control.TransactionCommit(writer=writer, batch_id=batch_id, ids=ids, digest=digest),
+            control.TransactionDone,
+            timeout,
+        )
+        return Committed(done.rows, done.repeated)
+
+    async def abort_prepared(
+        self, writer: str, batch_id: int, *, timeout: float | None = None
+    ) -> None:
+        """Give up what was prepared; the batch id may be used again. Asked twice it is fine.
+
+        Raises:
+            TransactionDecided: It is committed, and stays so.
+            TransactionTooOld: It may have been committed.
+            ConnectionLost: No answer came in time: ask again.
+        """
+        await self._session.control(
+            Command.TRANSACTION_ABORT,
+            control.TransactionAbort(writer=writer, batch_id=batch_id),
+            control.TransactionDone,
+            timeout,
+        )
+
+
+def _cut(lane: Lane, messages: Sequence[Outgoing]) -> Iterable[Sequence[Outgoing]]:
+    """Yield messages in batches of at most ``batch_bytes`` and ``batch_rows``, one at least."""
+    limits = lane.limits
+    some: list[Outgoing] = []
+    size = 0
+    for message in messages:
+        more = len(message.body) + MESSAGE_BYTES
+        if some and (size + more > limits.batch_bytes or len(some) >= limits.batch_rows):
+            yield some
+            some, size = [], 0
+        some.append(message)
+        size += more
+    if some:
+        yield some

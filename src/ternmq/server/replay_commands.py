@@ -1,0 +1,112 @@
+"""The commands that hand rows to a group again: GROUP_REPLAY and FAILED_REDRIVE."""
+
+from __future__ import annotations
+
+from ternmq.access import Authoriser
+from ternmq.broker.queries import Queries
+from ternmq.broker.replaying import ReplayPlan
+from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.record.facts import Span
+from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.hub import Hub
+from ternmq.server.lookup_commands import message_id
+from ternmq.server.peer import Peer
+from ternmq.wire import control
+from ternmq.wire.commands import Command
+
+
+class ReplayCommands(ControlCommands):
+    """Replay, redrive. Loop only."""
+
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(hub, authoriser, queries)
+        self.handlers |= {
+            Command.GROUP_REPLAY: self.control(
+                Command.GROUP_REPLAY, control.GroupReplay, self.replay
+            ),
+            Command.FAILED_REDRIVE: self.control(
+                Command.FAILED_REDRIVE, control.FailedRedrive, self.redrive
+            ),
+        }
+
+    def replay(self, peer: Peer, asked: control.GroupReplay) -> Told:
+        """GROUP_REPLAY: rows of spans, or messages by their ids."""
+        if bool(asked.spans) is bool(asked.ids):
+            raise InvalidRequest("state either spans or ids")
+        spans: dict[int, list[Span]] = {}
+        missing: list[str] = []
+        for span in asked.spans:
+            if span.start >= span.stop:
+                raise InvalidRequest(f"a span has start < stop, not {span.start} and {span.stop}")
+            spans.setdefault(span.queue, []).append((span.start, span.stop))
+        if asked.ids:  # all that may wait for the disk, before anything is changed
+            topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
+            for text in asked.ids:
+                try:
+                    found = self._queries.by_id(*message_id(text))
+                except MessageNotFound:
+                    missing.append(text)
+                    continue
+                if found.topic == topic.number:
+                    spans.setdefault(found.queue, []).append((found.offset, found.offset + 1))
+                else:
+                    missing.append(text)
+        reply = self._broker.replay(
+            self._core.now_us(),
+            peer.session,
+            asked.topic,
+            asked.group,
+            spans,
+            dry_run=asked.dry_run,
+        )
+        assert isinstance(reply.value, list)
+        plans: list[ReplayPlan] = reply.value
+        answer = control.GroupReplayed(
+            queues=[
+                control.ReplayedQueue(
+                    queue=plan.held.queue,
+                    again=plan.rows,
+                    unread=plan.unread,
+                    expired=plan.expired,
+                    filtered=plan.filtered,
+                )
+                for plan in plans
+            ],
+            rest=[
+                control.ReplaySpan(queue=plan.held.queue, start=start, stop=stop)
+                for plan in plans
+                for start, stop in plan.rest
+            ],
+            missing=missing,
+        )
+        return answer, reply.position
+
+    def redrive(self, peer: Peer, asked: control.FailedRedrive) -> Told:
+        """FAILED_REDRIVE: dead letters that are named, or the next of them."""
+        offsets, more = asked.offsets, False
+        if not offsets:
+            offsets = self._queries.dead_offsets(
+                asked.topic, asked.group, asked.queue, after=asked.after, limit=asked.limit + 1
+            )
+            more = len(offsets) > asked.limit
+            offsets = offsets[: asked.limit]
+        reply = self._broker.redrive(
+            self._core.now_us(),
+            peer.session,
+            asked.topic,
+            asked.group,
+            asked.queue,
+            offsets,
+            dry_run=asked.dry_run,
+        )
+        assert isinstance(reply.value, ReplayPlan)
+        plan = reply.value
+        rest = [offset for start, stop in plan.rest for offset in range(start, stop)]
+        left = {*rest, *plan.refused}
+        answer = control.FailedRedriven(
+            done=sorted({offset for offset in offsets if offset not in left}),
+            missing=plan.refused,
+            rest=rest,
+            more=more,
+        )
+        return answer, reply.position

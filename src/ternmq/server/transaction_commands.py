@@ -1,0 +1,128 @@
+"""The commands of writers of transactions: prepare, commit, abort, list. Loop only."""
+
+from __future__ import annotations
+
+from ternmq.access import Authoriser
+from ternmq.broker.queries import Queries
+from ternmq.model.errors import Forbidden
+from ternmq.model.specs import check_name
+from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.hub import Hub
+from ternmq.server.messages import check_bodies
+from ternmq.server.peer import Peer
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Request
+
+
+class TransactionCommands(ControlCommands):
+    """Transactions belong to the app of their writer; every topic of one must allow it."""
+
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(hub, authoriser, queries)
+        self.handlers |= {
+            Command.PREPARE: self.prepare,
+            Command.TRANSACTION_COMMIT: self.control(
+                Command.TRANSACTION_COMMIT, control.TransactionCommit, self.commit
+            ),
+            Command.TRANSACTION_ABORT: self.control(
+                Command.TRANSACTION_ABORT, control.TransactionAbort, self.abort
+            ),
+            Command.TRANSACTION_LIST: self.control(
+                Command.TRANSACTION_LIST, control.TransactionList, self.list_transactions
+            ),
+        }
+
+    def prepare(self, peer: Peer, request: Request) -> None:
+        """PREPARE: store a batch, invisible; answered when it is durable."""
+        asked = bodies.unpack_prepare(request.body)
+        topic = asked.topic
+        self._authoriser.check(peer.app, Command.PREPARE, topic)
+        settings = self._hub.settings
+        if len(asked.batch) > settings.body_bytes:
+            check_bodies(asked.batch, settings.body_bytes)
+        now = self._core.now_us()
+        if settings.create_topics and topic not in self._broker.views.catalog.by_name:
+            self._broker.create_topic(now, settings.topic_spec(check_name(topic)))
+            self._hub.audit.changed(peer.app, peer.address, Command.PREPARE, topic)
+        reply = self._broker.prepare(
+            now, peer.app, topic, asked.batch, asked.writer, asked.batch_id, asked.part, asked.queue
+        )
+        if topic not in peer.topics:
+            peer.uses(topic)
+        counters = self._hub.counters
+        counters.prepared_batches += 1
+        counters.prepared_rows += reply.count
+        body = bodies.pack_prepared(
+            reply.prepared, reply.topic, reply.queue, reply.count, duplicate=reply.duplicate
+        )
+        peer.answer(request, body, reply.position, reply.rests)
+
+    def commit(self, peer: Peer, asked: control.TransactionCommit) -> Told:
+        """TRANSACTION_COMMIT: the rows are messages when this is durable."""
+        self._check_topics(peer, Command.TRANSACTION_COMMIT, asked.writer, asked.batch_id)
+        reply = self._broker.commit_transaction(
+            self._core.now_us(), peer.app, asked.writer, asked.batch_id, asked.ids, asked.digest
+        )
+        if not reply.repeated:
+            self._hub.counters.committed_rows += reply.rows
+        return control.TransactionDone(rows=reply.rows, repeated=reply.repeated), reply.position
+
+    def abort(self, peer: Peer, asked: control.TransactionAbort) -> Told:
+        """TRANSACTION_ABORT: the rows never become messages."""
+        self._check_topics(peer, Command.TRANSACTION_ABORT, asked.writer, asked.batch_id)
+        reply = self._broker.abort_transaction(
+            self._core.now_us(), peer.app, asked.writer, asked.batch_id
+        )
+        return control.TransactionDone(repeated=reply.repeated), reply.position
+
+    def _check_topics(self, peer: Peer, command: Command, writer: str, batch_id: int) -> None:
+        """See that the app may still produce to every topic of a transaction."""
+        topics = self._broker.transactions.topics_of(writer, batch_id)
+        if not topics:
+            self._authoriser.check_some(peer.app, command)
+        for topic in topics:
+            self._authoriser.check(peer.app, command, topic)
+
+    def list_transactions(self, peer: Peer, asked: control.TransactionList) -> Told:
+        """TRANSACTION_LIST: what is undecided, and which writers there are."""
+        try:
+            self._authoriser.check(peer.app, Command.CLIENT_LIST)
+        except Forbidden:
+            app: str | None = peer.app
+        else:
+            app = None
+        listed = self._listings.transactions(app, asked.writer, asked.limit)
+        undecided, writers = listed.undecided, listed.writers
+        return (
+            control.Transactions(
+                undecided=[
+                    control.TransactionInfo(
+                        writer=one.writer,
+                        batch_id=one.batch_id,
+                        app=one.app,
+                        topics=one.topics,
+                        batches=one.batches,
+                        rows=one.rows,
+                        bytes=one.bytes,
+                        opened_us=one.opened_us,
+                        expires_us=one.expires_us,
+                    )
+                    for one in undecided
+                ],
+                writers=[
+                    control.WriterInfo(
+                        writer=one.name,
+                        app=one.app,
+                        last_us=one.last_us,
+                        highest=None if one.highest is None else one.highest.batch_id,
+                        digest=None if one.highest is None else one.highest.digest,
+                        rows=0 if one.highest is None else one.highest.rows,
+                        decisions=one.decisions,
+                    )
+                    for one in writers
+                ],
+                more=listed.more,
+            ),
+            listed.position,
+        )

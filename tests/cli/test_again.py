@@ -1,0 +1,98 @@
+"""Messages that a group gets again: ``group replay`` and ``deadletter redrive``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import ternmq.sync
+from tests.cli.conftest import CommandLine
+
+
+@pytest.fixture
+def consumed(cli: CommandLine, topic: str) -> str:
+    """Ten messages, of which group billing has consumed eight."""
+    cli("topic", "create", topic)
+    cli("send", topic, *[f"message {n}" for n in range(10)])
+    cli("consume", topic, "-g", "billing", "-n", 8, "--wait", "0")
+    return topic
+
+
+@pytest.fixture
+def dead(cli: CommandLine, topic: str, client: ternmq.sync.Client) -> str:
+    """Six dead letters, for two reasons."""
+    cli("topic", "create", topic)
+    cli("send", topic, *[f"message {n}" for n in range(6)])
+    for one in client.pull(topic, group="billing", max_messages=6):
+        one.reject("card expired" if one.offset % 2 else "bank is closed")
+    return topic
+
+
+def bodies(cli: CommandLine, topic: str) -> list[str]:
+    """Consume what is there; return the numbers of the messages."""
+    out = cli("consume", topic, "-g", "billing", "--wait", "0", "--raw").out
+    return [line.removeprefix("message ") for line in out.splitlines()]
+
+
+def test_replay_of_offsets(cli: CommandLine, consumed: str) -> None:
+    dry = cli("group", "replay", consumed, "billing", "--offset", "2-4", "--offset", 9, "--dry-run")
+    assert [line.split()[-1] for line in dry.out.splitlines()] == ["3", "1", "0", "0"]
+    cli("group", "replay", consumed, "billing", "--offset", "2-4", "--json", code=1)
+    told = cli("group", "replay", consumed, "billing", "--offset", "2-4", "--yes", "--json").json
+    assert told == {
+        "done": True, "again": 3, "unread": 0, "expired": 0, "filtered": 0, "missing": [],
+    }  # fmt: skip
+    assert sorted(bodies(cli, consumed)) == ["2", "3", "4", "8", "9"]
+    assert bodies(cli, consumed) == []
+
+
+def test_replay_of_times_and_ids(
+    cli: CommandLine, consumed: str, client: ternmq.sync.Client
+) -> None:
+    bodies(cli, consumed)
+    said = cli("group", "replay", consumed, "billing", "--since", "1h", "-y")
+    assert said.err.endswith(f"10 messages of {consumed} come to billing again\n")
+    assert bodies(cli, consumed) == [str(n) for n in range(10)]
+    assert cli("group", "replay", consumed, "billing", "--until", "1h", "-y").err.startswith("0 ")
+    id_ = client.get(consumed, offset=5).id
+    ended = cli("group", "replay", consumed, "billing", "--id", id_, "--id", "7:7", "-y", code=4)
+    assert "1 ids are of no message" in ended.err
+    assert bodies(cli, consumed) == ["5"]
+
+
+def test_what_a_replay_asks_for(cli: CommandLine, consumed: str) -> None:
+    for wrong in (
+        [], ["--offset", 1, "--id", "1:1"], ["--id", "1:1", "--queue", 0], ["--offset", "x"],
+    ):  # fmt: skip
+        cli("group", "replay", consumed, "billing", *wrong, code=2)
+    cli("group", "replay", consumed, "billing", "--offset", 1, "--queue", 7, code=4)
+    cli("group", "replay", consumed, "nobody", "--offset", 1, code=4)
+
+
+def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> None:
+    dry = cli("deadletter", "redrive", dead, "billing", "--all", "--dry-run")
+    assert dry.err == f"6 dead letters of {dead} would come to billing again\n"
+    assert bodies(cli, dead) == []
+    told = cli("deadletter", "redrive", dead, "billing", 0, 7, "--yes", "--json", code=4)
+    assert told.json["messages"] == [
+        {"queue": 0, "offset": 0, "outcome": "redriven"},
+        {"queue": 0, "offset": 7, "outcome": "no dead letter"},
+    ]
+    assert "no dead letters: 7" in told.err
+    assert bodies(cli, dead) == ["0"]
+    said = cli("deadletter", "redrive", dead, "billing", "--reason", "expired", "-y")
+    assert said.err == f"3 dead letters of {dead} come to billing again\n"
+    assert bodies(cli, dead) == ["1", "3", "5"]
+    assert cli("deadletter", "redrive", dead, "billing", "--all", "-y").err.startswith("2 dead")
+    assert bodies(cli, dead) == ["2", "4"]
+    assert cli("deadletter", "redrive", dead, "billing", "--all", "-y").err.startswith("0 dead")
+    for wrong in ([], ["--all", "--reason", "x"], [1, "--reason", "x"], [1, "--rate", 0]):
+        cli("deadletter", "redrive", dead, "billing", *wrong, code=2)
+
+
+def test_redrive_at_a_rate(cli: CommandLine, dead: str) -> None:
+    began = time.monotonic()
+    cli("deadletter", "redrive", dead, "billing", "--all", "--rate", 10, "-y")
+    assert time.monotonic() - began >= 0.39  # two at once, every fifth of a second two more
+    assert len(bodies(cli, dead)) == 6

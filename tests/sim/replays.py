@@ -1,0 +1,194 @@
+"""Operators that hand rows to a group again, and look at once whether just these are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.replaying import ReplayPlan
+from ternmq.broker.replies import DoneReply
+from ternmq.model.errors import TernMQError
+from ternmq.record.facts import Span
+from tests.sim.history import GroupKey
+from tests.sim.operators import Operator
+from tests.sim.reference import DEAD, LEASED, READY, rows_of
+from tests.sim.tape import Violation
+
+Command = Callable[[bool], DoneReply]
+"""A replay or redrive, dry or not."""
+Rows = dict[int, tuple[object, ...]]
+
+
+class Replayer(Operator):
+    """Asks for replays and redrives, dry at times."""
+
+    def _replay(self) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        chance = self.world.chance
+        key, group, next_ = at
+        low = max(0, group.cursor - self.back) if chance.random() < 0.8 else 0
+        spans = []
+        for _ in range(chance.randint(1, 3)):
+            start = chance.randint(low, max(low, next_))
+            spans.append((start, start + chance.randint(1, 6)))
+        self._span(key, spans)
+
+    def _ahead(self) -> None:
+        """Replay what was settled ahead of the cursor, if anything was."""
+        at = self._queue()
+        if at is not None and at[1].ahead:
+            first = min(at[1].ahead)
+            self._span(at[0], [(max(0, first - 2), first + self.world.chance.randint(1, 3))])
+
+    def _doomed(self) -> None:
+        """Replay a row that stands in the segment which retention is about to remove."""
+        at = self._queue()
+        world = self.world
+        if at is None or not world.started.upkeep.moving._active or world.chance.random() < 0.7:
+            return
+        key, group, _ = at
+        journal = world.broker.journal
+        rows = world.reference.topics[key[1]].queues[key[2]]
+        end = journal.first + journal.segment_size
+        doomed = [
+            offset
+            for offset, row in enumerate(rows[: group.cursor])
+            if journal.first <= row.position < end and offset not in group.rows
+        ]
+        if doomed:
+            world.reached("replayed out of a segment that is being emptied")
+            offset = world.chance.choice(doomed)
+            self._span(key, [(offset, offset + 1)])
+
+    def _span(self, key: GroupKey, spans: list[Span]) -> None:
+        world = self.world
+        asked = {offset for start, stop in spans for offset in range(start, stop)}
+        self._ask(key, asked, lambda dry_run: world.broker.replay(
+            world.now_us(), 0, self.topic, self.group, {key[2]: spans}, dry_run=dry_run
+        ), "replay")  # fmt: skip
+
+    def _redrive(self) -> None:
+        at = self._queue()
+        if at is None:
+            return
+        world, chance = self.world, self.world.chance
+        key, group, _ = at
+        dead = sorted(one for one, row in group.rows.items() if row.state == DEAD)
+        named = [one for one in dead if chance.random() < 0.7]
+        if group.cursor and chance.random() < 0.3:
+            named.append(chance.randrange(group.cursor))
+        if named:
+            self._ask(key, set(named), lambda dry_run: world.broker.redrive(
+                world.now_us(), 0, self.topic, self.group, key[2], named, dry_run=dry_run
+            ), "redrive")  # fmt: skip
+
+    def _ask(self, key: GroupKey, asked: set[int], ask: Command, name: str) -> None:
+        world = self.world
+        held = world.broker.views.held[key]
+        before, cursor = rows_of(held), held.cursor
+        ahead = {one for start, stop in held.ahead for one in range(start, stop)}
+        told: DoneReply | None = None
+        if world.chance.random() < 0.3:
+            end = world.broker.journal.end
+            found = world.command(lambda: ask(True))
+            if isinstance(found, DoneReply):
+                told = found
+                world.reached("a replay told beforehand")
+            if world.broker.journal.end != end or rows_of(held) != before:
+                raise Violation(f"a dry {name} has changed something")
+        world.history.replayed(key, asked)
+        reply = world.command(lambda: ask(False))
+        if isinstance(reply, TernMQError):
+            world.tell("operator refused", name, type(reply).__name__)
+            return
+        world.reached(f"operator {name}")
+        world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+        plan = _plan(reply)
+        if told is not None and _figures(_plan(told)) != _figures(plan):
+            raise Violation(f"a {name} did {_figures(plan)}, beforehand {_figures(_plan(told))}")
+        left = {offset for start, stop in plan.rest for offset in range(start, stop)}
+        if left:
+            world.reached("a replay in pieces")
+        wanted = self._wanted(key, held, before, cursor, asked - left, redrive=name == "redrive")
+        _check(name, rows_of(held), before, wanted)
+        _check_offered(held)
+        now = {one for start, stop in held.ahead for one in range(start, stop)}
+        if name == "replay" and now != ahead - (asked - left - before.keys()):
+            raise Violation(f"a replay leaves {sorted(now)} settled ahead of the cursor")
+
+    def _wanted(
+        self,
+        key: GroupKey,
+        held: GroupQueue,
+        before: Rows,
+        cursor: int,
+        asked: set[int],
+        *,
+        redrive: bool,
+    ) -> Rows:
+        """Return what must be known of every row now that was asked for, or that must make way."""
+        world = self.world
+        topic = world.reference.topics[key[1]]
+        stored = topic.queues[key[2]]
+        tags = topic.subscriptions[key[0]].wanted
+        first = world.broker.views.catalog.topics[key[1]].queues[key[2]].first
+        wanted: Rows = {}
+        for offset in sorted(asked):
+            row = before.get(offset)
+            if redrive:
+                if row is not None and row[0] == DEAD:
+                    wanted[offset] = (READY, 1, row[2], 0, 0, row[5])
+            elif row is not None:
+                wanted[offset] = (READY, 1, row[2], 0, 0, row[5])
+            elif offset >= cursor:
+                continue
+            elif offset < first:
+                world.reached("a replay's rows are gone")
+            elif tags is not None and stored[offset].row().tag not in tags:
+                world.reached("a replay's rows are not for the group")
+            else:
+                wanted[offset] = (READY, 1, 0, 0, 0, 0)
+        if held.lines is not None:
+            heads: dict[int, int] = {}
+            for offset in sorted(wanted):
+                heads.setdefault(stored[offset].ordering_hash(), offset)
+            for offset, row in before.items():
+                head = heads.get(stored[offset].ordering_hash(), offset)
+                if row[0] == LEASED and head < offset and offset not in wanted:
+                    wanted[offset] = (READY, row[1], row[2], 0, 0, row[5])
+                    world.reached("released behind a replayed row of its key")
+        return wanted
+
+
+def _check(name: str, after: Rows, before: Rows, wanted: Rows) -> None:
+    should = before | wanted
+    for offset in sorted({*should, *after}):
+        if should.get(offset) != after.get(offset):
+            raise Violation(
+                f"after a {name} {offset} is {after.get(offset)}, should be {should.get(offset)}; "
+                f"it was {before.get(offset)}"
+            )
+
+
+def _check_offered(held: GroupQueue) -> None:
+    """Of an ordered group, a key whose first row is ready and that nobody holds is free to go."""
+    lines = held.lines
+    if lines is None:
+        return
+    for hash_, line in lines.by_hash.items():
+        head = line.offsets[0]
+        if not line.leased and held.ready.find(head) and (head, hash_) not in lines._free:
+            raise Violation(f"{head} is ready, and no pull will be offered it")
+
+
+def _plan(reply: object) -> ReplayPlan:
+    assert isinstance(reply, DoneReply)
+    plan = reply.value[0] if isinstance(reply.value, list) else reply.value
+    assert isinstance(plan, ReplayPlan)
+    return plan
+
+
+def _figures(plan: ReplayPlan) -> tuple[object, ...]:
+    return plan.rows, plan.unread, plan.expired, plan.filtered, plan.rest, plan.refused

@@ -1,0 +1,119 @@
+"""A stream into a topic, each row once: the windows in which it can be cut."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+import ternmq.sync
+from ternmq.wire.commands import Command
+from tests.spark.losing_proxy import LosingProxy
+from tests.spark.queries import finish
+
+
+def copying(spark, real, folder, port=None, **options):
+    """Return what starts to copy a topic, in batches of 40 rows."""
+    at = f"127.0.0.1:{real.port}"
+    table = (
+        spark.readStream.format("ternmq").option("bootstrap.servers", at)
+        .option("subscribe", "orders").option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 40).load()
+    )  # fmt: skip
+    return (
+        table.select("key", "value").writeStream.format("ternmq")
+        .option("bootstrap.servers", f"127.0.0.1:{port or real.port}").option("topic", "out")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .options(**options).trigger(availableNow=True).start
+    )  # fmt: skip
+
+
+def run(spark, real, folder, port=None, **options):
+    finish(copying(spark, real, folder, port, **options))
+
+
+def send(client, first, count):
+    client.send_many(
+        "orders", [ternmq.sync.Message(b"%d" % n, key=f"k{n}") for n in range(first, first + count)]
+    )
+
+
+def copied(client):
+    return sorted(int(one.body) for one in client.read("out"))
+
+
+@pytest.fixture(params=[1, 3])
+def topics(request, client):
+    for name in ("orders", "out"):
+        client.admin.create_topic(name, queues=request.param)
+    return request.param
+
+
+def forget_done(folder):
+    """Take the note away that a batch was done: the state of a crash before it was written."""
+    commits = folder / "checkpoint" / "commits"
+    last = max(int(one.name) for one in commits.iterdir() if one.name.isdigit())
+    for name in (f"{last}", f".{last}.crc"):
+        (commits / name).unlink(missing_ok=True)
+
+
+@pytest.mark.row("R4")
+def test_each_row_once_over_restarts(spark, real, client, topics, tmp_path):
+    for first in (0, 100):
+        send(client, first, 100)
+        run(spark, real, tmp_path)
+        real.restart(clean=False)
+    assert copied(client) == list(range(200))
+
+
+@pytest.mark.row("R4")
+def test_a_batch_that_spark_forgot_is_not_written_twice(spark, real, client, topics, tmp_path):
+    """W7."""
+    send(client, 0, 100)
+    run(spark, real, tmp_path)
+    forget_done(tmp_path)
+    send(client, 100, 50)
+    run(spark, real, tmp_path)
+    assert copied(client) == list(range(150))
+
+
+@pytest.mark.row("R4")
+def test_the_answer_to_a_commit_is_lost(spark, real, client, topics, tmp_path):
+    """W6: the broker applied it, Spark aborts, then runs the batch again."""
+    send(client, 0, 100)
+    with LosingProxy(real.port) as proxy:
+        proxy.lose.add(Command.TRANSACTION_COMMIT)
+        with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
+            run(spark, real, tmp_path, port=proxy.port, **{"ternmq.timeoutMs": "1500"})
+        assert proxy.lost
+    first = copied(client)
+    assert len(first) == 40, "the first batch is visible: only its answer was lost"
+    run(spark, real, tmp_path)
+    assert copied(client) == list(range(100))
+
+
+@pytest.mark.row("R4")
+def test_tasks_that_fail_leave_nothing(spark, real, client, topics, tmp_path):
+    """W4: answers to what is prepared are lost; the batch is run again."""
+    send(client, 0, 100)
+    with LosingProxy(real.port) as proxy:
+        proxy.lose.add(Command.PREPARE)
+        with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
+            run(spark, real, tmp_path, port=proxy.port, **{"ternmq.timeoutMs": "1500"})
+        assert proxy.lost
+    assert copied(client) == []
+    run(spark, real, tmp_path)
+    assert copied(client) == list(range(100))
+
+
+@pytest.mark.row("R4")
+def test_a_lost_checkpoint_is_another_writer(spark, real, client, topics, tmp_path):
+    """W9: with a writer's name of its own the same numbers are noticed."""
+    send(client, 0, 100)
+    run(spark, real, tmp_path, writerId="copy")
+    shutil.rmtree(tmp_path / "checkpoint")
+    send(client, 100, 1)
+    # Batch 0 has the same rows as before: it has no effect. The last one has not.
+    with pytest.raises(Exception, match="digest"):
+        run(spark, real, tmp_path, writerId="copy")
+    assert copied(client) == list(range(100))
