@@ -55,6 +55,9 @@ TABLE: Final[Mapping[str, Entry]] = {
     ),
     "bench": Entry(WATCH, "bench:bench", "Small measurements with one client."),
     "journal": Entry(WATCH, "journal:journal", "Read, check and mend a journal on disk."),
+    "pipeline": Entry(
+        WATCH, "pipeline:pipeline", "Messages as tables: the jobs that keep them, replay, erase."
+    ),
     "context": Entry(SHELL, "context:context", "Named brokers, so that nobody types addresses."),
     "completion": Entry(
         SHELL, "completion:completion", "Print the script that completes commands."

@@ -22,7 +22,6 @@ is what the tables remember.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -180,8 +179,7 @@ class Context:
         oldest = self.bulk.hold(self.hold_name(), known or 0, NOTE, back=True).oldest
         if known is not None and known < oldest and not self.lenient:
             raise DataLoss(
-                f"the journal begins at {oldest}, and {self.job} has read it up to {known}; "
-                "--lenient goes on with what there is"
+                f"the journal begins at {oldest}, and {self.job} has read it up to {known}"
             )
         return max(known or 0, oldest)
 
@@ -247,8 +245,3 @@ def told(job: Job, given: Mapping[str, str]) -> dict[str, Scalar]:
         name: one.parse(job.name, given[name]) if name in given else one.default
         for name, one in known.items()
     }
-
-
-def seconds_since(begin: float) -> float:
-    """Return how long ago something began (``time.monotonic``), in milliseconds' precision."""
-    return round(time.monotonic() - begin, 3)

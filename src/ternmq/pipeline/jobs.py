@@ -14,8 +14,23 @@ from ternmq.pipeline.job import Job
 from ternmq.pipeline.schemas import ARCHIVE, ERASED, GAPS
 
 
-_FACTORIES: Final[dict[str, Callable[[], Job]]] = {}
-"""By name, in order: archive, trace, stats, audit, deadletters, compaction."""
+def _archive() -> Job:
+    from ternmq.pipeline.archive_job import Archiving
+
+    return Archiving()
+
+
+def _compaction() -> Job:
+    from ternmq.pipeline.compaction_job import Compacting
+
+    return Compacting(all_tables())
+
+
+_WRITING: Final[dict[str, Callable[[], Job]]] = {
+    "archive": _archive,
+    # trace, stats, audit, deadletters: in this order
+}
+_FACTORIES: Final[dict[str, Callable[[], Job]]] = {**_WRITING, "compaction": _compaction}
 
 
 def names() -> tuple[str, ...]:
@@ -41,6 +56,6 @@ def chosen(wanted: Iterable[str]) -> list[Job]:
 def all_tables() -> Sequence[TableSpec]:
     """Return every table of the pipeline."""
     found = {one.name: one for one in (ARCHIVE, GAPS, ERASED)}
-    for make in _FACTORIES.values():
+    for make in _WRITING.values():
         found |= {one.name: one for one in make().tables}
     return list(found.values())
