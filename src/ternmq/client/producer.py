@@ -308,6 +308,9 @@ class Producer(Member):
             raise
         self._leave(load)
         self.stored_count += load.count
+        if receipt.others:
+            others = [load.first_sequence + other.row for other in receipt.others]
+            self.counts.left_out(load.lane.topic.name, load.born_us, others)
         if load.lane.loads:
             load.lane.moved = self._session.loop.time()
         if log.isEnabledFor(logging.DEBUG):

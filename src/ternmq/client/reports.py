@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ternmq.client.link import Link
@@ -27,25 +28,35 @@ log: Final = logging.getLogger("ternmq")
 BUCKET_US: Final = 600_000_000
 BEAT: Final = 10.0
 """Seconds between reports."""
-MAX_RUNS: Final = 100
-"""Most runs of sequences given up that are named of a bucket."""
-_ENTRIES: Final = 200
+MAX_RUNS: Final = 1000
+"""Most runs of sequences given up or left out that are named of a bucket."""
+_ENTRIES: Final = 100
 """Most entries of a report."""
 _KEPT: Final = 3
 """So many buckets later one is forgotten: sends may still be given up that were born in it."""
 
 
 class _Count:
-    __slots__ = ("changed", "closed", "first", "given_up", "runs", "sent", "stop")
+    __slots__ = ("changed", "closed", "first", "given_up", "left_out", "runs", "sent", "stop")
 
     def __init__(self) -> None:
         self.sent = 0
         self.given_up = 0
+        self.left_out = 0
         self.first = 0
         self.stop = 0
         self.runs: list[tuple[int, int]] = []
         self.changed = False
         self.closed = False  # and that was told
+
+    def name(self, first: int, count: int) -> None:
+        """Take note which sequences need not be stored."""
+        self.changed = True
+        runs = self.runs
+        if runs and runs[-1][1] == first:
+            runs[-1] = runs[-1][0], first + count
+        elif len(runs) < MAX_RUNS:
+            runs.append((first, first + count))
 
     def entry(self, bucket_us: int, *, closed: bool) -> control.ReportEntry:
         """Return what is told of it."""
@@ -53,6 +64,7 @@ class _Count:
             bucket_us=bucket_us,
             sent=self.sent,
             given_up=self.given_up,
+            left_out=self.left_out,
             first=self.first,
             stop=self.stop,
             closed=closed,
@@ -81,12 +93,14 @@ class Counts:
         """Messages that were sent are not tried again; whether they are stored may be unknown."""
         counted = self._count(topic, born_us)
         counted.given_up += count
-        counted.changed = True
-        runs = counted.runs
-        if runs and runs[-1][1] == first:
-            runs[-1] = runs[-1][0], first + count
-        elif len(runs) < MAX_RUNS:
-            runs.append((first, first + count))
+        counted.name(first, count)
+
+    def left_out(self, topic: str, born_us: int, sequences: Iterable[int]) -> None:
+        """The broker did not store messages: it has their application ids."""
+        counted = self._count(topic, born_us)
+        for sequence in sequences:
+            counted.left_out += 1
+            counted.name(sequence, 1)
 
     def again(self, report: control.Report) -> None:
         """A report did not arrive: what it told is to be told again."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.audit_judge import judge_stored
 from ternmq.pipeline.audit_policy import Judged, Policy, Verdict, rows_of
-from ternmq.pipeline.audit_runs import KEPT, OF_GROUPS, ints, merged, placed
+from ternmq.pipeline.audit_runs import KEPT, OF_GROUPS, decided, ints, merged, placed
 from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS
 from ternmq.pipeline.audit_tiers import judge_archive, judge_groups
 
@@ -54,7 +54,7 @@ def fold(known: pa.Table, new: pa.Table) -> pa.Table:
         new: As ``gather`` returns them.
     """
     of_groups = pc.and_(pc.is_in(new["kind"], pa.array(OF_GROUPS)), pc.is_null(new["bucket"]))
-    rows = pa.concat_tables([known, new.filter(pc.invert(of_groups))])
+    rows = decided(pa.concat_tables([known, new.filter(pc.invert(of_groups))]))
     return merged(pa.concat_tables([rows, placed(new.filter(of_groups), rows)]))
 
 

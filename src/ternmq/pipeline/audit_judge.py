@@ -65,7 +65,7 @@ class Stored:
     def __init__(self, bucket_us: int, runs: pa.Table, policy: Policy) -> None:
         self.policy = policy
         self.bucket_us = bucket_us
-        kinds = ("stored", "left_out", "counts", "given_up")
+        kinds = ("stored", "left_out", "counts", "given_up", "prepared")
         tables = [runs.filter(pc.equal(runs["kind"], kind)) for kind in kinds]
         every = pa.concat_tables(tables)
         numbers, producers = ints(every["topic_number"]), every["producer_id"].to_numpy()
@@ -85,7 +85,7 @@ class Stored:
             )
             parts.append(Part(one, key[begin : begin + len(one)], low, high))
             begin += len(one)
-        self.stored, self.left_out, self.counts, self.given_up = parts
+        self.stored, self.left_out, self.counts, self.given_up, self.prepared = parts
 
     def judged(self) -> Judged:
         """Return rows and findings."""
@@ -113,7 +113,7 @@ class Stored:
             "unverified": unverified,
             "sent": totals(of, self.sent, topics),
             "stored": totals(of, self.rows, topics),
-            "left_out": totals(of, self.left, topics),
+            "left_out": totals(of, np.maximum(self.left, self.told_left), topics),
             "given_up": totals(of, self.gave, topics),
             "lost": lost,
             "doubled": totals(of, self.extra, topics),
@@ -121,6 +121,7 @@ class Stored:
             "stored_sum": self.stored_sum,
             "sent_sum": self.sent_sum,
         }
+        undecided = totals(of[self.prepared.key], self.prepared.spans.lengths, topics)
         counted = totals(of, self.told.astype(np.int64), topics)
         for at in range(topics):
             row: Row = {name: int(values[at]) for name, values in amount.items()}
@@ -129,7 +130,7 @@ class Stored:
             if not self.dense[at]:
                 row["sent_sum"] = None
             verdict = worst(
-                (early, Verdict.OPEN),
+                (early or undecided[at], Verdict.OPEN),
                 (row["lost"], Verdict.LOST),
                 (row["doubled"], Verdict.DOUBLED),
                 (not whole or unsure[at] or row["unverified"], Verdict.UNVERIFIED),
@@ -160,10 +161,20 @@ class Stored:
         self.told[key] = True
         self.closed = np.zeros(count, np.bool_)
         self.closed[key] = ints(self.counts.rows["closed"]) > 0
-        self.sent, self.gave, self.low, self.high = (np.zeros(count, np.int64) for _ in range(4))
+        self.sent, self.gave, self.told_left, self.low, self.high = (
+            np.zeros(count, np.int64) for _ in range(5)
+        )
         self.sent[key] = ints(self.counts.rows["sent"])
         self.gave[key] = ints(self.counts.rows["given_up"])
+        self.told_left[key] = ints(self.counts.rows["left_out"])
         self.low[key], self.high[key] = self.counts.first, self.counts.stop
+        # What a transaction made visible was sent: its commit lists it, and nothing else.
+        by_commit = ints(self.stored.rows["closed"]) > 0
+        committed = totals(self.stored.key, self.stored.spans.lengths * by_commit, count)
+        alone = ~self.told & (committed > 0) & (committed == self.rows)
+        self.told |= alone
+        self.closed |= alone
+        self.sent += np.minimum(committed, self.distinct)
         of = self.topics.index
         even = self.told & (self.high - self.low == self.sent)
         self.dense = totals(of, (~even).astype(np.int64), topics) == 0

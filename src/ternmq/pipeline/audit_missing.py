@@ -73,13 +73,14 @@ class Missing:
                 of.given_up, (of.producers[of.given_up.key] == producer) & (of.given_up.key != key)
             ),
         )
-        unnamed = max(0, int(of.gave[key]) - int(gave.lengths.sum()))
+        excused = int(of.gave[key] + of.told_left[key])
+        unnamed = max(0, excused - int(gave.lengths.sum()))
         lost = missing - int(within(candidates, gave).lengths.sum())
         if lost <= 0:
             return None
         if lost <= unnamed:
             self.unsure[topic] = True
-            detail = f"it gave up {int(of.gave[key])} messages, and named too few of them"
+            detail = f"it gave up {excused} messages, and named too few of them"
             self.findings.append(of.finding("unverified", key, count=lost, detail=detail))
             return None
         self.lost[topic] += lost

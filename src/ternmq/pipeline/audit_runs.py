@@ -6,10 +6,15 @@ given or was done with. All are functions of Arrow tables with the schema ``audi
 runs of a table may be gathered and merged in any pieces and any order with the same result.
 
 kinds    | fill, besides bucket, topic and topic_number
-``stored``                   | queue, [start, stop), producer_id, sequence, late, position
+``stored``                   | queue, [start, stop), producer_id, sequence, late, position, closed:
+                             | true for what a transaction made visible
+``prepared``                 | producer_id, [sequence, until), position: nobody has decided yet
+``resolved``, ``withdrawn``  | position of what was prepared: visible at queue, [start, stop), or
+                             | never; until: ten minutes that ended before had it late
 ``left_out``                 | producer_id, [sequence, until): their application id was stored
-``counts``                   | producer_id, [sequence, until), sent, given_up, closed, position
-``given_up``                 | producer_id, [sequence, until)
+``counts``                   | producer_id, [sequence, until), sent, given_up, left_out, closed,
+                             | position
+``given_up``                 | producer_id, [sequence, until): or told to be left out
 ``delivered``, ``settled``   | group, queue, [start, stop)
 ``passed``                   | the same: the group was never to have them (filter, where it began)
 ``dropped``                  | the same: an operator took them from it (skip, reset)
@@ -32,7 +37,7 @@ from ternmq.pipeline.spans import Ints, Spans, factor, joined, sweep
 EVENTS: Final = (
     "position", "time", "kind", "topic_number", "topic", "queue", "group", "start", "stop", "rows",
     "producer_id", "sequence", "born_time", "outcome", "cause", "cursor", "sent", "given_up",
-    "detail",
+    "detail", "refers_to",
 )  # fmt: skip
 """Columns of ``format("ternmq.journal")`` that are wanted."""
 KEPT: Final = pa.schema([one for one in RUNS.schema if one.name not in {"hour", "schema_version"}])
@@ -53,9 +58,13 @@ def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
     """
     if isinstance(events, pa.RecordBatch):
         events = pa.Table.from_batches([events])
+    withdrawn = _withdrawn(events.filter(pc.equal(events["kind"], "resolved")))
     events = events.filter(pc.is_valid(events["topic_number"]))
     kinds = events["kind"]
     found = [
+        withdrawn,
+        _prepared(events.filter(pc.equal(kinds, "prepared"))),
+        _resolved(events.filter(pc.equal(kinds, "resolved")), grace_us),
         _stored(events.filter(pc.equal(kinds, "stored")), grace_us),
         _left_out(events.filter(pc.equal(kinds, "duplicate"))),
         _counts(events.filter(pc.equal(kinds, "counts"))),
@@ -128,6 +137,33 @@ def _left_out(events: pa.Table) -> pa.Table:
     )
 
 
+def _prepared(events: pa.Table) -> pa.Table:
+    return table(
+        len(events),
+        kind="prepared",
+        bucket=_buckets(events),
+        until=pc.add(events["sequence"], events["rows"]),
+        **_columns(events, "topic", "topic_number", "producer_id", "sequence", "position"),
+    )
+
+
+def _resolved(events: pa.Table, grace_us: int) -> pa.Table:
+    return table(
+        len(events),
+        kind="resolved",
+        position=events["refers_to"],
+        until=ints(events["time"]) - grace_us,
+        **_columns(events, "topic", "topic_number", "queue", "start", "stop"),
+    )
+
+
+def _withdrawn(events: pa.Table) -> pa.Table:
+    some = events.filter(
+        pc.and_(pc.is_null(events["topic_number"]), pc.is_valid(events["refers_to"]))
+    )
+    return table(len(some), kind="withdrawn", position=some["refers_to"])
+
+
 def _counts(events: pa.Table) -> pa.Table:
     """Return the counts, and the sequences that they say were given up; they are few."""
     told = [json.loads(one) if one else {} for one in events["detail"].to_pylist()]
@@ -137,6 +173,7 @@ def _counts(events: pa.Table) -> pa.Table:
         bucket=_buckets(events),
         until=pa.array([_signed(one.get("stop", 0)) for one in told], pa.int64()),
         closed=pa.array([bool(one.get("closed")) for one in told], pa.bool_()),
+        left_out=pa.array([one.get("left_out", 0) for one in told], pa.int64()),
         **_columns(
             events, "topic", "topic_number", "producer_id", "sequence", "sent", "given_up",
             "position",
@@ -145,7 +182,7 @@ def _counts(events: pa.Table) -> pa.Table:
     runs = [
         (row, _signed(first), _signed(stop))
         for row, one in enumerate(told)
-        for first, stop in one.get("given_up", ())
+        for first, stop in one.get("runs", ())
     ]
     rows, firsts, stops = zip(*runs, strict=True) if runs else ((), (), ())
     whose = counts.take(pa.array(rows, pa.int64()))
@@ -197,6 +234,7 @@ def merged(runs: pa.Table) -> pa.Table:
     parts = [
         _following(runs.filter(pc.is_in(kinds, pa.array(["stored", "archived"])))),
         _newest(runs.filter(pc.equal(kinds, "counts"))),
+        runs.filter(pc.is_in(kinds, pa.array(["prepared", "resolved", "withdrawn"]))),
     ]
     for name in ("left_out", "given_up"):
         some = runs.filter(pc.equal(kinds, name))
@@ -232,7 +270,7 @@ def _following(runs: pa.Table) -> pa.Table:
     """Join rows whose offsets and sequences both go on; what is there twice stays there twice."""
     if len(runs) < 2:
         return runs
-    keys = _keys(runs, ("kind", "topic_number", "queue", "bucket", "producer_id", "late"))
+    keys = _keys(runs, ("kind", "topic_number", "queue", "bucket", "producer_id", "late", "closed"))
     start, stop, sequence = (ints(runs[name]) for name in ("start", "stop", "sequence"))
     order = np.lexsort((start, *keys))
     new = np.ones(len(order), np.bool_)
@@ -259,7 +297,7 @@ def _newest(counts: pa.Table) -> pa.Table:
     last = order[np.append(code[order][1:] != code[order][:-1], [True])]
     newest = counts.take(pa.array(last))
     columns = {name: newest[name] for name in KEPT.names}
-    for name in ("sent", "given_up", "until"):
+    for name in ("sent", "given_up", "left_out", "until"):
         most = np.full(len(first), np.iinfo(np.int64).min)
         np.maximum.at(most, code, ints(counts[name]))
         columns[name] = pa.array(most[code[last]])
@@ -268,6 +306,33 @@ def _newest(counts: pa.Table) -> pa.Table:
     np.minimum.at(least, code[told], ints(counts["sequence"])[told])
     columns["sequence"] = pa.array(np.where(least == np.iinfo(np.int64).max, 0, least)[code[last]])
     return pa.table([columns[one.name].cast(one.type) for one in KEPT], schema=KEPT)
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+def decided(runs: pa.Table) -> pa.Table:
+    """Return runs with what was prepared stored, or gone, where that is known."""
+    kinds = runs["kind"]
+    prepared = runs.filter(pc.equal(kinds, "prepared"))
+    resolved = runs.filter(pc.equal(kinds, "resolved"))
+    over = runs.filter(pc.is_in(kinds, pa.array(["resolved", "withdrawn"])))
+    others = runs.filter(
+        pc.invert(pc.is_in(kinds, pa.array(["prepared", "resolved", "withdrawn"])))
+    )
+    rest = prepared.filter(pc.invert(pc.is_in(prepared["position"], over["position"])))
+    at = pc.index_in(resolved["position"], prepared["position"])
+    known = pc.is_valid(at)
+    resolved, whose = resolved.filter(known), prepared.take(at.filter(known))
+    stored = table(
+        len(whose),
+        kind="stored",
+        late=ints(resolved["until"]) > ints(whose["bucket"]) + BUCKET_US,
+        closed=np.ones(len(whose), np.bool_),
+        **_columns(whose, "bucket", "topic", "topic_number", "producer_id", "sequence"),
+        **_columns(resolved, "queue", "start", "stop", "position"),
+    )
+    return pa.concat_tables([others, rest, stored])
 
 
 # -- which ten minutes ---------------------------------------------------------------------------

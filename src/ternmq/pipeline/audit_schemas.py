@@ -101,6 +101,7 @@ RUNS: Final = TableSpec(
             ("until", pa.int64()),
             ("sent", pa.int64()),
             ("given_up", pa.int64()),
+            ("left_out", pa.int64()),
             ("closed", pa.bool_()),
             ("late", pa.bool_()),
             ("position", pa.int64()),

@@ -20,6 +20,12 @@ def _archive() -> Job:
     return Archiving()
 
 
+def _audit() -> Job:
+    from ternmq.pipeline.audit_job import AuditJob
+
+    return AuditJob()
+
+
 def _compaction() -> Job:
     from ternmq.pipeline.compaction_job import Compacting
 
@@ -29,6 +35,7 @@ def _compaction() -> Job:
 _WRITING: Final[dict[str, Callable[[], Job]]] = {
     "archive": _archive,
     # trace, stats, audit, deadletters: in this order
+    "audit": _audit,
 }
 _FACTORIES: Final[dict[str, Callable[[], Job]]] = {**_WRITING, "compaction": _compaction}
 

@@ -25,10 +25,10 @@ MARK: Final = struct.Struct("<Q")
 """durable position."""
 COUNTS_HEAD: Final = struct.Struct("<QII")
 """producer id, topic number, entry count; then the entries."""
-COUNTS_ENTRY: Final = struct.Struct("<qQQQQII")
-"""bucket_us, sent, given_up, first, stop, flags (1: closed), run count; then the runs."""
+COUNTS_ENTRY: Final = struct.Struct("<qQQQQQII")
+"""bucket_us, sent, given_up, first, stop, left_out, flags (1: closed), run count; then the runs."""
 COUNTS_RUN: Final = struct.Struct("<QQ")
-"""Sequences [first, stop) that were given up."""
+"""Sequences [first, stop) that were given up or left out."""
 COUNTS_CLOSED: Final = 1
 BUCKET_US: Final = 10 * MINUTE_US
 """Producers count the rows of so much born time together; a bucket is named by its beginning."""
@@ -232,7 +232,9 @@ class Count(NamedTuple):
     closed: bool = False
     """No more rows will be born in the bucket."""
     runs: tuple[Run, ...] = ()
-    """Which sequences were given up, as far as it is said."""
+    """Which sequences were given up or left out, as far as it is said."""
+    left_out: int = 0
+    """Rows that were not stored, because their application id was there."""
 
 
 class Counts(NamedTuple):
@@ -248,7 +250,7 @@ def pack_counts(counts: Counts) -> bytes:
     parts = [COUNTS_HEAD.pack(counts.producer, counts.topic, len(counts.entries))]
     for one in counts.entries:
         flags = COUNTS_CLOSED if one.closed else 0
-        parts.append(COUNTS_ENTRY.pack(*one[:5], flags, len(one.runs)))
+        parts.append(COUNTS_ENTRY.pack(*one[:5], one.left_out, flags, len(one.runs)))
         parts += [COUNTS_RUN.pack(*run) for run in one.runs]
     return b"".join(parts)
 
@@ -259,7 +261,8 @@ def unpack_counts(body: bytes) -> Counts:
     at = COUNTS_HEAD.size
     entries: list[Count] = []
     for _ in range(count):
-        bucket, sent, given_up, first, stop, flags, run_count = COUNTS_ENTRY.unpack_from(body, at)
+        bucket, *told, left_out, flags, run_count = COUNTS_ENTRY.unpack_from(body, at)
+        sent, given_up, first, stop = told
         at += COUNTS_ENTRY.size
         end = at + run_count * COUNTS_RUN.size
         if end > len(body):
@@ -267,5 +270,5 @@ def unpack_counts(body: bytes) -> Counts:
         runs = tuple(map(Run._make, COUNTS_RUN.iter_unpack(body[at:end])))
         at = end
         closed = bool(flags & COUNTS_CLOSED)
-        entries.append(Count(bucket, sent, given_up, first, stop, closed, runs))
+        entries.append(Count(bucket, sent, given_up, first, stop, closed, runs, left_out))
     return Counts(producer, topic, tuple(entries))

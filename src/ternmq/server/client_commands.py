@@ -69,6 +69,7 @@ class ClientCommands(ControlCommands):
                 one.stop,
                 one.closed,
                 tuple(Run(run.first, run.stop) for run in one.runs),
+                one.left_out,
             )
             for one in asked.entries
         ]

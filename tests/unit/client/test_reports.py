@@ -37,6 +37,15 @@ def test_what_was_given_up_is_named() -> None:
     assert one.runs == [SequenceRun(first=2, stop=4), SequenceRun(first=7, stop=8)]
 
 
+def test_what_was_left_out_is_named_too() -> None:
+    counts = Counts()
+    counts.sent("orders", NOW, 1, 10)
+    counts.left_out("orders", NOW, [4, 5, 9])
+    one = entry(counts.reports(7, NOW))
+    assert (one.given_up, one.left_out) == (0, 3)
+    assert one.runs == [SequenceRun(first=4, stop=6), SequenceRun(first=9, stop=10)]
+
+
 def test_runs_have_a_cap_and_the_count_goes_on() -> None:
     counts = Counts()
     for number in range(MAX_RUNS + 5):

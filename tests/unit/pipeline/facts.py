@@ -49,18 +49,36 @@ class Facts:
 
     def counts(
         self, sent, *, first=1, stop=None, given_up=(), gave=None, closed=True, producer=P,
-        bucket=NOON, **columns,
+        left_out=0, bucket=NOON, **columns,
     ):  # fmt: skip
         told = {
             "closed": closed,
             "stop": first + sent if stop is None else stop,
-            "given_up": given_up,
+            "runs": given_up,
+            "left_out": left_out,
         }
         return self.add(
             "counts", producer_id=producer, sequence=first, sent=sent, born_time=bucket,
             given_up=sum(b - a for a, b in given_up) if gave is None else gave,
             detail=json.dumps(told), **columns,
         )  # fmt: skip
+
+    def prepared(self, count, sequence, *, producer=P, born=NOON, **columns):
+        return self.add(
+            "prepared", rows=count, sequence=sequence, queue=0, producer_id=producer,
+            born_time=born, **columns,
+        )  # fmt: skip
+
+    def resolved(self, start, count, refers_to, queue=0, **columns):
+        return self.add(
+            "resolved", start=start, stop=start + count, rows=count, queue=queue,
+            refers_to=refers_to, **columns,
+        )  # fmt: skip
+
+    def withdrawn(self, refers_to):
+        self.add("resolved", refers_to=refers_to)
+        self.rows[-1] |= {"topic": None, "topic_number": None}
+        return self
 
     def pulled(self, start, stop, group="billing", queue=0, **columns):
         return self.add(

@@ -175,6 +175,14 @@ def test_what_was_left_out_had_been_stored_before():
     assert (row(found)["verdict"], row(found)["left_out"]) == ("ok", 2)
 
 
+def test_a_batch_that_was_left_out_whole_leaves_no_record():
+    """Its sender was told so, and says which it was."""
+    facts = Facts().stored(0, 5, 1).left_out(1, 6)
+    found = audited(facts.counts(8, given_up=[(6, 9)], gave=0, left_out=3))
+    one = row(found)
+    assert (one["verdict"], one["left_out"], one["given_up"]) == ("ok", 3, 0)
+
+
 def test_a_producer_of_two_topics():
     facts = (
         Facts().stored(0, 4, 1).stored(0, 3, 5, topic="payments").stored(4, 2, 8)
@@ -256,3 +264,42 @@ def test_pieces_make_no_difference(pieces):
     assert again.rows.equals(whole.rows)
     assert again.findings.equals(whole.findings)
     assert row(whole)["lost"] == 20
+
+
+# -- transactions
+
+
+def transaction():
+    return Facts().prepared(5, 1, position=640).prepared(3, 6, position=704)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 4])
+def test_what_a_transaction_made_visible_was_sent_by_its_commit(pieces):
+    facts = transaction().resolved(0, 5, 640).resolved(5, 3, 704, queue=1)
+    one = row(judge(kept(facts, pieces=pieces), Policy(LATER)))
+    assert (one["verdict"], one["sent"], one["stored"], one["unverified"]) == ("ok", 8, 8, 0)
+
+
+def test_until_it_is_decided_it_is_open():
+    facts = transaction().resolved(0, 5, 640)
+    assert (row(audited(facts))["verdict"], row(audited(facts))["stored"]) == ("open", 5)
+    one = row(audited(facts.withdrawn(704)))
+    assert (one["verdict"], one["sent"], one["stored"], one["lost"]) == ("ok", 5, 5, 0)
+
+
+def test_what_was_never_committed_is_not_lost():
+    assert rows(audited(transaction().withdrawn(640).withdrawn(704))) == []
+
+
+def test_a_producer_of_both_sorts():
+    facts = transaction().resolved(0, 5, 640).resolved(5, 3, 704).stored(8, 2, 9).counts(3, first=9)
+    found = audited(facts)
+    assert (row(found)["sent"], row(found)["lost"]) == (11, 1)
+    assert named(found, "lost") == ids(11)
+
+
+def test_a_commit_may_come_late():
+    end = NOON + BUCKET_US + GRACE
+    facts = transaction().resolved(0, 5, 640, time=end).resolved(5, 3, 704, time=end + 1)
+    found = audited(facts)
+    assert (row(found)["verdict"], named(found, "late")) == ("late", ids(6, 7, 8))

@@ -122,9 +122,9 @@ runs = st.lists(st.builds(Run, u64, u64), max_size=3).map(tuple)
         Counts,
         u64,
         u32,
-        st.lists(st.builds(Count, times, u64, u64, u64, u64, st.booleans(), runs), max_size=5).map(
-            tuple
-        ),
+        st.lists(
+            st.builds(Count, times, u64, u64, u64, u64, st.booleans(), runs, u64), max_size=5
+        ).map(tuple),
     ),
     st.integers(0, 7),
 )
@@ -161,5 +161,5 @@ def test_fixed_layouts() -> None:
     assert control.EPOCH.size == 24
     assert control.MARK.size == 8
     assert control.COUNTS_HEAD.size == 16
-    assert control.COUNTS_ENTRY.size == 48
+    assert control.COUNTS_ENTRY.size == 56
     assert control.COUNTS_RUN.size == 16

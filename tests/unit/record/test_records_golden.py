@@ -98,7 +98,14 @@ COUNTS = control.pack_counts(
         2,
         (
             control.Count(
-                TIME_US - TIME_US % control.BUCKET_US, 1000, 3, 5, 1010, True, (control.Run(7, 10),)
+                TIME_US - TIME_US % control.BUCKET_US,
+                1000,
+                3,
+                5,
+                1010,
+                True,
+                (control.Run(7, 10),),
+                1,
             ),
         ),
     )

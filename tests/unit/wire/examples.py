@@ -146,6 +146,7 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
                     first=5,
                     stop=19,
                     closed=True,
+                    left_out=2,
                     runs=[control.SequenceRun(first=7, stop=8)],
                 )
             ],

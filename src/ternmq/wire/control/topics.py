@@ -105,8 +105,10 @@ class ReportEntry(Body, frozen=True, kw_only=True):
     """Above the greatest; those between may be of other topics. 0: not said."""
     closed: bool = False
     """The bucket is over, or the producer ends: no more rows will be born in it."""
-    runs: Annotated[list[SequenceRun], Meta(max_length=100)] = msgspec.field(default_factory=list)
-    """Which sequences were given up, since the producer began; the first hundred runs."""
+    left_out: Count = 0
+    """Of these, rows that the broker answered to have left out: their application id was there."""
+    runs: Annotated[list[SequenceRun], Meta(max_length=1000)] = msgspec.field(default_factory=list)
+    """Which sequences were given up or left out, since the producer began; the first 1,000 runs."""
 
 
 class Report(Body, frozen=True, kw_only=True):
