@@ -17,6 +17,7 @@ from ternmq.pipeline.table import Table
 from ternmq.record.batch import Row, encode, topic_seed
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
+from tests.black_box.process import BrokerProcess
 from tests.integration.auditing import LATER_US, Audit, now_us
 from tests.integration.dropping import DroppingProxy
 from tests.integration.raw import RawClient
@@ -194,6 +195,62 @@ def test_a_message_that_is_stored_twice_is_named(timed, tmp_path):
     assert audit.verdicts() == {"open"}
     audit.run(timed.clock.wall_us() + LATER_US, grace_minutes=str(49 * 60 - 600))
     assert audit.total("doubled") == 4
+
+
+@pytest.mark.row("R8")
+def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
+    with BrokerProcess("dev", tmp_path / "broker") as process:
+        audit = Audit(process.port, tmp_path / "tables")
+        with ternmq.sync.connect(process.url) as client:
+            for n in range(4):
+                futures = [client.send_soon("orders", b"%d %d" % (n, m)) for m in range(500)]
+                process.restart(kill=True)
+                client.flush()
+                assert all(one.result().id for one in futures)
+                audit.run(now_us())
+        audit.run()
+        assert audit.verdicts() == {"ok"}
+        assert audit.total("sent") == audit.total("stored") == 2000
+        assert audit.findings() == []
+
+
+@pytest.mark.row("R8")
+def test_rows_of_transactions_are_sent_by_their_commit(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        client.admin.create_topic("orders")
+        client.send("orders", b"before")
+        one = client.prepare("orders", [b"a", b"b"], writer="w", batch_id=1)
+        audit.run()
+        assert audit.verdicts() == {"open"}
+        client.commit_prepared("w", 1, one, digest=1)
+        client.prepare("orders", [b"c"], writer="w", batch_id=2)
+        client.abort_prepared("w", 2)
+        client.send("orders", b"behind")
+    audit.run()
+    assert audit.verdicts() == {"ok"}
+    assert (audit.total("sent"), audit.total("stored")) == (4, 4)
+
+
+@pytest.mark.row("R8")
+def test_a_replayed_row_and_a_redriven_one_are_no_doubles(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        receipts = client.send_many("orders", [b"%d" % n for n in range(10)])
+        pulled = client.pull("orders", group="billing", max_messages=10)
+        pulled.reject(rows=[0], reason="broken")
+        pulled.ack()
+        audit.run()
+        assert audit.verdicts("group") == {"ok"}
+        client.replay("orders", "billing", ids=[receipts[3].id])
+        client.deadletters.redrive("orders", "billing")
+        done = 0
+        while done < 2:
+            pulled = client.pull("orders", group="billing", max_messages=10, wait=20.0)
+            pulled.ack()
+            done += len(pulled)
+    audit.run(again_hours="2")
+    assert audit.verdicts() == audit.verdicts("group") == {"ok"}
+    assert audit.total("settled", "group") == audit.total("delivered", "group") == 10
+    assert audit.findings() == []
 
 
 @pytest.mark.row("R8")

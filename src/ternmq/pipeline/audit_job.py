@@ -108,7 +108,7 @@ class _Run:
             rows=len(judged),
             bytes=end - start,
             from_position=start,
-            to_position=end,
+            to_position=tables.position,
             findings=[*self._told(judged), *strange],
             behind_rows=0,
         )

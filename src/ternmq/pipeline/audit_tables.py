@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline.audit import Judgement, buckets_of
 from ternmq.pipeline.audit_runs import KEPT, ints
-from ternmq.pipeline.audit_schemas import AUDIT, BUCKET_US, FINDINGS, RUNS
+from ternmq.pipeline.audit_schemas import RUNS
 from ternmq.pipeline.files import DataFile
 from ternmq.pipeline.table import Table
 
@@ -89,12 +89,11 @@ class AuditTables:
 
     def remember(self, runs: pa.Table, position: int, since_us: int) -> None:
         """Have these runs instead of ``known``, read from the journal up to a position; durable."""
-        of_hours = [hour_of(one) for one in ints(runs["bucket"]).tolist()]
-        rows = runs.append_column("hour", pa.array(of_hours, pa.string())).append_column(
-            "schema_version", pa.repeat(pa.scalar(RUNS.version, pa.int32()), len(runs))
-        )
-        added = self._runs.stage(rows) if len(rows) else []
-        replaced = [file for files in self.loaded.values() for file in files]
+        before, after = _by_hour(self.known), _by_hour(runs)
+        changed = [hour for hour in after if not _same(after[hour], before.get(hour))]
+        added = [file for hour in changed for file in self._runs.stage(after[hour])]
+        replaced = [file for hour in changed for file in self.loaded.get(hour, ())]
+        of_hours = list(after)
         self._runs.commit(added, replaced, {POSITION: position, SINCE: since_us})
         self.known = runs
         self.loaded = {hour: self._runs.files(hour=hour) for hour in {*self.loaded, *of_hours}}
@@ -132,6 +131,28 @@ class AuditTables:
         return changed
 
 
+def _by_hour(runs: pa.Table) -> dict[str, pa.Table]:
+    """Return runs as the table has them, by hour."""
+    bucket = ints(runs["bucket"])
+    hours, index = np.unique(bucket - bucket % HOUR_US, return_inverse=True)
+    found = {}
+    for number, start in enumerate(hours.tolist()):
+        rows = runs.filter(pa.array(index == number))
+        columns = {one: rows[one] for one in KEPT.names}
+        columns["hour"] = pa.repeat(pa.scalar(hour_of(start)), len(rows))
+        columns["schema_version"] = pa.repeat(pa.scalar(RUNS.version, pa.int32()), len(rows))
+        found[hour_of(start)] = pa.table(columns).select(RUNS.schema.names).cast(RUNS.schema)
+    return found
+
+
+def _same(one: pa.Table, other: pa.Table | None) -> bool:
+    """Say whether these are the same rows, in whatever order."""
+    if other is None or len(one) != len(other):
+        return False
+    by = [(name, "ascending") for name in KEPT.names]
+    return bool(one.sort_by(by).combine_chunks().equals(other.sort_by(by).combine_chunks()))
+
+
 def _day(bucket_us: int) -> str:
     return hour_of(bucket_us)[:10]
 
@@ -161,6 +182,3 @@ def usable(runs: pa.Table, now_us: int, keep_us: int) -> tuple[pa.Table, int]:
     rows = out.filter(pc.equal(out["kind"], "stored"))
     count = pc.sum(pc.subtract(rows["stop"], rows["start"])).as_py() or 0
     return runs.filter(pa.array(good)), int(count)
-
-
-__all__ = ["AUDIT", "BUCKET_US", "FINDINGS", "AuditTables", "hour_of", "usable"]
