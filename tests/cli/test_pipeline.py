@@ -133,7 +133,7 @@ def test_without_spark_it_runs_here_unless_spark_was_asked_for(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     run = ("pipeline", "run", "--once", "--set", f"archive.topics={sent}")
-    assert "the jobs run in this process" in cli(*run).err
+    assert "this process does it alone" in cli(*run).err
     assert "there is no Spark" in cli(*run, "--engine", "spark", code=2).err
 
 

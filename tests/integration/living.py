@@ -43,8 +43,8 @@ def reference(real):
     port = BrokerJournal(address(real))
     bounds = port.bounds()
     events = Events(port.names(bounds.oldest))
-    for record in port.records(bounds.oldest, bounds.end):
-        events.add(record)
+    for page in port.pages(bounds.oldest, bounds.end):
+        events.add(page)
     port.close()
     found = Reference()
     times = ("time", "born_time")

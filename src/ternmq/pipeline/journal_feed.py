@@ -21,7 +21,7 @@ class Feed:
 
     Args:
         port: The journal.
-        most: So many events a piece, and those of one record more; the memory that it takes.
+        most: So many events a piece, and those of one page of records more: the memory it takes.
     """
 
     def __init__(self, port: JournalPort, most: int) -> None:
@@ -39,12 +39,12 @@ class Feed:
             self._names = self._port.names(start)
         events = Events(self._names)
         end = stop
-        with closing(self._port.records(start, stop)) as records:  # type: ignore[type-var]
-            for record in records:
-                if len(events) >= self._most:
-                    end = record.position
+        with closing(self._port.pages(start, stop)) as pages:  # type: ignore[type-var]
+            for page in pages:
+                if len(events) >= self._most and len(page):
+                    end = int(page.positions()[0])
                     break
-                events.add(record)
+                events.add(page)
         return end, pa.Table.from_batches([cast("pa.RecordBatch", events.table(EVENTS))])
 
 

@@ -93,7 +93,7 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
             **{name: done[f"{name}_us"] for name in LATENCIES},
         }
     )
-    parts = [_complete(added, topic), _complete(_latencies(of), topic)]
+    parts = [complete(added, topic), complete(_latencies(of), topic)]
     return merge(pa.concat_tables(parts), STATS_MINUTE)
 
 
@@ -123,7 +123,7 @@ def _grouped(rows: pa.Table, names: list[str]) -> tuple[Numbers, pa.Table]:
     return which, grouped.select(names)
 
 
-def _complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
+def complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
     """Return rows with all columns that statistics are merged by."""
     made = {}
     for name in (*KEY, *COUNTS, "lag", *LATENCIES, "keys"):
@@ -142,7 +142,7 @@ def _complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
 def lags(topic: str, begin: Numbers, group: list[str], lag: Numbers) -> pa.Table:
     """Return rows that say how far groups were behind."""
     rows = pa.table({"begin": pa.array(begin), "group": pa.array(group, pa.string()), "lag": lag})
-    return merge(_complete(rows, topic), STATS_MINUTE)
+    return merge(complete(rows, topic), STATS_MINUTE)
 
 
 def merge(rows: pa.Table, spec: TableSpec) -> pa.Table:
@@ -154,7 +154,7 @@ def merge(rows: pa.Table, spec: TableSpec) -> pa.Table:
         rows: With any times.
         spec: Of which table the result is: times are cut to its steps.
     """
-    rows = _complete(rows).sort_by("begin")  # stable: of the lags the last counts
+    rows = complete(rows).sort_by("begin")  # stable: of the lags the last counts
     step = STEPS_US[spec.name]
     begin = _floor(numbers(rows["begin"]), step)
     rows = rows.set_column(0, "begin", begin)
@@ -211,4 +211,4 @@ def distinct_keys(rows: pa.Table, spec: TableSpec) -> pa.Table:
     which, keys = _grouped(some, ["begin", "topic"])
     texts = rows["key"].combine_chunks()
     sketches = Distinct.of(which, texts, len(keys))
-    return _complete(keys.append_column("keys", sketches.column()))
+    return complete(keys.append_column("keys", sketches.column()))

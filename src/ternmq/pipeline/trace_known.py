@@ -33,6 +33,7 @@ class Subscription:
         number: Of the group.
         name: Of the group.
         since: Position at which it began; -1: before everything that was read.
+        since_us: When; 0: not known.
         cursors: Where, queue by queue; None: not known.
         gone: Position at which it ended.
         gone_us: When.
@@ -42,6 +43,7 @@ class Subscription:
     number: int
     name: str
     since: int = -1
+    since_us: int = 0
     cursors: Sequence[int] | None = None
     gone: int | None = None
     gone_us: int = 0
@@ -51,7 +53,9 @@ class Subscription:
         cursor = None
         if self.cursors is not None:
             cursor = self.cursors[queue] if queue < len(self.cursors) else 0
-        return Group(self.number, self.name, self.since, cursor, self.gone, self.gone_us)
+        return Group(
+            self.number, self.name, self.since, self.since_us, cursor, self.gone, self.gone_us
+        )
 
 
 @dataclass(slots=True)
@@ -123,6 +127,7 @@ class Known:
                     told["group"],
                     told["group_name"],
                     position,
+                    time,
                     tuple(told["cursors"]),
                 )
         elif row["name"] == "unsubscribed":
@@ -163,7 +168,8 @@ class Known:
                     "kind": "group", "position": one.since, "gone": one.gone, "group": one.name,
                     "topic_number": one.topic_number, "group_number": one.number,
                     "cursors": None if one.cursors is None else list(one.cursors),
-                    "number": one.gone_us, "topic": self.topics.get(one.topic_number),
+                    "number": one.gone_us, "born_time": one.since_us,
+                    "topic": self.topics.get(one.topic_number),
                 }
             )  # fmt: skip
         for number, name in self.topics.items():
@@ -209,6 +215,7 @@ class Known:
                     group,
                     row["group"],
                     row["position"],
+                    _us(row["born_time"]),
                     row["cursors"],
                     row["gone"],
                     row["number"] or 0,

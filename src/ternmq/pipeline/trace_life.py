@@ -59,6 +59,7 @@ class Group:
         number: Its number.
         name: Its name.
         since: Position at which it began; -1: before everything that was read.
+        since_us: When; 0: not known.
         cursor: Where it began in this queue; None: not known.
         gone: Position at which it ended.
         gone_us: When.
@@ -67,6 +68,7 @@ class Group:
     number: int
     name: str
     since: int = -1
+    since_us: int = 0
     cursor: int | None = None
     gone: int | None = None
     gone_us: int = 0

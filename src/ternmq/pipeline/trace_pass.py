@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ternmq.pipeline import stats
 from ternmq.pipeline.files import DataFile, TableSpec
-from ternmq.pipeline.stats_schema import STATS_MINUTE
+from ternmq.pipeline.stats_schema import STATS_MINUTE, STEPS_US
 from ternmq.pipeline.table import Table
 from ternmq.pipeline.trace_fold import Place
 from ternmq.pipeline.trace_known import Known, Queue, Subscription, of_catalog
@@ -197,12 +197,16 @@ def _lags(known: Known, dones: Sequence[Done]) -> list[pa.Table]:
         for group in known.of_topic(topic):
             steps = {one.place.queue: _of_group(one.lags, group.number) for one in some}
             minutes = np.unique(np.concatenate([one[0] for one in steps.values()]))
+            minutes = minutes[minutes + STEPS_US["stats_minute"] > group.since_us]
+            if group.gone is not None:
+                minutes = minutes[minutes + STEPS_US["stats_minute"] <= group.gone_us]
             if not len(minutes):
                 continue
             total = np.zeros(len(minutes), np.int64)
-            queues = {key[1] for key in known.cursors if key[0] == topic and key[2] == group.number}
+            queues = {key[1] for key in known.ends if key[0] == topic}
             for queue in {*queues, *steps}:
-                cursor = known.cursors.get((topic, queue, group.number))
+                began = group.of_queue(queue).cursor
+                cursor = known.cursors.get((topic, queue, group.number), began)
                 before = 0 if cursor is None else known.ends.get((topic, queue), 0) - cursor
                 begin, behind = steps.get(queue, (minutes[:0], minutes[:0]))
                 at = np.searchsorted(begin, minutes, side="right")

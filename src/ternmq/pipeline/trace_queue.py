@@ -168,7 +168,7 @@ def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
 def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, int]]:
     """Return how far the queue and its groups were at the end of each minute with events."""
     later = events.filter(pc.greater_equal(events["position"], work.known_from))
-    time, position = numbers(later["time"]), numbers(later["position"])
+    time = numbers(later["time"])
     step = STEPS_US["stats_minute"]
     minutes = np.unique(time // step * step)
     stored = member(later["kind"], ("stored", "resolved")) >= 0
@@ -185,14 +185,9 @@ def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, in
         mine = (group == one.number) & (cursor != NULL)
         at, last = _steps(time[mine], cursor[mine], minutes, step, cursors[one.number])
         cursors[one.number] = last
-        alive = np.ones(len(minutes), bool)
-        if one.since >= work.known_from and len(position):
-            first = time[min(int(np.searchsorted(position, one.since)), len(time) - 1)]
-            alive &= minutes + step > first
         if one.gone is not None:
-            alive &= minutes + step <= one.gone_us if one.gone_us else False
             del cursors[one.number]
-        found.append((minutes[alive], one.number, ends[alive], at[alive]))
+        found.append((minutes, one.number, ends, at))
     lags = pa.table(
         {
             "begin": np.concatenate([np.zeros(0, np.int64), *[one[0] for one in found]]),
