@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,7 +19,7 @@ from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import connection_options, where
 from ternmq.cli.exits import Failed, Interrupted, Terminated
-from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY
+from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY, WHEN
 from ternmq.cli.pipeline_parts import (
     broker_of,
     check_engine,
@@ -69,6 +69,17 @@ _LOCAL: Final = "127.0.0.1"
     metavar="[HOST:]PORT",
     help=f"Serve /livez, /readyz and /metrics; host {_LOCAL} unless said.",
 )
+@click.option(
+    "--now",
+    type=WHEN,
+    metavar="TIME",
+    help="What the jobs take for the time, with --once; default the clock.",
+)
+@click.option(
+    "--progress/--no-progress",
+    default=None,
+    help="Say on standard error how far the jobs are; default: at a terminal.",
+)
 @output.ndjson_option
 @connection_options
 def run(
@@ -83,6 +94,8 @@ def run(
     token_file: str,
     lenient: bool,
     health_port: str | None,
+    now: datetime | None,
+    progress: bool | None,
     as_json: bool,
     **connection: object,
 ) -> None:
@@ -95,6 +108,8 @@ def run(
     context = click.get_current_context()
     if once is (every is not None):
         raise click.UsageError("say either --once or --every", context)
+    if now is not None and not once:
+        raise click.UsageError("--now is for --once", context)
     check_engine(engine, master, confs)
     with installed():
         from ternmq.pipeline import jobs as known
@@ -107,15 +122,16 @@ def run(
     folder = folder_of(tables)
     broker = broker_of(where(context), token_file)
     every_s = every.total_seconds() if every is not None else 0.0
+    shown = sys.stderr.isatty() if progress is None else progress
     stop = Stop()
     runner = Runner(
         known.chosen(names),
         folder,
         broker,
-        lambda: time.time_ns() // 1000,
+        lambda: time.time_ns() // 1000 if now is None else round(now.timestamp() * 1e6),
         settings=_of_jobs(told, context),
         lenient=lenient,
-        progress=_progress if sys.stderr.isatty() else lambda _job, _line: None,
+        progress=_progress if shown else lambda _job, _line: None,
         stopping=stop.told,
     )
     with only_runner(folder), contextlib.ExitStack() as stack:

@@ -39,12 +39,17 @@ class Child:
         name: What it is called.
         facts: What it has said so far, the last of each name.
         last: The last line that it said which was no facts.
+        text: All that it said, if it says no facts.
     """
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, log: Path, *, facts: bool = True
+    ) -> None:
         self.name = name
         self.facts: dict[str, Any] = {}
         self.last = ""
+        self.text = b""
+        self._says_facts = facts
         self.expected = False
         self._process = process
         self._log = log
@@ -126,7 +131,9 @@ class Child:
     async def _listen(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            if line.startswith(b"{"):
+            if not self._says_facts:
+                self.text += line
+            elif line.startswith(b"{"):
                 self.facts.update(msgspec.json.decode(line, type=dict[str, Any]))
             else:
                 self.last = line.decode(errors="replace").strip()
@@ -165,7 +172,9 @@ class Processes:
         await self._tell("done")
         await self._watch.wait()
 
-    async def start(self, name: str, *arguments: str, env: Mapping[str, str]) -> Child:
+    async def start(
+        self, name: str, *arguments: str, env: Mapping[str, str], facts: bool = True
+    ) -> Child:
         """Start ``python -m`` with some arguments; what it says on standard error is kept."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as said:
@@ -174,7 +183,7 @@ class Processes:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said,
                 cwd=self.folder, env=env, start_new_session=True,
             )  # fmt: skip
-        child = Child(name, process, log)
+        child = Child(name, process, log, facts=facts)
         self.children.append(child)
         await self._tell(f"+{child.pid}")
         return child

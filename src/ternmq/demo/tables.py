@@ -16,6 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 import ternmq
 from ternmq.demo.plan import AGAIN, CARRIER, FLIGHTS, Run
 from ternmq.demo.processes import Child, Processes
@@ -98,16 +100,16 @@ class Tables:
         await self._do(
             "pipeline", "run", "--once", "--jobs", "archive", "--engine", "local", "--json"
         )
-        await self._do(
-            "pipeline", "report", "--day", f"{_now():%Y-%m-%d}", "--output", PAGE, "--force"
-        )
+        await self._do("pipeline", "report", "--day", f"{_now():%Y-%m-%d}", "--output", PAGE)
         shutil.copyfile(self._processes.folder / PAGE, page)
 
     async def _do(self, *words: str) -> dict[str, Any]:
-        """Run a command of ``ternmq``; return the last object that it printed."""
+        """Run a command of ``ternmq``; return the object that it printed, if it did."""
         self._number += 1
         name = f"tables-{self._number}"
-        child = await self._processes.start(name, "ternmq", *words, env=self._environment)
+        child = await self._processes.start(
+            name, "ternmq", *words, env=self._environment, facts=False
+        )
         child.expected = True
         while child.running:
             self._processes.check()
@@ -115,7 +117,7 @@ class Tables:
             await asyncio.sleep(_TICK)
         await child.wait()
         await self._processes.gone(child)
-        return child.facts
+        return msgspec.json.decode(child.text, type=dict[str, Any]) if "--json" in words else {}
 
     def _bar(self, child: Child) -> Bar:
         """Return how far the jobs are, as the command says on standard error."""
