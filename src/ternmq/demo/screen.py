@@ -94,8 +94,10 @@ class Screen:
                 )
         elif not self._console.is_terminal and time.monotonic() - self._shown >= _PLAIN_EVERY:
             self._shown = time.monotonic()
-            parts = [f"{bar.name} {_percent(bar)}" for bar in bars]
-            self.say(", ".join(parts) + f" ({bars[0].note})")
+            parts = [f"{bar.name} {_percent(bar)}" for bar in bars if bar.done < bar.total]
+            note = next((bar.note for bar in bars if bar.done < bar.total), "")
+            if parts:
+                self.say(", ".join(parts) + (f" ({note})" if note else ""))
 
     def close(self) -> None:
         """Leave the terminal as it was, the bars as they are."""
