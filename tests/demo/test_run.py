@@ -30,7 +30,7 @@ class Demo:
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ternmq", "demo", *options],
+            [sys.executable, "-m", "ternmq", "demo", "--no-tables", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
