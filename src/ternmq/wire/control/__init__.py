@@ -106,6 +106,7 @@ from ternmq.wire.control.topics import (
     Topics,
 )
 from ternmq.wire.control.transactions import (
+    DecisionInfo,
     TransactionAbort,
     TransactionCommit,
     TransactionDone,
@@ -204,6 +205,7 @@ __all__ = [
     "TransactionCommit",
     "TransactionDone",
     "TransactionInfo",
+    "DecisionInfo",
     "TransactionList",
     "Transactions",
     "WriterInfo",
