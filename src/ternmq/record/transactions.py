@@ -76,6 +76,7 @@ class Why(enum.IntEnum):
     EXPIRED = 1
     """It was undecided for too long."""
     OPERATOR = 2
+    """Somebody who may manage everything rolled it back; the writer is another app's."""
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -178,6 +178,8 @@ class JournalStream:
         self._clock = clock
         self._port: JournalPort | None = None
         self._initial: int | None = None
+        self._begun = False
+        """Where the query begins is written down, or about to be."""
         self._known: Bounds | None = None
         self._known_until = float("-inf")
         self._frozen: int | None = None
@@ -212,9 +214,16 @@ class JournalStream:
     def latest(self, start: int) -> int:
         """Return how far the next batch goes; ``start`` if there is nothing for one.
 
+        The first batch of a query is empty, so that where it begins is written down before
+        anything is read: after a crash in it Spark asks once more, and it may be elsewhere by then.
+
         Raises:
             DataLoss: The journal ends before: it is another one.
         """
+        if not self._begun:
+            self._begun = True
+            if start == self._initial:
+                return start
         bounds = self._bounds()
         if bounds.end < start:
             raise DataLoss(
@@ -231,6 +240,7 @@ class JournalStream:
 
     def stretches(self, start: int, end: int) -> list[Stretch]:
         """Return the tasks of a batch that Spark has written down."""
+        self._begun = True
         segment = self._bounds().segment_bytes if end > start else 0
         return self.reading.tasks(start, end, segment)
 

@@ -217,6 +217,7 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
     stream = JournalStream(JournalReading(given, given.offered))
     at = stream.initial()
     stream.freeze()
+    assert stream.latest(at) == at  # the first batch says where it begins
     steps = [at]
     while (after := stream.latest(at)) > at:
         steps.append(after)
@@ -241,6 +242,7 @@ def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
             )
             stream = JournalStream(JournalReading(given, given.offered))
             at = stream.initial()
+            assert stream.latest(at) == at
             seen = 0
             for _ in range(3):
                 client.send_many("orders", [b"y"] * 5)
