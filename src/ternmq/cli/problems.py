@@ -20,6 +20,7 @@ from ternmq.model.errors import (
     InvalidUrl,
     MessageNotFound,
     OffsetExpired,
+    OptionError,
     OrderingKeyRequired,
     SendTimeout,
     SettingsError,
@@ -41,7 +42,7 @@ _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
         ExitCode.NOT_FOUND,
     ),
     ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
-    ((InvalidRequest, InvalidUrl, SettingsError), ExitCode.USAGE),
+    ((InvalidRequest, InvalidUrl, OptionError, SettingsError), ExitCode.USAGE),
     ((CorruptJournal,), ExitCode.UNSOUND),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -51,6 +51,19 @@ class Source(Protocol):
 
     def commit(self, topic: str, group: str, places: Mapping[int, int]) -> dict[int, int]:
         """Say how far a group is."""
+
+
+class Workers(Protocol):
+    """Who writes large passes; ``archive_batch.SparkWorkers`` is one.
+
+    Attributes:
+        from_bytes: A pass of at least so many is for them.
+    """
+
+    from_bytes: int
+
+    def write(self, spans: Sequence[Range]) -> list[Written]:
+        """Write ranges, in any number of pieces."""
 
 
 def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[pa.RecordBatch]:
@@ -94,12 +107,14 @@ class Done:
         rows: Came into the archive.
         lost: Rows that are missing, and noted.
         commits: To the table.
+        bytes: Of the files that were written.
         stands: Up to where the archive has each queue.
     """
 
     rows: int = 0
     lost: int = 0
     commits: int = 0
+    bytes: int = 0
     stands: dict[Place, int] = field(default_factory=dict)
 
     def add(self, one: Committed) -> None:
@@ -121,6 +136,8 @@ class ArchiveJob:
         lenient: Rows may be missing; that is noted in ``archive_gaps``.
         pass_bytes: About so many bytes of records make one commit.
         sizes: How large files become.
+        workers: Write large passes.
+        between: Called behind each commit, with what was done so far; may raise, to end it there.
     """
 
     def __init__(
@@ -133,6 +150,8 @@ class ArchiveJob:
         lenient: bool = False,
         pass_bytes: int = 256 << 20,
         sizes: Sizes | None = None,
+        workers: Workers | None = None,
+        between: Callable[[Done], None] = lambda _done: None,
     ) -> None:
         self._source = source
         self._archive = archive
@@ -141,7 +160,10 @@ class ArchiveJob:
         self._lenient = lenient
         self._pass_bytes = pass_bytes
         self._sizes = sizes
+        self._workers = workers
+        self._between = between
         self._told: dict[Place, int] = {}
+        self._planned_bytes = 0
 
     def once(self, now_us: int) -> Done:
         """Archive everything that is there now; what comes meanwhile is left for the next time.
@@ -163,12 +185,16 @@ class ArchiveJob:
             written = self._written(spans)
             committed = self._archive.commit(written, now_us, lenient=self._lenient)
             done.add(committed)
+            done.bytes += sum(file.size for one in written for file in one.files)
             starts |= committed.stands
             self._tell(committed.stands)
+            self._between(done)
         return done
 
     def _written(self, spans: Sequence[Range]) -> list[Written]:
         """Write ranges: all of them, or leave nothing."""
+        if self._workers is not None and self._planned_bytes >= self._workers.from_bytes:
+            return self._workers.write(spans)
         folder = self._archive.table.folder
         done: list[Written] = []
         try:
@@ -244,6 +270,7 @@ class ArchiveJob:
                 )
             )
         spans = []
+        self._planned_bytes = 0
         sizes = Counter(place.topic for place in ends)
         for found in self._asked(asks, sizes):
             for queue, one in enumerate(found.queues):
@@ -252,6 +279,7 @@ class ArchiveJob:
                     continue
                 stop = min(one.stop, ends[place][1])
                 if behind[place] < stop:
+                    self._planned_bytes += one.stop_bytes
                     spans.append(Range(*place, behind[place], stop))
         return spans
 

@@ -13,7 +13,7 @@ from ternmq.pipeline.files import DataFile
 from ternmq.pipeline.table import Table, deciding_anew
 
 _DAY_US: Final = 86_400_000_000
-_DATED: Final = ("day", "hour")
+DATED: Final = ("day", "hour")
 
 
 def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[DataFile]:
@@ -30,7 +30,7 @@ def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[
     Raises:
         InvalidRequest: The table is not divided by time, or ``keep_days`` is negative.
     """
-    column = next((one for one in _DATED if one in table.spec.partition_by), None)
+    column = next((one for one in DATED if one in table.spec.partition_by), None)
     if column is None or keep_days < 0:
         raise InvalidRequest(
             f"the table {table.spec.name} cannot be cut to the last {keep_days} days: "

@@ -37,6 +37,7 @@ class Admin:
     put_hold = blocking(admin_engine.Admin.put_hold)
     delete_hold = blocking(admin_engine.Admin.delete_hold)
     holds = blocking(admin_engine.Admin.holds)
+    transactions = blocking(admin_engine.Admin.transactions)
     clients = blocking(admin_engine.Admin.clients)
     status = blocking(admin_engine.Admin.status)
 

@@ -10,7 +10,7 @@ from ternmq.broker import stateobjects
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.shards import shards_of
-from ternmq.broker.stateobjects import FORGOTTEN, GLOBAL, HELD, SHARD, SUBSCRIPTIONS, TOPICS
+from ternmq.broker.statetypes import FORGOTTEN, GLOBAL, HELD, SHARD, SUBSCRIPTIONS, TOPICS
 from ternmq.journal.state import StateKey
 from ternmq.record.facts import Outcome
 from tests.unit.broker.kit import World, explore, offsets, same_after_restart

@@ -7,10 +7,13 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 import re
 from pathlib import Path
 
+from ternmq.pipeline.deadletters import DEAD_LETTERS
 from ternmq.pipeline.schemas import ARCHIVE, ERASED, GAPS
+from ternmq.pipeline.stats_schema import STATS_DAY, STATS_HOUR, STATS_MINUTE
+from ternmq.pipeline.trace_schema import KNOWN, TRACE
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
-TABLES = [ARCHIVE, GAPS, ERASED]
+TABLES = [ARCHIVE, GAPS, ERASED, TRACE, KNOWN, STATS_MINUTE, STATS_HOUR, STATS_DAY, DEAD_LETTERS]
 
 
 @pytest.mark.parametrize("spec", TABLES, ids=lambda one: one.name)

@@ -97,6 +97,7 @@ from ternmq.wire.control.topics import (
     QueueInfo,
     Report,
     ReportEntry,
+    SequenceRun,
     TopicChange,
     TopicChanged,
     TopicCreate,
@@ -106,6 +107,7 @@ from ternmq.wire.control.topics import (
     Topics,
 )
 from ternmq.wire.control.transactions import (
+    DecisionInfo,
     TransactionAbort,
     TransactionCommit,
     TransactionDone,
@@ -184,6 +186,7 @@ __all__ = [
     "ReportEntry",
     "ResetDone",
     "ResetQueue",
+    "SequenceRun",
     "SessionName",
     "Status",
     "StatusAsk",
@@ -204,6 +207,7 @@ __all__ = [
     "TransactionCommit",
     "TransactionDone",
     "TransactionInfo",
+    "DecisionInfo",
     "TransactionList",
     "Transactions",
     "WriterInfo",

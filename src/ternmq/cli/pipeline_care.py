@@ -1,0 +1,179 @@
+"""``ternmq pipeline compact`` and ``erase``: what is done to tables that are there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import confirm, connection_options, yes_option
+from ternmq.cli.parameters import NAME, OFFSET, POSITIVE_DURATION, given
+from ternmq.cli.pipeline_parts import folder_of, installed, required_tables
+
+_SHOWN: Final = 20
+
+
+@click.command(cls=Command)
+@required_tables
+@click.option("--topic", type=NAME, metavar="TOPIC", help="Only files of this topic.")
+@click.option("--keep-days", type=OFFSET, metavar="N", help="Take out what is older, too.")
+@click.option(
+    "--clean-after",
+    type=POSITIVE_DURATION,
+    default="1d",
+    metavar="DURATION",
+    help="Remove files that have belonged to no table for so long; default 1d.",
+)
+@output.json_option
+@connection_options
+def compact(
+    tables: str | None,
+    topic: str | None,
+    keep_days: int | None,
+    clean_after: timedelta,
+    as_json: bool,
+    **connection: object,
+) -> None:
+    """Join small files of the archive into large ones, and remove files that no table has."""
+    del connection
+    with installed():
+        from ternmq.pipeline.cleaning import clean
+        from ternmq.pipeline.compaction import compact as joined
+        from ternmq.pipeline.retention import expire
+        from ternmq.pipeline.schemas import ARCHIVE
+        from ternmq.pipeline.table import Table
+    table = Table.open(folder_of(tables), ARCHIVE, create=False)
+    now_us = time.time_ns() // 1000
+    part = given(topic=topic)
+    gone = [] if keep_days is None else expire(table, now_us, keep_days, **part)
+    done = joined(table, now_us, **part)
+    cleaned = clean(table, now_us, older_than_us=clean_after // timedelta(microseconds=1))
+    if as_json:
+        output.document(
+            {
+                "joined": done.before, "made": done.after, "rows": done.rows, "left": done.left,
+                "too_old": len(gone), "removed": cleaned.files, "removed_bytes": cleaned.bytes,
+            }
+        )  # fmt: skip
+        return
+    output.note(f"{done.before} files became {done.after}, with {done.rows:,} rows")
+    if done.left:
+        output.note(f"{done.left} groups of files were changed by somebody else meanwhile")
+    if gone:
+        output.note(f"{len(gone)} files were older than {keep_days} days, and left the table")
+    output.note(f"{cleaned.files} files were removed, {output.size(cleaned.bytes)}")
+
+
+@click.command(cls=Command)
+@required_tables
+@click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="Of messages. Repeatable.")
+@click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    help="Of a message, as receipts show it, or its sender's own. Repeatable.",
+)
+@click.option("--topic", type=NAME, metavar="TOPIC", help="Only messages of this topic.")
+@click.option(
+    "--name",
+    type=NAME,
+    metavar="NAME",
+    help="Of the request: kept with what was erased. Say it again to go on with one.",
+)
+@click.option("--reason", default="", metavar="TEXT", help="Kept as well.")
+@click.option("--dry-run", is_flag=True, help="Say what would be erased, and change nothing.")
+@yes_option
+@output.json_option
+@connection_options
+def erase(
+    tables: str | None,
+    keys: Sequence[str],
+    ids: Sequence[str],
+    topic: str | None,
+    name: str | None,
+    reason: str,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **connection: object,
+) -> None:
+    """Take messages out of the archive, by key or id, so that no file holds a byte of them.
+
+    That they were there is kept in the table `erased`. What the archive does not have yet is not
+    erased: it says up to where it had the queues; run it again when it has passed what came later.
+    """
+    del connection
+    with installed():
+        from ternmq.pipeline.archive_commit import Archive
+        from ternmq.pipeline.erase import Request, find
+        from ternmq.pipeline.erase import erase as erased_of
+        from ternmq.pipeline.schemas import ERASED
+        from ternmq.pipeline.table import Table
+    if not keys and not ids:
+        raise click.UsageError("say --key or --id", click.get_current_context())
+    folder = folder_of(tables)
+    archive = Archive(folder, create=False)
+    name = name or f"erase-{secrets.token_hex(4)}"
+    own = [one for one in ids if not _printed(one)]
+    request = Request(name, tuple(keys), tuple(ids), tuple(own), topic, reason)
+    found = find(archive, request)
+    if dry_run:
+        _tell_found(found.to_pylist(), as_json=as_json)
+        return
+    confirm(f"erase {len(found):,} messages from {folder.uri}? this cannot be undone", yes=yes)
+    output.note(f"request {name}: if it breaks off, say --name {name} to go on")
+    done = erased_of(archive, Table.open(folder, ERASED), request, time.time_ns() // 1000)
+    stands = [
+        {"topic": place.topic, "queue": place.queue, "stands": at}
+        for place, at in sorted(done.stands.items())
+    ]
+    if as_json:
+        output.document(
+            {
+                "request": name, "messages": done.messages, "noted": done.noted,
+                "files": done.files, "removed": done.removed, "stands": stands,
+            }
+        )  # fmt: skip
+        return
+    output.note(
+        f"erased {done.messages:,} messages; {done.files} files were written anew, {done.removed} "
+        "removed"
+    )
+    for one in stands:
+        output.note(f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}")
+
+
+def _printed(text: str) -> bool:
+    """Return whether it is an id as the broker makes them."""
+    producer, colon, sequence = text.partition(":")
+    hexadecimal = all(sign in "0123456789abcdef" for sign in producer + sequence)
+    return bool(colon and sequence) and len(producer) == 16 and hexadecimal
+
+
+def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:
+    rows = [
+        {
+            "topic": one["topic"], "queue": one["queue"], "offset": one["offset"],
+            "id": one["message_id"], "stored_at": output.of_us(one["stored_us"]),
+        }
+        for one in found
+    ]  # fmt: skip
+    if as_json:
+        output.document({"messages": len(rows), "found": rows})
+        return
+    output.table(
+        ("topic", "queue", "offset", "id", "stored at"),
+        [
+            (one["topic"], one["queue"], one["offset"], one["id"], output.iso(one["stored_at"]))
+            for one in rows[:_SHOWN]
+        ],
+    )
+    more = f"; these are {_SHOWN} of them (--json shows all)" if len(rows) > _SHOWN else ""
+    output.note(f"{len(rows):,} messages would be erased; nothing was changed{more}")

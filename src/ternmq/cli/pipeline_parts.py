@@ -1,0 +1,137 @@
+"""What the commands of ``ternmq pipeline`` have in common: tables, broker, what is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ternmq.cli import archived, output
+from ternmq.cli.connection import Where, where
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.parameters import PROPERTY
+from ternmq.client.connecting import options_of
+from ternmq.model.errors import JavaMissing
+
+if TYPE_CHECKING:
+    from ternmq.pipeline.folder import Folder
+    from ternmq.spark.connecting import Broker
+
+_TIMEOUT_S: Final = 30.0
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Spark within this machine listens to nobody else."""
+
+required_tables: Callable[[Any], Any] = click.option(
+    "--tables",
+    metavar="DIR",
+    envvar=archived.TABLES,
+    help=f"The folder of the tables, or ${archived.TABLES}, or as the context says.",
+)
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Import what the extra brings.
+
+    Raises:
+        Failed: It is not there.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise Failed(
+            f"the pipeline needs {error.name}: pip install 'ternmq[spark]'", ExitCode.USAGE
+        ) from None
+
+
+def folder_of(tables: str | None) -> Folder:
+    """Return the folder of the tables.
+
+    Raises:
+        click.UsageError: None is named.
+    """
+    from ternmq.pipeline.folder import Folder
+
+    context = click.get_current_context()
+    named = tables or where(context).tables
+    if not named:
+        raise click.UsageError(
+            f"say where the tables are: --tables DIR, or ${archived.TABLES}", context
+        )
+    return Folder(named)
+
+
+def broker_of(place: Where, token_file: str = "", timeout: float = _TIMEOUT_S) -> Broker:
+    """Return a broker as the pipeline knows it.
+
+    Raises:
+        InvalidUrl, InvalidName, OptionError: Naming what cannot be.
+    """
+    from ternmq.spark.connecting import Broker
+
+    options = options_of(place.url, place.app, place.token, timeout, timeout)
+    bare = replace(options.address, app="", token="")
+    token = "" if token_file else options.token
+    return Broker((bare,), options.app, token, token_file, int(1000 * timeout))
+
+
+def engine_options(function: Any) -> Any:
+    """Add what says whether Spark does the work, and where."""
+    for option in reversed(
+        (
+            click.option(
+                "--engine", type=click.Choice(["spark", "local"]),
+                help="Spark's workers, or this process alone.",
+            ),
+            click.option(
+                "--master", metavar="URL",
+                help="Spark's master, such as local[2]; default local[*].",
+            ),
+            click.option(
+                "--conf", "confs", type=PROPERTY, multiple=True, metavar="NAME=VALUE",
+                help="A setting of Spark's. Repeatable.",
+            ),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def check_engine(engine: str | None, master: str | None, confs: Sequence[tuple[str, str]]) -> None:
+    """See that what is said of Spark goes together.
+
+    Raises:
+        click.UsageError: It does not.
+    """
+    if engine == "local" and (master or confs):
+        raise click.UsageError(
+            "--master and --conf are for --engine spark", click.get_current_context()
+        )
+
+
+def session(engine: str | None, master: str | None, confs: Mapping[str, str]) -> Any:
+    """Return a Spark session; None: the work is done in this process.
+
+    Raises:
+        Failed: Spark is wanted and is not there.
+    """
+    if engine == "local":
+        return None
+    from ternmq.spark.builder import session as begun
+
+    settings = dict(confs)
+    if master is None or master.startswith("local"):
+        settings = _LOOPBACK | settings
+    try:
+        spark = begun("ternmq-pipeline", master=master, settings=settings)
+    except (ImportError, JavaMissing) as error:
+        why = str(error) if isinstance(error, JavaMissing) else "it is not installed"
+        if engine is not None or master is not None:
+            raise Failed(f"there is no Spark: {why}", ExitCode.USAGE) from None
+        output.note(f"without Spark ({why}): this process does it alone")
+        return None
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark

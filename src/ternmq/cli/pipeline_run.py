@@ -1,0 +1,280 @@
+"""``ternmq pipeline run``: the jobs, once or on and on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import connection_options, where
+from ternmq.cli.exits import Failed, Interrupted, Terminated
+from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY
+from ternmq.cli.pipeline_parts import (
+    broker_of,
+    check_engine,
+    engine_options,
+    folder_of,
+    installed,
+    required_tables,
+    session,
+)
+from ternmq.client.connecting import TOKEN
+
+if TYPE_CHECKING:
+    from ternmq.pipeline.health import HealthPort, Numbers
+    from ternmq.pipeline.runner import Ran, Round, Runner
+
+_LOCAL: Final = "127.0.0.1"
+
+
+@click.command(cls=Command)
+@click.option(
+    "--jobs", default="all", metavar="NAMES", help="Which, parted by commas; default all."
+)
+@required_tables
+@click.option("--once", is_flag=True, help="Each job once, up to what is there now.")
+@click.option(
+    "--every", type=POSITIVE_DURATION, metavar="DURATION", help="Again and again, until SIGTERM."
+)
+@engine_options
+@click.option(
+    "--set",
+    "told",
+    type=PROPERTY,
+    multiple=True,
+    metavar="JOB.NAME=VALUE",
+    help="A setting of a job. Repeatable; the documentation lists them.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    default="",
+    help="The app's token, in a file that every worker can read.",
+)
+@click.option("--lenient", is_flag=True, help="Note what retention was quicker with, and go on.")
+@click.option(
+    "--health-port",
+    metavar="[HOST:]PORT",
+    help=f"Serve /livez, /readyz and /metrics; host {_LOCAL} unless said.",
+)
+@output.ndjson_option
+@connection_options
+def run(
+    jobs: str,
+    tables: str | None,
+    once: bool,
+    every: timedelta | None,
+    engine: str | None,
+    master: str | None,
+    confs: Sequence[tuple[str, str]],
+    told: Sequence[tuple[str, str]],
+    token_file: str,
+    lenient: bool,
+    health_port: str | None,
+    as_json: bool,
+    **connection: object,
+) -> None:
+    """Run the jobs that make tables of messages: archive and what else there is, in order.
+
+    A job that fails does not keep the others from running; the next round tries it again. SIGTERM
+    ends it behind the commit that is under way.
+    """
+    del connection
+    context = click.get_current_context()
+    if once is (every is not None):
+        raise click.UsageError("say either --once or --every", context)
+    check_engine(engine, master, confs)
+    with installed():
+        from ternmq.pipeline import jobs as known
+        from ternmq.pipeline.health import HealthPort, Numbers
+        from ternmq.pipeline.lock import only_runner
+        from ternmq.pipeline.runner import Runner
+    _be_quiet()
+    names = known.names() if jobs == "all" else [one.strip() for one in jobs.split(",")]
+    place = _place(health_port, context)
+    folder = folder_of(tables)
+    broker = broker_of(where(context), token_file)
+    every_s = every.total_seconds() if every is not None else 0.0
+    stop = Stop()
+    runner = Runner(
+        known.chosen(names),
+        folder,
+        broker,
+        lambda: time.time_ns() // 1000,
+        settings=_of_jobs(told, context),
+        lenient=lenient,
+        progress=_progress if sys.stderr.isatty() else lambda _job, _line: None,
+        stopping=stop.told,
+    )
+    with only_runner(folder), contextlib.ExitStack() as stack:
+        runner.open()
+        numbers = Numbers(every_s)
+        if place is not None:
+            port = _listen(place, numbers, HealthPort)
+            stack.callback(port.close)
+            output.note(f"health is told on port {port.port}")
+        # Workers are given it so, and no plan shows it; never that of another broker.
+        os.environ[TOKEN] = broker.secret()
+        spark = session(engine, master, dict(confs))
+        if spark is not None:
+            stack.callback(spark.stop)
+            runner.use(spark)
+        stack.enter_context(stop.signals())
+        _rounds(runner, numbers, stop, once=once, every_s=every_s, as_json=as_json)
+
+
+def _rounds(
+    runner: Runner, numbers: Numbers, stop: Stop, *, once: bool, every_s: float, as_json: bool
+) -> None:
+    """Run rounds, and tell of each.
+
+    Raises:
+        Failed: It was one, and a job failed.
+        Terminated: It was one, and it was told to end before all jobs had run.
+    """
+    for done in [runner.round()] if once else runner.rounds(every_s, stop.wait):
+        numbers.add(done, time.time())
+        tell(done, as_json=as_json)
+        if not once:
+            continue
+        if done.failed:
+            raise Failed(
+                f"{len(done.failed)} of {len(done.ran)} jobs failed: "
+                + ", ".join(one.job for one in done.failed)
+            )
+        if done.stopped:
+            raise Terminated
+
+
+class Stop:
+    """Whether the runner was told to end. The second signal ends it at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def told(self) -> bool:
+        """Return whether it was."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until told."""
+        self._event.wait(seconds)
+
+    @contextlib.contextmanager
+    def signals(self) -> Iterator[None]:
+        """Listen to SIGTERM and Ctrl-C."""
+        ends: dict[int, type[BaseException]] = {
+            signal.SIGTERM: Terminated,
+            signal.SIGINT: Interrupted,
+        }
+
+        def end(number: int, frame: object) -> None:
+            del frame
+            if self._event.is_set():
+                raise ends[number]
+            self._event.set()
+            output.note("ending behind the commit under way; once more ends it at once")
+
+        before = {number: signal.signal(number, end) for number in ends}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _place(told: str | None, context: click.Context) -> tuple[str, int] | None:
+    """Return host and port that were told."""
+    if told is None:
+        return None
+    host, _, port = told.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise click.UsageError(f"--health-port {told!r} is not PORT or HOST:PORT", context)
+    return host.strip("[]") or _LOCAL, int(port)
+
+
+def _listen(place: tuple[str, int], numbers: Numbers, made: type[HealthPort]) -> HealthPort:
+    host, port = place
+    try:
+        return made(numbers, host, port)
+    except OSError as error:
+        raise Failed(f"--health-port {host}:{port}: {error.strerror or error}") from error
+
+
+def _of_jobs(told: Sequence[tuple[str, str]], context: click.Context) -> dict[str, dict[str, str]]:
+    """Return settings by job."""
+    found: dict[str, dict[str, str]] = {}
+    for name, value in told:
+        job, dot, setting = name.partition(".")
+        if not dot:
+            raise click.UsageError(f"--set {name!r} is not JOB.NAME=VALUE", context)
+        found.setdefault(job, {})[setting] = value
+    return found
+
+
+def tell(done: Round, *, as_json: bool) -> None:
+    """Say what a round came to: a line on standard output, failures and findings beside it."""
+    for one in done.ran:
+        if one.error:
+            output.note(f"{one.job} failed: {output.printable(one.error)}")
+        for line in one.outcome.findings if one.outcome else ():
+            output.note(f"{one.job}: {output.printable(line)}")
+    began = output.of_us(done.began_us)
+    if as_json:
+        output.json_line(
+            {
+                "round": done.number,
+                "began_at": began,
+                "elapsed_s": done.seconds,
+                "stopped": done.stopped,
+                "jobs": [_plain(one) for one in done.ran],
+            }
+        )
+        return
+    said = "; ".join(_said(one) for one in done.ran) or "nothing"
+    click.echo(f"{output.iso(began)}  round {done.number}  {output.span(done.seconds)}  {said}")
+    sys.stdout.flush()
+
+
+def _said(one: Ran) -> str:
+    if one.outcome is None:
+        return f"{one.job} failed"
+    size = f" {output.size(one.outcome.bytes)}" if one.outcome.bytes else ""
+    return f"{one.job} {one.outcome.rows:,} rows{size} in {output.span(one.seconds)}"
+
+
+def _plain(one: Ran) -> dict[str, Any]:
+    told: dict[str, Any] = {"job": one.job, "elapsed_s": one.seconds}
+    if one.outcome is None:
+        return {**told, "error": one.error}
+    outcome = one.outcome
+    told |= {"rows": outcome.rows, "size_bytes": outcome.bytes}
+    if outcome.to_position is not None:
+        told |= {"from_position": outcome.from_position, "to_position": outcome.to_position}
+    if outcome.behind_rows is not None:
+        told["behind_rows"] = outcome.behind_rows
+    return {**told, "findings": list(outcome.findings)}
+
+
+def _progress(job: str, line: str) -> None:
+    output.note(f"{job}: {line}")
+
+
+def _be_quiet() -> None:
+    """Let what goes wrong be told once, by the line of the round."""
+    log = logging.getLogger("ternmq")
+    if not log.handlers:
+        log.addHandler(logging.NullHandler())
+        log.propagate = False

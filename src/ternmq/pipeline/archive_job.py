@@ -1,0 +1,69 @@
+"""The archive as a job of the pipeline."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.pipeline.archive import ArchiveJob, Done, Workers
+from ternmq.pipeline.archive_commit import Archive
+from ternmq.pipeline.files import TableSpec
+from ternmq.pipeline.job import Context, Outcome, Setting
+from ternmq.pipeline.schemas import ARCHIVE, GAPS
+
+_MB: Final = 1 << 20
+
+
+class Archiving:
+    """See ``archive`` and ``archive_batch``. Its place is a group of each topic, and no hold."""
+
+    name: Final = "archive"
+    tables: Final[tuple[TableSpec, ...]] = (ARCHIVE, GAPS)
+    settings: Final = (
+        Setting("topics", "", "Only these, parted by commas; by default all that may be read."),
+        Setting("pass_mb", 512, "About so many megabytes make one commit."),
+        Setting("spark_from_mb", 64, "A pass of at least so many is written by Spark's workers."),
+    )
+    keeps_journal: Final = False
+
+    def run(self, context: Context) -> Outcome:
+        """Archive everything that is there now.
+
+        Raises:
+            DataLoss, UnknownTopic: As ``ArchiveJob.once``.
+            Stopped: As told, behind a commit.
+        """
+        topics = [one.strip() for one in str(context.settings["topics"]).split(",") if one.strip()]
+
+        def between(done: Done) -> None:
+            context.progress(f"{done.rows:,} rows")
+            context.check()
+
+        done = ArchiveJob(
+            context.bulk,
+            Archive(context.tables, context.storage),
+            topics=topics or None,
+            lenient=context.lenient,
+            pass_bytes=context.integer("pass_mb") * _MB,
+            workers=self._workers(context),
+            between=between,
+        ).once(context.now_us)
+        lost = f"{done.lost:,} rows expired before they were archived: table archive_gaps"
+        return Outcome(
+            rows=done.rows,
+            bytes=done.bytes,
+            findings=(lost,) if done.lost else (),
+            behind_rows=0,
+        )
+
+    def _workers(self, context: Context) -> Workers | None:
+        if context.spark is None:
+            return None
+        from ternmq.pipeline.archive_batch import SparkWorkers
+
+        return SparkWorkers(
+            context.spark,
+            context.tables.uri,
+            context.broker,
+            context.integer("spark_from_mb") * _MB,
+            lenient=context.lenient,
+        )

@@ -1,0 +1,51 @@
+"""One runner at a time for a folder of tables: two would be right, and do everything twice.
+
+On this machine a file in the folder is locked; the lock goes with the process, however it ends. In
+an object store there is none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from ternmq.model.errors import TableError
+from ternmq.pipeline.folder import Folder
+
+NAME: Final = "_runner.lock"
+
+
+@contextmanager
+def only_runner(tables: Folder) -> Iterator[None]:
+    """Be the only runner of a folder of tables.
+
+    Raises:
+        TableError: There is another one; or the folder cannot be written to.
+    """
+    if not tables.local:
+        yield
+        return
+    root = Path(tables.uri)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(root / NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise TableError(f"{root} cannot hold tables: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = os.read(descriptor, 32).decode("ascii", "replace").strip()
+            raise TableError(
+                f"another `ternmq pipeline run` works on {root}"
+                + (f" (process {who})" if who else "")
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,254 @@
+"""Rounds of jobs: each job once, in order; one that fails does not keep the others from running.
+
+    runner = Runner(chosen(["archive", "stats"]), Folder("tables"), broker, now_us)
+    runner.open()
+    for done in runner.rounds(every_s=60): ...
+
+Everything that a job keeps from one round to the next is in its tables: a runner that is killed at
+any time is started again, and goes on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ternmq.client.bulk import Bulk
+from ternmq.model.errors import DataLoss, OptionError, TernMQError
+from ternmq.pipeline.files import TableSpec
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.job import Context, Job, Outcome, Scalar, Stopped, told
+from ternmq.pipeline.table import Table
+from ternmq.spark.bulk_port import reach
+from ternmq.spark.connecting import SERVERS, Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SAID: Final = re.compile(r"(?!org\.|java|Traceback)[A-Za-z_][\w.]*: .")
+
+log: Final = logging.getLogger("ternmq.pipeline")
+
+
+@dataclass(slots=True, frozen=True)
+class Ran:
+    """How a job ended.
+
+    Attributes:
+        job: Its name.
+        outcome: What it came to; None: it failed.
+        error: Why, in one line; empty: it did not.
+        seconds: That it took.
+    """
+
+    job: str
+    outcome: Outcome | None
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Round:
+    """What a round came to.
+
+    Attributes:
+        number: From 1 on.
+        began_us: The time of the round, µs since 1970: ``now`` of all its jobs.
+        ran: Its jobs, as far as they ran.
+        seconds: That it took.
+        stopped: It was told to end before all had run.
+    """
+
+    number: int
+    began_us: int
+    ran: list[Ran] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped: bool = False
+
+    @property
+    def failed(self) -> list[Ran]:
+        """Jobs that did."""
+        return [one for one in self.ran if one.error]
+
+
+class Runner:
+    """See the module. Not for more than one thread at a time.
+
+    Args:
+        jobs: In the order in which they run.
+        tables: The folder of all tables.
+        broker: Which, as whom.
+        now_us: Returns the time, µs since 1970.
+        spark: A session, if jobs are to use one.
+        storage: What the library of the tables' log wants to know of an object store.
+        settings: Of each job by name, as texts.
+        lenient: What is missing is noted, and passed over.
+        progress: Called with the name of a job and a line for people.
+        stopping: Whether to end.
+
+    Raises:
+        OptionError: A setting is none of its job, or cannot be understood.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        tables: Folder,
+        broker: Broker,
+        now_us: Callable[[], int],
+        *,
+        spark: SparkSession | None = None,
+        storage: Mapping[str, str] | None = None,
+        settings: Mapping[str, Mapping[str, str]] | None = None,
+        lenient: bool = False,
+        progress: Callable[[str, str], None] = lambda _job, _line: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._jobs = list(jobs)
+        self._tables = tables
+        self._broker = broker
+        self._now_us = now_us
+        self._spark = spark
+        self._storage = storage
+        self._lenient = lenient
+        self._progress = progress
+        self._stopping = stopping
+        given = settings or {}
+        for name in given.keys() - {job.name for job in jobs}:
+            raise OptionError(f"a setting is of the job {name!r}, which is not to run")
+        self._settings: dict[str, dict[str, Scalar]] = {
+            job.name: told(job, given.get(job.name, {})) for job in jobs
+        }
+
+    def open(self) -> None:
+        """See whether the broker answers and all tables are ours; make those that are missing.
+
+        Raises:
+            CannotConnect, Unauthenticated: Of the broker.
+            TableError: Somebody else has a table there; nothing was made then.
+        """
+        with reach(self._broker):
+            pass
+        check_tables(
+            [spec for job in self._jobs for spec in job.tables], self._tables, self._storage
+        )
+
+    def use(self, spark: SparkSession) -> None:
+        """Lend a session to the jobs from now on."""
+        self._spark = spark
+
+    def round(self, number: int = 1) -> Round:
+        """Run every job once."""
+        done = Round(number, self._now_us())
+        begin = time.monotonic()
+        for job in self._jobs:
+            if self._stopping():
+                done.stopped = True
+                break
+            try:
+                done.ran.append(self._run(job, done.began_us))
+            except Stopped:
+                done.stopped = True
+                break
+        done.seconds = round(time.monotonic() - begin, 3)
+        return done
+
+    def rounds(
+        self, every_s: float, sleep: Callable[[float], object] = time.sleep
+    ) -> Iterator[Round]:
+        """Yield rounds until told to end; each begins so long after the one before began.
+
+        Args:
+            every_s: If a round takes longer, the next begins at once.
+            sleep: Waits so many seconds, or until told to end.
+        """
+        number = 0
+        while not self._stopping():
+            begin = time.monotonic()
+            number += 1
+            yield self.round(number)
+            if not self._stopping():
+                sleep(max(0.0, begin + every_s - time.monotonic()))
+
+    def _run(self, job: Job, now_us: int) -> Ran:
+        begin = time.monotonic()
+        try:
+            # A connection for each: what one job left half read is nothing to the next.
+            with reach(self._broker) as bulk:
+                outcome = job.run(self._context(job, bulk, now_us))
+        except Stopped:
+            raise
+        except TernMQError as error:
+            return Ran(job.name, None, _one_line(error), _since(begin))
+        except Exception as error:
+            log.debug("%s failed", job.name, exc_info=True)
+            return Ran(job.name, None, _one_line(error), _since(begin))
+        return Ran(job.name, replace(outcome, seconds=_since(begin)), "", _since(begin))
+
+    def _context(self, job: Job, bulk: Bulk, now_us: int) -> Context:
+        return Context(
+            job=job.name,
+            tables=self._tables,
+            broker=self._broker,
+            bulk=bulk,
+            now_us=now_us,
+            options=source_options(self._broker),
+            spark=self._spark,
+            storage=self._storage,
+            settings=self._settings[job.name],
+            progress=lambda line: self._progress(job.name, line),
+            stopping=self._stopping,
+            lenient=self._lenient,
+        )
+
+
+def check_tables(
+    specs: Sequence[TableSpec], tables: Folder, storage: Mapping[str, str] | None = None
+) -> None:
+    """Open tables, and make those that are missing; none is made if one is somebody else's.
+
+    Raises:
+        TableError: Naming the folder.
+    """
+    there = [spec for spec in specs if tables.inside(spec.name).exists()]
+    for spec in [*there, *(one for one in specs if one not in there)]:
+        Table.open(tables, spec, storage=storage)
+
+
+def source_options(broker: Broker) -> dict[str, str]:
+    """Return a broker as options of Spark's sources; never its token, which plans would show."""
+    first = broker.addresses[0]
+    told_ = {
+        SERVERS: ",".join(f"{one.host}:{one.port}" for one in broker.addresses),
+        "ternmq.app": broker.app,
+        "ternmq.tokenFile": broker.token_file,
+        "ternmq.tls": "true" if first.tls else "",
+        "ternmq.ca": first.ca,
+    }
+    return {name: value for name, value in told_.items() if value}
+
+
+def _since(begin: float) -> float:
+    return round(time.monotonic() - begin, 3)
+
+
+def _one_line(error: BaseException) -> str:
+    """Return what went wrong: of what Spark says, the part that a task said."""
+    if isinstance(error, DataLoss):
+        # Its own hint is an option of Spark's sources.
+        return f"{error.args[0]} (--lenient notes what is missing, and goes on)"
+    text = str(error).strip() or type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if isinstance(error, TernMQError) or len(lines) == 1:
+        return lines[0] if isinstance(error, TernMQError) else f"{type(error).__name__}: {lines[0]}"
+    # Of a traceback that a worker of Spark's sent: its last words, without those of the JVM.
+    words = itertools.takewhile(lambda line: not line.startswith("at "), lines)
+    said = [line for line in words if _SAID.match(line)]
+    chosen = said[-1] if said else lines[0]
+    ours = chosen.startswith("ternmq.model.errors.")
+    return chosen.partition(": ")[2] if ours else chosen

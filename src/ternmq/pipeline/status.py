@@ -1,0 +1,105 @@
+"""How the tables of a folder stand: what they hold, and up to where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ternmq.pipeline import log
+from ternmq.pipeline.archive_commit import Archive, Place
+from ternmq.pipeline.files import DataFile, TableSpec
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.retention import DATED
+from ternmq.pipeline.schemas import ARCHIVE
+from ternmq.pipeline.table import Table
+from ternmq.wire.control import TopicInfo
+
+
+@dataclass(slots=True, frozen=True)
+class TableStatus:
+    """A table.
+
+    Attributes:
+        name: Its name.
+        rows: That it holds.
+        files: That belong to it.
+        bytes: Of these.
+        commits: That it has had.
+        first: Of its time: a day or an hour; empty: it is not divided by time, or has no rows.
+        last: Likewise.
+        stored_us: When the newest message in it was stored, µs since 1970; None: it does not say.
+        position: Up to where it has the journal; None: it does not say.
+    """
+
+    name: str
+    rows: int
+    files: int
+    bytes: int
+    commits: int
+    first: str = ""
+    last: str = ""
+    stored_us: int | None = None
+    position: int | None = None
+
+
+def statuses(
+    specs: Sequence[TableSpec], tables: Folder, storage: Mapping[str, str] | None = None
+) -> list[TableStatus]:
+    """Return how those tables stand that are there.
+
+    Raises:
+        TableError: One is somebody else's.
+    """
+    return [
+        _status(Table.open(tables, spec, create=False, storage=storage))
+        for spec in specs
+        if tables.inside(spec.name).exists()
+    ]
+
+
+def _status(table: Table) -> TableStatus:
+    files = table.files()
+    dated = next((one for one in DATED if one in table.spec.partition_by), None)
+    times = sorted({one.partition[dated] for one in files}) if dated else []
+    known = log.remembered(table.folder) or {}
+    folded = [at for app, at in known.items() if app.endswith("/position")]
+    return TableStatus(
+        name=table.spec.name,
+        rows=sum(one.rows for one in files),
+        files=len(files),
+        bytes=sum(one.size for one in files),
+        commits=table.version,
+        first=times[0] if times else "",
+        last=times[-1] if times else "",
+        stored_us=_highest(files, "stored_time"),
+        position=max(folded) if folded else _highest(files, "position"),
+    )
+
+
+def _highest(files: Iterable[DataFile], column: str) -> int | None:
+    found = [value for one in files if isinstance(value := one.high.get(column), int)]
+    return max(found, default=None)
+
+
+def behind(tables: Folder, topics: Sequence[TopicInfo]) -> dict[str, int]:
+    """Return of how many rows of topics the archive does not have; of the broker's own, nothing.
+
+    Args:
+        tables: The folder of all tables; without an archive, nothing is known.
+        topics: As the broker tells them.
+    """
+    if not tables.inside(ARCHIVE.name).exists():
+        return {}
+    archive = Archive(tables, create=False)
+    places = {
+        Place(info.spec.name, info.number, queue): one
+        for info in topics
+        if not info.spec.name.startswith("$")
+        for queue, one in enumerate(info.queues)
+    }
+    stands = archive.all_stand(places)
+    found: dict[str, int] = {}
+    for place, queue in places.items():
+        rows = max(0, queue.next - max(queue.first, stands.get(place, 0)))
+        found[place.topic] = found.get(place.topic, 0) + rows
+    return found
