@@ -7,10 +7,11 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 import re
 from pathlib import Path
 
+from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS, RUNS
 from ternmq.pipeline.schemas import ARCHIVE, ERASED, GAPS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
-TABLES = [ARCHIVE, GAPS, ERASED]
+TABLES = [ARCHIVE, GAPS, ERASED, AUDIT, FINDINGS, RUNS]
 
 
 @pytest.mark.parametrize("spec", TABLES, ids=lambda one: one.name)
