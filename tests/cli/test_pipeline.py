@@ -121,7 +121,7 @@ def test_a_job_that_fails_is_named(cli: CommandLine, tables: Path, sent: str) ->
     assert "no-such-topic" in failed["error"]
     assert (done["job"], "error" in done) == ("compaction", False)
     assert "archive failed: there is no topic 'no-such-topic'" in ended.err
-    assert f"1 of {len(others) + 2} jobs failed: archive" in ended.err
+    assert "1 of 2 jobs failed: archive" in ended.err
 
 
 def test_without_what_reads_tables(
