@@ -60,7 +60,7 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
 def about_tables(found: TablesVerdict) -> Iterator[str]:
     """Yield what stands below the table: what Spark made of it."""
     yield (
-        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} rows,"
+        f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} ends,"
         f" with {found.failures:,} failures; counted {found.counted:,}"
     )
     yield (

@@ -87,7 +87,7 @@ class TablesVerdict(msgspec.Struct):
     Attributes:
         wanted, archived: Messages of the flights file; rows of the archive.
         again_wanted, again: Messages of one carrier's day; rows that were sent again.
-        traced: Rows of the trace: one for each message and group.
+        traced: Rows of the trace that say done or dead: one for each message and group.
         failures: Failures that they tell of.
         audited: Rows of the audit; all of them say ``ok``, or a finding tells.
         counted: Messages stored, by the counts of the minutes.
