@@ -105,5 +105,5 @@ docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python bench/page.py --check
 
 clean: ## remove what make made, caches included
-	rm -rf $(VENV) build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-spark-* build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -239,6 +239,7 @@ async def test_counts_are_reported(real: InProcessBroker, monkeypatch: pytest.Mo
     (entry,) = report.entries
     assert (report.topic, report.producer) == ("orders", client._producer.id)
     assert (entry.sent, entry.given_up) == (11, 0)
+    assert (entry.first, entry.stop, entry.closed) == (1, 12, True)
 
 
 async def test_an_idle_connection_is_kept() -> None:

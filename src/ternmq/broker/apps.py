@@ -18,6 +18,7 @@ HASH_BYTES: Final = 32
 MAX_GRANTS: Final = 256
 MAX_OWNER: Final = 200
 MAX_COUNTS: Final = 1000
+MAX_RUNS: Final = 1000
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._-]{0,126}\*\Z|[A-Za-z0-9._-]{1,127}\Z")
 _U64: Final = 1 << 64
 _LATEST_US: Final = 1 << 62
@@ -54,8 +55,14 @@ def check_counts(counts: Counts) -> None:
         raise InvalidRequest(f"a report has 1 to {MAX_COUNTS} entries")
     if not 0 <= counts.producer < _U64:
         raise InvalidRequest("a producer id has 64 bits")
-    for bucket_us, sent, given_up in counts.entries:
-        if bucket_us % BUCKET_US or not 0 <= bucket_us < _LATEST_US:
+    for one in counts.entries:
+        if one.bucket_us % BUCKET_US or not 0 <= one.bucket_us < _LATEST_US:
             raise InvalidRequest(f"a bucket begins at a multiple of {BUCKET_US} us")
-        if not 0 <= sent < _U64 or not 0 <= given_up < _U64:
+        if any(not 0 <= count < _U64 for count in (one.sent, one.given_up, one.left_out)):
             raise InvalidRequest("counts are 0 or more and have 64 bits")
+        if len(one.runs) > MAX_RUNS:
+            raise InvalidRequest(f"a bucket names {MAX_RUNS} runs of sequences at most")
+        if not 0 <= one.first <= one.stop < _U64 or any(
+            not 0 <= run.first < run.stop < _U64 for run in one.runs
+        ):
+            raise InvalidRequest("sequences run upwards and have 64 bits")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ternmq.cli import archived
+from ternmq.cli import archived, output
 from ternmq.cli.connection import Where, where
 from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.parameters import PROPERTY
 from ternmq.client.connecting import options_of
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ternmq.spark.connecting import Broker
 
 _TIMEOUT_S: Final = 30.0
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""Spark within this machine listens to nobody else."""
 
 required_tables: Callable[[Any], Any] = click.option(
     "--tables",
@@ -72,3 +76,66 @@ def broker_of(place: Where, token_file: str = "", timeout: float = _TIMEOUT_S) -
     bare = replace(options.address, app="", token="")
     token = "" if token_file else options.token
     return Broker((bare,), options.app, token, token_file, int(1000 * timeout))
+
+
+def engine_options(function: Any) -> Any:
+    """Add what says whether Spark does the work, and where."""
+    for option in reversed(
+        (
+            click.option(
+                "--engine", type=click.Choice(["spark", "local"]),
+                help="Spark's workers, or this process alone.",
+            ),
+            click.option(
+                "--master", metavar="URL",
+                help="Spark's master, such as local[2]; default local[*].",
+            ),
+            click.option(
+                "--conf", "confs", type=PROPERTY, multiple=True, metavar="NAME=VALUE",
+                help="A setting of Spark's. Repeatable.",
+            ),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def check_engine(engine: str | None, master: str | None, confs: Sequence[tuple[str, str]]) -> None:
+    """See that what is said of Spark goes together.
+
+    Raises:
+        click.UsageError: It does not.
+    """
+    if engine == "local" and (master or confs):
+        raise click.UsageError(
+            "--master and --conf are for --engine spark", click.get_current_context()
+        )
+
+
+def session(engine: str | None, master: str | None, confs: Mapping[str, str]) -> Any:
+    """Return a Spark session, which begins when it is used; None: this process does it alone.
+
+    Raises:
+        Failed: Spark is wanted and is not there.
+    """
+    if engine == "local":
+        return None
+    from ternmq.spark.builder import LazySession, missing
+    from ternmq.spark.builder import session as begun
+
+    why = missing(os.environ)
+    if why:
+        if engine is not None or master is not None:
+            raise Failed(f"there is no Spark: {why}", ExitCode.USAGE) from None
+        output.note(f"without Spark ({why}): this process does it alone")
+        return None
+    settings = dict(confs)
+    if master is None or master.startswith("local"):
+        settings = _LOOPBACK | settings
+
+    def begin() -> Any:
+        spark = begun("ternmq-pipeline", master=master, settings=settings)
+        spark.sparkContext.setLogLevel("ERROR")
+        return spark
+
+    return LazySession(begin)

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,19 +18,24 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import connection_options, where
-from ternmq.cli.exits import ExitCode, Failed, Interrupted, Terminated
+from ternmq.cli.exits import Failed, Interrupted, Terminated
 from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY
-from ternmq.cli.pipeline_parts import broker_of, folder_of, installed, required_tables
+from ternmq.cli.pipeline_parts import (
+    broker_of,
+    check_engine,
+    engine_options,
+    folder_of,
+    installed,
+    required_tables,
+    session,
+)
 from ternmq.client.connecting import TOKEN
-from ternmq.model.errors import JavaMissing
 
 if TYPE_CHECKING:
     from ternmq.pipeline.health import HealthPort, Numbers
     from ternmq.pipeline.runner import Ran, Round, Runner
 
 _LOCAL: Final = "127.0.0.1"
-_LOOPBACK: Final = {"spark.driver.host": _LOCAL, "spark.driver.bindAddress": _LOCAL}
-"""Spark within this machine listens to nobody else."""
 
 
 @click.command(cls=Command)
@@ -42,20 +47,7 @@ _LOOPBACK: Final = {"spark.driver.host": _LOCAL, "spark.driver.bindAddress": _LO
 @click.option(
     "--every", type=POSITIVE_DURATION, metavar="DURATION", help="Again and again, until SIGTERM."
 )
-@click.option(
-    "--engine",
-    type=click.Choice(["spark", "local"]),
-    help="Spark, or this process alone; default spark where it is installed.",
-)
-@click.option("--master", metavar="URL", help="Spark's master, such as local[2]; default local[*].")
-@click.option(
-    "--conf",
-    "confs",
-    type=PROPERTY,
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of Spark's. Repeatable.",
-)
+@engine_options
 @click.option(
     "--set",
     "told",
@@ -103,8 +95,7 @@ def run(
     context = click.get_current_context()
     if once is (every is not None):
         raise click.UsageError("say either --once or --every", context)
-    if engine == "local" and (master or confs):
-        raise click.UsageError("--master and --conf are for --engine spark", context)
+    check_engine(engine, master, confs)
     with installed():
         from ternmq.pipeline import jobs as known
         from ternmq.pipeline.health import HealthPort, Numbers
@@ -136,7 +127,7 @@ def run(
             output.note(f"health is told on port {port.port}")
         # Workers are given it so, and no plan shows it; never that of another broker.
         os.environ[TOKEN] = broker.secret()
-        spark = _session(engine, master, dict(confs))
+        spark = session(engine, master, dict(confs))
         if spark is not None:
             stack.callback(spark.stop)
             runner.use(spark)
@@ -202,31 +193,6 @@ class Stop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _session(engine: str | None, master: str | None, confs: Mapping[str, str]) -> Any:
-    """Return a Spark session; None: the jobs run in this process.
-
-    Raises:
-        Failed: Spark is wanted and is not there.
-    """
-    if engine == "local":
-        return None
-    from ternmq.spark.builder import session
-
-    settings = dict(confs)
-    if master is None or master.startswith("local"):
-        settings = _LOOPBACK | settings
-    try:
-        spark = session("ternmq-pipeline", master=master, settings=settings)
-    except (ImportError, JavaMissing) as error:
-        why = str(error) if isinstance(error, JavaMissing) else "it is not installed"
-        if engine is not None or master is not None:
-            raise Failed(f"there is no Spark: {why}", ExitCode.USAGE) from None
-        output.note(f"without Spark ({why}): the jobs run in this process")
-        return None
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def _place(told: str | None, context: click.Context) -> tuple[str, int] | None:

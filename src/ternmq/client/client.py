@@ -117,7 +117,7 @@ class Client(Transacting, Receiving):
         await self._settler.drained(_CLOSE_TIMEOUT)
         if session.link is not None:
             with suppress(TernMQError):
-                await self._reporter.report(_CLOSE_TIMEOUT)
+                await self._reporter.report(_CLOSE_TIMEOUT, ends=True)
         try:
             await asyncio.to_thread(self._keeper.stop)
         except RuntimeError:  # the interpreter ends: it begins no more threads

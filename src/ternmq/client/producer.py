@@ -281,7 +281,7 @@ class Producer(Member):
             return
         self._next_sequence += load.count
         load.frame = load.lane.prefix + batch
-        self.counts.sent(load.lane.topic.name, load.born_us, load.count)
+        self.counts.sent(load.lane.topic.name, load.born_us, load.first_sequence, load.count)
         self.sent_count += load.count
         self.batch_count += 1
         if load.one_way:
@@ -308,6 +308,9 @@ class Producer(Member):
             raise
         self._leave(load)
         self.stored_count += load.count
+        if receipt.others:
+            others = [load.first_sequence + other.row for other in receipt.others]
+            self.counts.left_out(load.lane.topic.name, load.born_us, others)
         if load.lane.loads:
             load.lane.moved = self._session.loop.time()
         if log.isEnabledFor(logging.DEBUG):
@@ -354,7 +357,9 @@ class Producer(Member):
                 f"known: {error.args[0] if error.args else error}"
             )
         if load.frame:
-            self.counts.given_up(load.lane.topic.name, load.born_us, load.count)
+            self.counts.given_up(
+                load.lane.topic.name, load.born_us, load.first_sequence, load.count
+            )
         self._leave(load)
         self.failed_count += load.count
         log_unsent(load, self.id, error)

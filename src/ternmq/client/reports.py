@@ -2,17 +2,21 @@
 
 Counted since the client began, per topic and 10-minute bucket of born time; reported every ten
 seconds and at close (REPORT), so that an audit can compare what was sent with what is stored.
+When a bucket is over it is told once more, as closed: from then on a sequence that is missing is
+lost. Of a producer that is killed the last buckets are never closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import Forbidden, TernMQError, UnknownTopic
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
@@ -24,17 +28,48 @@ log: Final = logging.getLogger("ternmq")
 BUCKET_US: Final = 600_000_000
 BEAT: Final = 10.0
 """Seconds between reports."""
+MAX_RUNS: Final = 1000
+"""Most runs of sequences given up or left out that are named of a bucket."""
+_ENTRIES: Final = 100
+"""Most entries of a report."""
 _KEPT: Final = 3
-"""Buckets of a topic that are kept: a report may still change the last but one."""
+"""So many buckets later one is forgotten: sends may still be given up that were born in it."""
 
 
 class _Count:
-    __slots__ = ("changed", "given_up", "sent")
+    __slots__ = ("changed", "closed", "first", "given_up", "left_out", "runs", "sent", "stop")
 
     def __init__(self) -> None:
         self.sent = 0
         self.given_up = 0
+        self.left_out = 0
+        self.first = 0
+        self.stop = 0
+        self.runs: list[tuple[int, int]] = []
         self.changed = False
+        self.closed = False  # and that was told
+
+    def name(self, first: int, count: int) -> None:
+        """Take note which sequences need not be stored."""
+        self.changed = True
+        runs = self.runs
+        if runs and runs[-1][1] == first:
+            runs[-1] = runs[-1][0], first + count
+        elif len(runs) < MAX_RUNS:
+            runs.append((first, first + count))
+
+    def entry(self, bucket_us: int, *, closed: bool) -> control.ReportEntry:
+        """Return what is told of it."""
+        return control.ReportEntry(
+            bucket_us=bucket_us,
+            sent=self.sent,
+            given_up=self.given_up,
+            left_out=self.left_out,
+            first=self.first,
+            stop=self.stop,
+            closed=closed,
+            runs=[control.SequenceRun(first=first, stop=stop) for first, stop in self.runs],
+        )
 
 
 class Counts:
@@ -45,17 +80,27 @@ class Counts:
     def __init__(self) -> None:
         self._topics: dict[str, dict[int, _Count]] = {}
 
-    def sent(self, topic: str, born_us: int, count: int) -> None:
-        """Messages were given sequences and sent."""
+    def sent(self, topic: str, born_us: int, first: int, count: int) -> None:
+        """Messages were given the sequences from ``first`` on, and sent."""
         counted = self._count(topic, born_us)
+        if not counted.sent:
+            counted.first = first
         counted.sent += count
+        counted.stop = first + count
         counted.changed = True
 
-    def given_up(self, topic: str, born_us: int, count: int) -> None:
+    def given_up(self, topic: str, born_us: int, first: int, count: int) -> None:
         """Messages that were sent are not tried again; whether they are stored may be unknown."""
         counted = self._count(topic, born_us)
         counted.given_up += count
-        counted.changed = True
+        counted.name(first, count)
+
+    def left_out(self, topic: str, born_us: int, sequences: Iterable[int]) -> None:
+        """The broker did not store messages: it has their application ids."""
+        counted = self._count(topic, born_us)
+        for sequence in sequences:
+            counted.left_out += 1
+            counted.name(sequence, 1)
 
     def again(self, report: control.Report) -> None:
         """A report did not arrive: what it told is to be told again."""
@@ -72,22 +117,31 @@ class Counts:
             counted = buckets[bucket] = _Count()
         return counted
 
-    def reports(self, producer: int) -> list[control.Report]:
-        """Return what changed since the last time."""
+    def reports(self, producer: int, now_us: int, *, ends: bool = False) -> list[control.Report]:
+        """Return what changed since the last time, and which buckets are over since.
+
+        Args:
+            producer: The producer's id.
+            now_us: Its clock.
+            ends: It sends no more.
+        """
         found: list[control.Report] = []
         for topic, buckets in self._topics.items():
-            entries = [
-                control.ReportEntry(bucket_us=bucket, sent=one.sent, given_up=one.given_up)
-                for bucket, one in sorted(buckets.items())
-                if one.changed
-            ]
-            told = [bucket for bucket, one in buckets.items() if not one.changed]
-            for one in buckets.values():
+            entries: list[control.ReportEntry] = []
+            told: list[int] = []
+            for bucket, one in sorted(buckets.items()):
+                closed = ends or bucket + BUCKET_US <= now_us
+                if one.changed or closed > one.closed:
+                    entries.append(one.entry(bucket, closed=closed))
+                else:
+                    told.append(bucket)
                 one.changed = False
-            if entries:
-                found.append(control.Report(topic=topic, producer=producer, entries=entries))
-            for bucket in sorted(buckets)[:-_KEPT]:
-                if bucket in told:  # else it is perhaps to be told again
+                one.closed = closed
+            for start in range(0, len(entries), _ENTRIES):
+                some = entries[start : start + _ENTRIES]
+                found.append(control.Report(topic=topic, producer=producer, entries=some))
+            for bucket in told:  # the others are perhaps to be told again
+                if bucket + _KEPT * BUCKET_US <= now_us:
                     del buckets[bucket]
         return found
 
@@ -118,17 +172,26 @@ class Reporter(Member):
             except TernMQError as error:
                 log.debug("counts were not reported: %s", error)
 
-    async def report(self, timeout: float) -> None:
+    async def report(self, timeout: float, *, ends: bool = False) -> None:
         """Report what changed since the last time; a report that fails is made up for by the next.
+
+        One that the broker will never take (its topic is gone) keeps no other back.
+
+        Args:
+            timeout: Seconds for each.
+            ends: The producer sends no more.
 
         Raises:
             TernMQError: The broker did not take it.
         """
         producer = self._producer
-        left = producer.counts.reports(producer.id)
+        left = producer.counts.reports(producer.id, time.time_ns() // 1000, ends=ends)
         try:
             while left:
-                await self._session.control(Command.REPORT, left[0], control.Nothing, timeout)
+                try:
+                    await self._session.control(Command.REPORT, left[0], control.Nothing, timeout)
+                except (UnknownTopic, Forbidden) as error:
+                    log.debug("counts of %r are of no use: %s", left[0].topic, error)
                 left.pop(0)
         finally:
             for report in left:

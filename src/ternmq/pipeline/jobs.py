@@ -38,6 +38,12 @@ def _deadletters() -> Job:
     return DeadLettersJob()
 
 
+def _audit() -> Job:
+    from ternmq.pipeline.audit_job import AuditJob
+
+    return AuditJob()
+
+
 def _compaction() -> Job:
     from ternmq.pipeline.compaction_job import Compacting
 
@@ -48,7 +54,7 @@ _WRITING: Final[dict[str, Callable[[], Job]]] = {
     "archive": _archive,
     "trace": _trace,
     "stats": _stats,
-    # audit comes before what dead letters are counted for
+    "audit": _audit,
     "deadletters": _deadletters,
 }
 _FACTORIES: Final[dict[str, Callable[[], Job]]] = {**_WRITING, "compaction": _compaction}

@@ -8,7 +8,6 @@ gets a new number.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,7 +25,11 @@ MARK: Final = struct.Struct("<Q")
 """durable position."""
 COUNTS_HEAD: Final = struct.Struct("<QII")
 """producer id, topic number, entry count; then the entries."""
-COUNTS_ENTRY: Final = struct.Struct("<qQQ")
+COUNTS_ENTRY: Final = struct.Struct("<qQQQQQII")
+"""bucket_us, sent, given_up, first, stop, left_out, flags (1: closed), run count; then the runs."""
+COUNTS_RUN: Final = struct.Struct("<QQ")
+"""Sequences [first, stop) that were given up or left out."""
+COUNTS_CLOSED: Final = 1
 BUCKET_US: Final = 10 * MINUTE_US
 """Producers count the rows of so much born time together; a bucket is named by its beginning."""
 
@@ -208,6 +211,13 @@ def unpack_alarm(body: bytes) -> Alarm:
     return _alarm.decode(_payload(body))
 
 
+class Run(NamedTuple):
+    """Sequences ``[first, stop)``."""
+
+    first: int
+    stop: int
+
+
 class Count(NamedTuple):
     """What a producer reports of the rows born in one bucket, since it began."""
 
@@ -215,6 +225,16 @@ class Count(NamedTuple):
     """Beginning of the bucket, a multiple of ``BUCKET_US``."""
     sent: int
     given_up: int
+    first: int = 0
+    """The least sequence among those sent."""
+    stop: int = 0
+    """Above the greatest; those between may belong to other topics. 0: it is not said."""
+    closed: bool = False
+    """No more rows will be born in the bucket."""
+    runs: tuple[Run, ...] = ()
+    """Which sequences were given up or left out, as far as it is said."""
+    left_out: int = 0
+    """Rows that were not stored, because their application id was there."""
 
 
 class Counts(NamedTuple):
@@ -227,15 +247,28 @@ class Counts(NamedTuple):
 
 def pack_counts(counts: Counts) -> bytes:
     """Return the body of a COUNTS record."""
-    head = COUNTS_HEAD.pack(counts.producer, counts.topic, len(counts.entries))
-    return head + b"".join([COUNTS_ENTRY.pack(*entry) for entry in counts.entries])
+    parts = [COUNTS_HEAD.pack(counts.producer, counts.topic, len(counts.entries))]
+    for one in counts.entries:
+        flags = COUNTS_CLOSED if one.closed else 0
+        parts.append(COUNTS_ENTRY.pack(*one[:5], one.left_out, flags, len(one.runs)))
+        parts += [COUNTS_RUN.pack(*run) for run in one.runs]
+    return b"".join(parts)
 
 
 def unpack_counts(body: bytes) -> Counts:
     """Return the report that a COUNTS body tells of."""
     producer, topic, count = COUNTS_HEAD.unpack_from(body)
-    stop = COUNTS_HEAD.size + count * COUNTS_ENTRY.size
-    entries: Sequence[tuple[int, int, int]] = list(
-        COUNTS_ENTRY.iter_unpack(body[COUNTS_HEAD.size : stop])
-    )
-    return Counts(producer, topic, tuple(Count(*entry) for entry in entries))
+    at = COUNTS_HEAD.size
+    entries: list[Count] = []
+    for _ in range(count):
+        bucket, *told, left_out, flags, run_count = COUNTS_ENTRY.unpack_from(body, at)
+        sent, given_up, first, stop = told
+        at += COUNTS_ENTRY.size
+        end = at + run_count * COUNTS_RUN.size
+        if end > len(body):
+            raise ValueError("a COUNTS record ends within its runs")
+        runs = tuple(map(Run._make, COUNTS_RUN.iter_unpack(body[at:end])))
+        at = end
+        closed = bool(flags & COUNTS_CLOSED)
+        entries.append(Count(bucket, sent, given_up, first, stop, closed, runs, left_out))
+    return Counts(producer, topic, tuple(entries))

@@ -9,7 +9,7 @@ from ternmq.access import Authoriser, Secret, new_token, regrant, seal
 from ternmq.broker.queries import Queries
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import check_name
-from ternmq.record.control import Count, Grant
+from ternmq.record.control import Count, Grant, Run
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
@@ -60,7 +60,19 @@ class ClientCommands(ControlCommands):
 
     def report(self, peer: Peer, asked: control.Report) -> Told:
         """REPORT: keep what a producer says to have sent."""
-        entries = [Count(one.bucket_us, one.sent, one.given_up) for one in asked.entries]
+        entries = [
+            Count(
+                one.bucket_us,
+                one.sent,
+                one.given_up,
+                one.first,
+                one.stop,
+                one.closed,
+                tuple(Run(run.first, run.stop) for run in one.runs),
+                one.left_out,
+            )
+            for one in asked.entries
+        ]
         reply = self._broker.report(
             self._core.now_us(), peer.session, asked.topic, asked.producer, entries
         )

@@ -212,6 +212,15 @@ class BulkPort:
         asked = control.TransactionAbort(writer=transaction.writer, batch_id=transaction.batch_id)
         self._sender().ask(Command.TRANSACTION_ABORT, control.encode(asked))
 
+    def highest(self, writer: str) -> int | None:
+        """Return the highest batch id that a writer has committed; None: none, or long ago."""
+        asked = control.TransactionList(writer=writer)
+        answer = self._sender().ask(Command.TRANSACTION_LIST, control.encode(asked))
+        for one in control.decode_answer(answer, control.Transactions).writers:
+            if one.writer == writer:
+                return one.highest
+        return None
+
     def close(self) -> None:
         """See ``Port``."""
         for one in (self._made, self._line):

@@ -244,6 +244,12 @@ def _counts(record: Record) -> Told:
         yield "counts", {
             "topic_number": counts.topic, "producer_id": _signed(counts.producer),
             "born_time": entry.bucket_us, "sent": entry.sent, "given_up": entry.given_up,
+            "sequence": _signed(entry.first), "detail": _json(
+                {
+                    "closed": entry.closed, "stop": entry.stop, "left_out": entry.left_out,
+                    "runs": entry.runs,
+                }
+            ),
         }  # fmt: skip
 
 

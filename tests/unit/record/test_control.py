@@ -26,6 +26,7 @@ from ternmq.record.control import (
     Grant,
     Joined,
     Left,
+    Run,
     Subscribed,
     SubscriptionChanged,
     TopicChanged,
@@ -113,8 +114,18 @@ def test_alarm_round_trip(alarm: Alarm) -> None:
     assert control.unpack_alarm(control.pack(alarm)) == alarm
 
 
+runs = st.lists(st.builds(Run, u64, u64), max_size=3).map(tuple)
+
+
 @given(
-    st.builds(Counts, u64, u32, st.lists(st.builds(Count, times, u64, u64), max_size=5).map(tuple)),
+    st.builds(
+        Counts,
+        u64,
+        u32,
+        st.lists(
+            st.builds(Count, times, u64, u64, u64, u64, st.booleans(), runs, u64), max_size=5
+        ).map(tuple),
+    ),
     st.integers(0, 7),
 )
 def test_counts_round_trip(counts: Counts, padding: int) -> None:
@@ -150,4 +161,5 @@ def test_fixed_layouts() -> None:
     assert control.EPOCH.size == 24
     assert control.MARK.size == 8
     assert control.COUNTS_HEAD.size == 16
-    assert control.COUNTS_ENTRY.size == 24
+    assert control.COUNTS_ENTRY.size == 56
+    assert control.COUNTS_RUN.size == 16

@@ -93,7 +93,22 @@ COMMITTED = Resolved(
 )  # fmt: skip
 ROLLED_BACK = Resolved(10, 1, 0, 0, 5, Resolution.ROLLED_BACK, Why.EXPIRED, "w", "s", (), (512,))
 COUNTS = control.pack_counts(
-    control.Counts(7, 2, (control.Count(TIME_US - TIME_US % control.BUCKET_US, 1000, 3),))
+    control.Counts(
+        7,
+        2,
+        (
+            control.Count(
+                TIME_US - TIME_US % control.BUCKET_US,
+                1000,
+                3,
+                5,
+                1010,
+                True,
+                (control.Run(7, 10),),
+                1,
+            ),
+        ),
+    )
 )
 JOINED = control.Joined(4, "shop", "c-1", "10.0.0.1:5", 77, "0.1", TIME_US)
 CONFIGS: list[control.Config] = [

@@ -138,7 +138,18 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
         control.Report(
             topic=TOPIC,
             producer=0x0123_4567_89AB_CDEF,
-            entries=[control.ReportEntry(bucket_us=600_000_000, sent=12, given_up=1)],
+            entries=[
+                control.ReportEntry(
+                    bucket_us=600_000_000,
+                    sent=12,
+                    given_up=1,
+                    first=5,
+                    stop=19,
+                    closed=True,
+                    left_out=2,
+                    runs=[control.SequenceRun(first=7, stop=8)],
+                )
+            ],
         ),
         _NOTHING,
     ),

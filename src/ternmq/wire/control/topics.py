@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from ternmq.model.specs import TopicSpec
 from ternmq.wire.control.coding import Body, Count, Limit, Time
+
+Sequence = Annotated[int, Meta(ge=0)]
+"""A 64-bit number without sign."""
 
 
 class TopicCreate(Body, frozen=True, kw_only=True):
@@ -78,6 +82,14 @@ class TopicChanged(Body, frozen=True, kw_only=True):
     """It was deleted."""
 
 
+class SequenceRun(Body, frozen=True, kw_only=True):
+    """Sequences of a producer that follow each other."""
+
+    first: Sequence
+    stop: Sequence
+    """Behind the last."""
+
+
 class ReportEntry(Body, frozen=True, kw_only=True):
     """What a producer says of one 10-minute bucket of born time; counts since it began."""
 
@@ -87,6 +99,16 @@ class ReportEntry(Body, frozen=True, kw_only=True):
     """Rows of this producer, born in the bucket, that were sent so far."""
     given_up: Count
     """Of these, rows whose send ended without an answer that it was stored."""
+    first: Sequence = 0
+    """The least of their sequences."""
+    stop: Sequence = 0
+    """Above the greatest; those between may be of other topics. 0: not said."""
+    closed: bool = False
+    """The bucket is over, or the producer ends: no more rows will be born in it."""
+    left_out: Count = 0
+    """Of these, rows that the broker answered to have left out: their application id was there."""
+    runs: Annotated[list[SequenceRun], Meta(max_length=1000)] = msgspec.field(default_factory=list)
+    """Which sequences were given up or left out, since the producer began; the first 1,000 runs."""
 
 
 class Report(Body, frozen=True, kw_only=True):
@@ -95,5 +117,5 @@ class Report(Body, frozen=True, kw_only=True):
     topic: str
     producer: Annotated[int, Meta(ge=0)]
     """The id in its batches."""
-    entries: Annotated[list[ReportEntry], Meta(max_length=10_000)]
-    """Buckets that changed since the last report."""
+    entries: Annotated[list[ReportEntry], Meta(max_length=1000)]
+    """Buckets that changed since the last report, and those that are closed since."""

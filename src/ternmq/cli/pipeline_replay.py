@@ -1,0 +1,384 @@
+"""``ternmq pipeline replay``: messages of the archive sent again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+
+from ternmq.cli import archived, output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import confirm, connection_options, where, yes_option
+from ternmq.cli.connection import run as ask
+from ternmq.cli.exits import Failed
+from ternmq.cli.parameters import NAME, read_when
+from ternmq.cli.pipeline_parts import (
+    broker_of,
+    check_engine,
+    engine_options,
+    folder_of,
+    installed,
+    session,
+)
+from ternmq.client.again import Replayed
+from ternmq.client.client import Client
+
+if TYPE_CHECKING:
+    from ternmq.pipeline.folder import Folder
+    from ternmq.pipeline.replay import Replay, Sent, Source
+    from ternmq.pipeline.replay_select import Selection
+
+Span = tuple[int | None, int | None]
+_DAY: Final = timedelta(days=1)
+_SET: Final = re.compile(r"\s*([a-z_]+)\s*(?:=|\s)\s*(.+)", re.DOTALL)
+
+
+class _Time(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """``A..B``, of which one may be empty; or a day. µs since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Span:
+        """Return first and last."""
+        if not isinstance(value, str):
+            found: Span = value
+            return found
+        try:
+            return _span(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+def _span(text: str) -> Span:
+    """Return first and last; or raise ValueError."""
+    low, dots, high = text.partition("..")
+    if not dots:
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", text) is None:
+            raise ValueError("is not A..B, and no day")
+        day = datetime.fromisoformat(text).replace(tzinfo=UTC)
+        return _us(day), _us(day + _DAY)
+    if not low and not high:
+        raise ValueError("names no time")
+    return _us(read_when(low)) if low else None, _us(read_when(high)) if high else None
+
+
+class _Set(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
+    """``key upper(key)``, ``key = upper(key)``."""
+
+    name = "set"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return column and expression."""
+        if not isinstance(value, str):
+            made: tuple[str, str] = value
+            return made
+        match = _SET.fullmatch(value)
+        if match is None:
+            self.fail(f"{value!r} is not COLUMN EXPRESSION, such as 'key upper(key)'", param, ctx)
+        return match[1], match[2]
+
+
+def _us(time: datetime) -> int:
+    return int(time.replace(microsecond=0).timestamp()) * 1_000_000 + time.microsecond
+
+
+@click.command(cls=Command)
+@click.option(
+    "--tables",
+    "--from",
+    "tables",
+    metavar="DIR",
+    envvar=archived.TABLES,
+    help=f"The folder of the tables, or ${archived.TABLES}, or as the context says.",
+)
+@click.option("--topic", type=NAME, required=True, metavar="TOPIC", help="Of the archive.")
+@click.option(
+    "--time",
+    "span",
+    type=_Time(),
+    default=(None, None),
+    metavar="A..B",
+    help="Stored from A on and before B, either of which may be missing; or a day, in UTC.",
+)
+@click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="With it. Repeatable.")
+@click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    help="This message, as receipts show it, or its sender's own id. Repeatable.",
+)
+@click.option(
+    "--where",
+    "condition",
+    default="",
+    metavar="SQL",
+    help="Only those for which it is true: columns of the archive, and `text`, in DuckDB's SQL.",
+)
+@click.option(
+    "--set",
+    "sets",
+    type=_Set(),
+    multiple=True,
+    metavar="'COLUMN SQL'",
+    help="Send another body, key, ordering_key, tag, headers or content_type. Repeatable.",
+)
+@click.option("--to-topic", type=NAME, metavar="TOPIC", help="Send them into this topic.")
+@click.option(
+    "--to-group",
+    type=NAME,
+    metavar="GROUP",
+    help="Hand them to this group of the topic again, as far as the broker keeps them.",
+)
+@click.option(
+    "--name",
+    type=NAME,
+    metavar="NAME",
+    help="What is sent under a name is sent once. By default the same request has the same name.",
+)
+@click.option(
+    "--no-marks", is_flag=True, help="Leave out the headers x-replay (name) and x-source (place)."
+)
+@click.option("--dry-run", is_flag=True, help="Count them, and do nothing.")
+@engine_options
+@yes_option
+@output.json_option
+@connection_options
+def replay(
+    tables: str | None,
+    topic: str,
+    span: Span,
+    keys: Sequence[str],
+    ids: Sequence[str],
+    condition: str,
+    sets: Sequence[tuple[str, str]],
+    to_topic: str | None,
+    to_group: str | None,
+    name: str | None,
+    no_marks: bool,
+    dry_run: bool,
+    engine: str | None,
+    master: str | None,
+    confs: Sequence[tuple[str, str]],
+    yes: bool,
+    as_json: bool,
+    **connection: object,
+) -> None:
+    """Send messages of the archive again: into a topic, each once, or to one group.
+
+    Shows how many first, and asks. Into a topic they come in the order of their keys and queues.
+    Run again, or killed and run again, it sends nothing twice: the broker remembers how far it was.
+    """
+    del connection
+    context = click.get_current_context()
+    if (to_topic is None) is (to_group is None):
+        raise click.UsageError("say either --to-topic or --to-group", context)
+    if to_group is not None and (sets or name):
+        raise click.UsageError(
+            "a group gets the messages that there are: no --set, no --name", context
+        )
+    check_engine(engine, master, confs)
+    if as_json and not (yes or dry_run):
+        raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
+    with installed():
+        from ternmq.pipeline.replay import Replay, plan
+        from ternmq.pipeline.replay_select import Selection
+    folder = folder_of(tables)
+    chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition, dict(sets))
+    sources = plan(folder, chosen)
+    broker = broker_of(where(context))
+    if to_group is not None:
+        _to_group(folder, chosen, sources, to_group, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    assert to_topic is not None
+    name = name or _name(folder, chosen, to_topic)
+    if not no_marks:
+        chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition, dict(sets), name)
+    made = Replay(name, folder.uri, broker, to_topic, chosen)
+    known = _known(made, sources)
+    if not as_json:
+        _show(sources, known)
+    if dry_run:
+        if as_json:
+            output.document({"name": name, "done": False, "queues": _plain(sources, known)})
+        return
+    rows = sum(one.rows for one in sources)
+    left = [one for one in sources if known[one] < one.stop]
+    if left:
+        confirm(f"send {rows:,} messages into {to_topic}, as {name}?", yes=yes)
+    sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
+    total = sum(one.rows for one in sent)
+    if as_json:
+        output.document(
+            {"name": name, "done": True, "sent": total, "queues": _plain(sources, known)}
+        )
+        return
+    output.note(f"sent {total:,} messages into {to_topic}, as {name}")
+
+
+def _send(
+    made: Replay,
+    sources: Sequence[Source],
+    engine: str | None,
+    master: str | None,
+    confs: Mapping[str, str],
+    *,
+    as_json: bool,
+) -> list[Sent]:
+    """Send queues: one after the other here, or by Spark's workers."""
+    if engine != "spark" and master is None:
+        done: list[Sent] = []
+        for one in sources:
+            done.append(made.send(one))
+            if not as_json:
+                output.note(f"{one.topic}/{one.queue}: {done[-1].rows:,} of {one.rows:,} sent now")
+        return done
+    from ternmq.pipeline.replay_spark import send_all
+
+    spark = session("spark", master, confs)
+    try:
+        return send_all(spark, made, sources)
+    finally:
+        spark.stop()
+
+
+def _name(folder: Folder, chosen: Selection, to_topic: str) -> str:
+    """Return a name that the same request has again."""
+    from xxhash import xxh3_64_hexdigest
+
+    parts: list[object] = [
+        folder.uri, to_topic, chosen.topic, chosen.since_us, chosen.until_us, sorted(chosen.keys),
+        sorted(chosen.ids), chosen.where, sorted(chosen.sets.items()),
+    ]  # fmt: skip
+    return f"r{xxh3_64_hexdigest(msgspec.json.encode(parts))}"
+
+
+def _known(made: Replay, sources: Sequence[Source]) -> dict[Source, int]:
+    """Return up to which offset each queue was sent before.
+
+    Raises:
+        UnknownTopic: The topic that they are to go into is not there.
+    """
+    from ternmq.pipeline.replay import topic_facts
+    from ternmq.spark.bulk_port import BulkPort
+
+    port = BulkPort(made.broker)
+    try:
+        topic_facts(port, made.to_topic)
+        return {one: port.highest(one.writer(made.name)) or 0 for one in sources}
+    finally:
+        port.close()
+
+
+def _show(sources: Sequence[Source], known: Mapping[Source, int]) -> None:
+    output.table(
+        ("topic", "queue", "messages", "first stored", "last stored", "sent before"),
+        [
+            (
+                one.topic,
+                one.queue,
+                one.rows,
+                output.iso(output.of_us(one.first_us)),
+                output.iso(output.of_us(one.last_us)),
+                _before(one, known.get(one, 0)),
+            )
+            for one in sources
+        ],
+        "no such message is in the archive",
+    )
+    output.note(f"{sum(one.rows for one in sources):,} messages")
+
+
+def _before(one: Source, known: int) -> str:
+    if not known:
+        return "none"
+    return "all" if known >= one.stop else f"up to offset {known - 1}"
+
+
+def _plain(sources: Sequence[Source], known: Mapping[Source, int]) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": one.topic,
+            "queue": one.queue,
+            "messages": one.rows,
+            "first_stored_at": output.of_us(one.first_us),
+            "last_stored_at": output.of_us(one.last_us),
+            "sent_before": _before(one, known.get(one, 0)),
+        }
+        for one in sources
+    ]
+
+
+# -- to a group
+
+
+def _to_group(
+    folder: Folder,
+    chosen: Selection,
+    sources: Sequence[Source],
+    group: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Have the broker hand messages to a group again: those that it still has."""
+    from ternmq.pipeline.replay import places
+
+    context = click.get_current_context()
+
+    async def work(client: Client) -> None:
+        info = await client.admin.topic(chosen.topic)
+        offsets = places(folder, chosen, [s for s in sources if s.topic_number == info.number])
+        other = sum(one.rows for one in sources if one.topic_number != info.number)
+        found = await _replayed(client, chosen.topic, group, offsets, dry_run=True)
+        found = Replayed(found.again, found.unread, found.expired + other, found.filtered)
+        if not as_json:
+            output.details(
+                [
+                    ("in the archive", sum(one.rows for one in sources)),
+                    ("come again", found.again),
+                    ("not read yet", found.unread),
+                    ("not kept by the broker", found.expired),
+                    ("not for this group", found.filtered),
+                ]
+            )
+        if not dry_run and found.again:
+            confirm(f"hand {found.again:,} messages to {group} again?", yes=yes)
+            done = await _replayed(client, chosen.topic, group, offsets, dry_run=False)
+            found = Replayed(done.again, done.unread, done.expired + other, done.filtered)
+        if as_json:
+            output.document(
+                {
+                    "done": not dry_run,
+                    "again": found.again,
+                    "unread": found.unread,
+                    "expired": found.expired,
+                    "filtered": found.filtered,
+                }
+            )
+        elif not dry_run:
+            output.note(f"{found.again:,} messages of {chosen.topic} come to {group} again")
+
+    ask(work, where(context))
+
+
+async def _replayed(
+    client: Client, topic: str, group: str, offsets: Mapping[int, Sequence[int]], *, dry_run: bool
+) -> Replayed:
+    total = Replayed()
+    for queue, some in sorted(offsets.items()):
+        found = await client.replay(topic, group, offsets=some, queue=queue, dry_run=dry_run)
+        total = Replayed(
+            total.again + found.again,
+            total.unread + found.unread,
+            total.expired + found.expired,
+            total.filtered + found.filtered,
+        )
+    return total

@@ -1,0 +1,234 @@
+"""``ternmq pipeline replay``: messages of the archive sent again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
+import ternmq.sync
+from ternmq.cli import archived
+from ternmq.client.bulk import Bulk, BulkOptions
+from ternmq.pipeline.archive import ArchiveJob
+from ternmq.pipeline.archive_commit import Archive
+from ternmq.pipeline.folder import Folder
+from tests.black_box.process import BrokerProcess, free_port
+from tests.cli.conftest import CommandLine
+
+NOW = 1_795_262_400_000_000
+REPLAY = ("pipeline", "replay")
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: CommandLine) -> Folder:
+    monkeypatch.setenv(archived.TABLES, str(tmp_path / "tables"))
+    return Folder(str(tmp_path / "tables"))
+
+
+@pytest.fixture
+def old(broker: BrokerProcess, client: ternmq.sync.Client, topic: str, tables: Folder) -> str:
+    """Archive a topic of two queues."""
+    client.admin.create_topic(topic, queues=2)
+    for n in range(40):
+        client.send(
+            topic, b'{"n": %d}' % n, key=f"k{n % 5}", tag="t", id=f"own-{n}", headers={"h": str(n)}
+        )
+    archive(broker, tables, topic)
+    return topic
+
+
+def archive(broker: BrokerProcess, tables: Folder, topic: str) -> None:
+    with Bulk(BulkOptions(url=broker.url)) as bulk:
+        ArchiveJob(bulk, Archive(tables), topics=[topic]).once(NOW)
+
+
+@pytest.fixture
+def new(client: ternmq.sync.Client, topic: str) -> str:
+    client.admin.create_topic(f"{topic}-again", queues=2)
+    return f"{topic}-again"
+
+
+def rows(client: ternmq.sync.Client, topic: str) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for one in client.read(topic):
+        found.setdefault(one.queue, []).append(one)
+    return found
+
+
+@pytest.mark.row("R10")
+def test_each_once_in_order_with_all_that_it_had(
+    cli: CommandLine, client: ternmq.sync.Client, old: str, new: str
+) -> None:
+    before = rows(client, old)
+    client.admin.delete_topic(old)
+    dry = cli(*REPLAY, "--topic", old, "--to-topic", new, "--dry-run", "--json").json
+    assert sum(one["messages"] for one in dry["queues"]) == 40
+    assert rows(client, new) == {}
+    done = cli(*REPLAY, "--topic", old, "--to-topic", new, "-y", "--json").json
+    assert done["sent"] == 40
+    after = rows(client, new)
+    assert after.keys() == before.keys()
+    for queue, some in before.items():
+        assert [one.body for one in after[queue]] == [one.body for one in some]
+        for was, is_ in zip(some, after[queue], strict=True):
+            assert (is_.key, is_.tag) == (was.key, was.tag)
+            assert is_.headers == {
+                **was.headers,
+                "x-replay": done["name"],
+                "x-source": f"{old}/{queue}/{was.offset}",
+            }
+    again = cli(*REPLAY, "--topic", old, "--to-topic", new, "-y", "--json").json
+    assert (again["name"], again["sent"]) == (done["name"], 0)
+    assert {one["sent_before"] for one in again["queues"]} == {"all"}
+    assert rows(client, new).keys() == after.keys()
+    assert sum(map(len, rows(client, new).values())) == 40
+    cli(*REPLAY, "--topic", old, "--to-topic", new, "-y", "--name", "once-more")
+    assert sum(map(len, rows(client, new).values())) == 80
+
+
+@pytest.mark.row("R10")
+def test_what_came_since_is_sent_by_the_same_request(
+    cli: CommandLine, broker: BrokerProcess, client: ternmq.sync.Client, tables: Folder, old: str,
+    new: str,
+) -> None:  # fmt: skip
+    cli(*REPLAY, "--topic", old, "--to-topic", new, "-y")
+    for n in range(40, 50):
+        client.send(old, b"%d" % n, key=f"k{n % 5}")
+    archive(broker, tables, old)
+    done = cli(*REPLAY, "--topic", old, "--to-topic", new, "-y", "--json").json
+    assert done["sent"] == 10
+    found = rows(client, new)
+    assert {queue: [one.body for one in some] for queue, some in found.items()} == {
+        queue: [one.body for one in some] for queue, some in rows(client, old).items()
+    }
+
+
+def test_chosen_by_key_id_and_condition(
+    cli: CommandLine, client: ternmq.sync.Client, old: str, new: str
+) -> None:
+    def sent(*arguments: str) -> list[bytes]:
+        before = sum(map(len, rows(client, new).values()))
+        cli(*REPLAY, "--topic", old, "--to-topic", new, "-y", "--no-marks", *arguments)
+        found = sorted(
+            (one for some in rows(client, new).values() for one in some),
+            key=lambda one: one.stored_at,
+        )
+        return sorted(one.body for one in found[before:])
+
+    assert sent("-k", "k3") == sorted(b'{"n": %d}' % n for n in range(3, 40, 5))
+    assert sent("--id", "own-7", "--id", "own-8") == [b'{"n": 7}', b'{"n": 8}']
+    assert sent("--where", "(text->>'n')::int between 3 and 5") == [
+        b'{"n": 3}', b'{"n": 4}', b'{"n": 5}',
+    ]  # fmt: skip
+    assert sent("-k", "k3", "--where", 'tag is null or "offset" < 0 -- nothing') == []
+
+
+def test_with_another_body_and_key(
+    cli: CommandLine, client: ternmq.sync.Client, old: str, new: str
+) -> None:
+    cli(
+        *REPLAY, "--topic", old, "--to-topic", new, "-y", "--no-marks", "--id", "own-7",
+        "--set", "body '<' || text || '>'", "--set", "key = upper(key)",
+        "--set", "headers map(['n'], [text->>'n'])",
+    )  # fmt: skip
+    ((found,),) = rows(client, new).values()
+    assert (found.body, found.key, found.headers) == (b'<{"n": 7}>', "K2", {"n": "7"})
+
+
+def test_chosen_by_time(cli: CommandLine, client: ternmq.sync.Client, old: str, new: str) -> None:
+    stored = sorted(one.stored_at for some in rows(client, old).values() for one in some)
+
+    def count(span: str) -> int:
+        told = cli(
+            *REPLAY, "--topic", old, "--to-topic", new, "--dry-run", "--json", "--time", span
+        ).json
+        return sum(one["messages"] for one in told["queues"])
+
+    assert count(f"{stored[10].isoformat()}..{stored[20].isoformat()}") == 10
+    assert count(f"{stored[10].isoformat()}..") == 30
+    assert count(f"..{stored[10].isoformat()}") == 10
+    assert count(stored[0].date().isoformat()) + count(
+        (stored[0] + timedelta(days=1)).date().isoformat()
+    ) == 40  # fmt: skip
+
+
+def test_into_an_ordered_topic(cli: CommandLine, client: ternmq.sync.Client, old: str) -> None:
+    into = f"{old}-ordered"
+    client.admin.create_topic(into, queues=3, ordered=True)
+    ended = cli(*REPLAY, "--topic", old, "--to-topic", into, "-y", code=1)
+    assert "order_key" in ended.err
+    assert rows(client, into) == {}
+    cli(*REPLAY, "--topic", old, "--to-topic", into, "-y", "--set", "ordering_key key")
+    of_key: dict[str, list[int]] = {}
+    for some in rows(client, into).values():
+        for one in some:
+            assert one.ordering_key == one.key
+            of_key.setdefault(one.key, []).append(int(one.headers["h"]))
+    assert of_key == {f"k{n}": list(range(n, 40, 5)) for n in range(5)}
+
+
+@pytest.mark.row("R10")
+def test_to_one_group(
+    cli: CommandLine, broker: BrokerProcess, client: ternmq.sync.Client, tables: Folder, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+    for group in ("billing", "stock"):
+        client.admin.create_group(topic, group, start="earliest")
+    for n in range(10):
+        client.send(topic, b"%d" % n, key=f"k{n % 2}")
+    for group in ("billing", "stock"):
+        for one in client.pull(topic, group=group, max_messages=10):
+            one.ack()
+    archive(broker, tables, topic)
+    asked = (*REPLAY, "--topic", topic, "--to-group", "billing", "-k", "k1")
+    dry = cli(*asked, "--dry-run", "--json").json
+    assert (dry["done"], dry["again"], dry["expired"]) == (False, 5, 0)
+    done = cli(*asked, "-y", "--json").json
+    assert (done["done"], done["again"]) == (True, 5)
+    again = client.pull(topic, group="billing", max_messages=10)
+    assert sorted(one.body for one in again) == [b"1", b"3", b"5", b"7", b"9"]
+    for one in again:
+        one.ack()
+    assert not client.pull(topic, group="stock", wait=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--to-topic", "a", "--to-group", "b"), 2, "either --to-topic or --to-group"),
+        ((), 2, "either --to-topic or --to-group"),
+        (("--to-group", "g", "--set", "key 1"), 2, "no --set, no --name"),
+        (("--to-topic", "no-such-topic"), 4, "there is no topic 'no-such-topic'"),
+        (("--to-topic", "{new}", "--where", "nope = 1"), 2, "--where 'nope = 1': Binder Error"),
+        (("--to-topic", "{new}", "--where", "(1 = 1"), 2, "--where '(1 = 1': Parser Error"),
+        (("--to-topic", "{new}", "--set", "key nope"), 2, "--set key 'nope'"),
+        (("--to-topic", "{new}", "--set", "queue 1"), 2, "there is no such column to set"),
+        (("--to-topic", "{new}", "--set", "key"), 2, "is not COLUMN EXPRESSION"),
+        (("--to-topic", "{new}", "--time", "soon"), 2, "'soon' is not A..B"),
+        (("--to-topic", "{new}", "--time", "2026-01-02..2026-01-01"), 2, "ends before it begins"),
+        (("--to-topic", "{new}", "--json"), 1, "--json asks nothing"),
+        (("--to-topic", "{new}"), 1, "nothing was changed"),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_is_sent(
+    cli: CommandLine, client: ternmq.sync.Client, old: str, new: str, arguments: tuple[str, ...],
+    code: int, said: str,
+) -> None:  # fmt: skip
+    given = [one.replace("{new}", new) for one in arguments]
+    assert said in cli(*REPLAY, "--topic", old, *given, code=code).err
+    assert rows(client, new) == {}
+
+
+def test_no_broker_and_no_archive(cli: CommandLine, old: str, new: str, tmp_path: Path) -> None:
+    asked = (*REPLAY, "--topic", old, "--to-topic", new, "-y")
+    cli("--url", f"ternmq://127.0.0.1:{free_port()}", *asked, code=3)
+    assert "no table archive" in cli(*asked, "--from", tmp_path / "none", code=1).err
+
+
+def test_what_is_not_there(cli: CommandLine, old: str, new: str) -> None:
+    ended = cli(*REPLAY, "--topic", "another", "--to-topic", new, "-y")
+    assert "no such message is in the archive" in ended.err

@@ -1,0 +1,273 @@
+"""The audit of a real broker: what was planted is named, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
+import ternmq.sync
+from ternmq.pipeline.archive_commit import Archive
+from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS, RUNS
+from ternmq.pipeline.table import Table
+from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.wire import bodies
+from ternmq.wire.commands import Command
+from tests.black_box.process import BrokerProcess
+from tests.integration.auditing import LATER_US, Audit, now_us
+from tests.integration.dropping import DroppingProxy
+from tests.integration.raw import RawClient
+
+PRODUCER = """
+import asyncio, os, signal, sys
+import ternmq
+
+async def main(url, count, reported, dropped):
+    client = await ternmq.connect(url)
+    for number in range(count):
+        await client.send("orders", b"%d" % number)
+    if not reported:
+        await client._reporter.report(10.0)
+    for number in range(dropped):
+        client.send_oneway("orders", b"gone %d" % number)
+        await asyncio.sleep(0)  # each leaves as a batch of its own
+        await client.flush()
+    if reported:
+        await client._reporter.report(10.0)
+    print(f"{client._producer.id:016x}", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
+"""
+
+
+@pytest.fixture
+def audit(real, tmp_path):
+    return Audit(real.port, tmp_path / "tables")
+
+
+def state(audit):
+    """Return what the tables hold, but for the files that hold it."""
+    return [
+        Table.open(audit.tables, spec, create=False).read().to_pylist()
+        for spec in (AUDIT, FINDINGS, RUNS)
+    ]
+
+
+@pytest.mark.row("R8")
+def test_a_healthy_day_with_a_restart_retries_and_a_killed_consumer(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        client.admin.create_topic("orders", queues=3)
+        client.send_many("orders", [b"%d" % n for n in range(300)])
+        for n in range(20):
+            client.send("orders", b"single %d" % (n % 10), id=f"app-{n % 10}")
+        with ternmq.sync.connect(real.url) as doomed:
+            pulled = doomed.pull("orders", group="billing", max_messages=50)
+            assert len(pulled)
+        real.restart(clean=False)
+        client.send_many("orders", [b"more"] * 100)
+        done = 0
+        while done < 410:
+            pulled = client.pull("orders", group="billing", max_messages=100, wait=20.0)
+            pulled.ack()
+            done += len(pulled)
+        audit.archive()
+        early = audit.run(now_us())
+        assert audit.verdicts() == {"open"}
+        assert early.findings == []
+    outcome = audit.run()
+    assert audit.verdicts() == audit.verdicts("group") == audit.verdicts("archive") == {"ok"}
+    assert outcome.findings == []
+    assert (audit.total("sent"), audit.total("stored"), audit.total("left_out")) == (420, 410, 10)
+    assert audit.total("settled", "group") == audit.total("archived", "archive") == 410
+    assert audit.findings() == []
+    assert all(row["final"] for row in audit.rows())
+
+
+@pytest.mark.row("R8")
+def test_one_way_sends_that_never_arrived_are_named(real, audit):
+    with (
+        DroppingProxy(real.port, lambda number: number in {3, 4, 9}) as proxy,
+        ternmq.sync.connect(proxy.url) as client,
+    ):
+        producer = client.send("orders", b"first").id.partition(":")[0]
+        for n in range(10):
+            client.send_oneway("orders", b"%d" % n)
+            client.flush()
+    assert (proxy.seen, proxy.dropped) == (10, 3)
+    outcome = audit.run()
+    assert "lost" in audit.verdicts()
+    assert audit.total("lost") == 3
+    assert audit.named("lost") == [f"{producer}:{n:x}" for n in (5, 6, 11)]
+    assert len(audit.findings()) == 3
+    assert "3 lost" in outcome.findings[0]
+
+
+@pytest.mark.row("R8")
+@pytest.mark.parametrize("reported", [True, False])
+def test_the_last_messages_of_a_killed_producer(real, audit, reported):
+    with DroppingProxy(real.port, lambda _number: True) as proxy:
+        done = subprocess.run(
+            [sys.executable, "-c", PRODUCER, proxy.url, "5", str(int(reported)), "3"],
+            stdout=subprocess.PIPE, check=False, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == -signal.SIGKILL
+        assert proxy.dropped == 3
+    producer = done.stdout.decode().strip()
+    audit.run()
+    (unverified, *_) = audit.findings(kind="unverified")
+    assert f"{unverified['producer_id'] % 2**64:016x}" == producer
+    if reported:
+        assert "lost" in audit.verdicts()
+        assert audit.named("lost") == [f"{producer}:{n}" for n in (6, 7, 8)]
+    else:
+        assert audit.verdicts() == {"unverified"}
+        assert audit.named("lost") == []
+        assert audit.total("stored") == 5
+
+
+@pytest.mark.row("R8")
+def test_rows_cut_from_a_file_of_the_archive_are_named(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        receipts = client.send_many("orders", [b"%d" % n for n in range(50)])
+    audit.archive()
+    audit.run()
+    assert audit.verdicts("archive") == {"ok"}
+    table = Archive(audit.tables).table
+    whole = table.read()
+    gone = [receipts[n].id for n in (0, 17, 49)]
+    kept = [row not in gone for row in whole["message_id"].to_pylist()]
+    table.commit(table.stage(whole.filter(kept)), table.files())
+    audit.run()
+    assert audit.verdicts("archive") == {"ok"}, "what is final is not looked at again"
+    audit.run(again_hours="2")
+    assert "lost" in audit.verdicts("archive")
+    assert audit.named("lost", tier="archive") == gone
+    assert audit.verdicts() == {"ok"}
+    assert len(audit.findings()) == 3
+
+
+def test_a_body_of_the_archive_that_was_changed_is_named(real, audit):
+    import pyarrow as pa
+
+    with ternmq.sync.connect(real.url) as client:
+        receipts = client.send_many("orders", [b"%d" % n for n in range(9)])
+    audit.archive()
+    table = Archive(audit.tables).table
+    whole = table.read()
+    bodies_now = [b"x" if one == b"4" else one for one in whole["body"].to_pylist()]
+    at = whole.schema.get_field_index("body")
+    changed = whole.set_column(at, whole.schema.field("body"), pa.array(bodies_now))
+    table.commit(table.stage(changed), table.files())
+    audit.run()
+    assert audit.verdicts("archive") == {"ok"}
+    audit.run(again_hours="2", bodies="true")
+    assert audit.named("damaged") == [receipts[4].id]
+
+
+@pytest.mark.row("R8")
+def test_a_message_that_is_stored_twice_is_named(timed, tmp_path):
+    """Sent again when the broker has forgotten that it was there."""
+    audit = Audit(timed.port, tmp_path / "tables")
+    start = timed.clock.wall_us()
+    raw = RawClient(timed.port)
+    raw.create("orders")
+
+    def send(first):
+        batch = encode(
+            [Row(b"%d" % n) for n in range(4)], topic_seed=topic_seed("orders"),
+            producer_id=7, first_sequence=first, born_us=start,
+        )  # fmt: skip
+        return bodies.unpack_receipt(raw.call(Command.SEND, bodies.pack_send("orders", 0, batch)))
+
+    send(1)
+    first = send(5)
+    assert send(5).first_offset == first.first_offset, "a resend is known"
+    timed.clock.advance(hours=48)
+    raw.socket.close()
+    raw = RawClient(timed.port)
+    assert send(5).first_offset == 8
+    audit.run(timed.clock.wall_us() + LATER_US, grace_minutes=str(72 * 60))
+    assert audit.verdicts() == {"open"}
+    audit.run(timed.clock.wall_us() + LATER_US, grace_minutes=str(49 * 60 - 600))
+    assert audit.total("doubled") == 4
+
+
+@pytest.mark.row("R8")
+def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_path):
+    with BrokerProcess("dev", tmp_path / "broker") as process:
+        audit = Audit(process.port, tmp_path / "tables")
+        with ternmq.sync.connect(process.url) as client:
+            for n in range(4):
+                futures = [client.send_soon("orders", b"%d %d" % (n, m)) for m in range(500)]
+                process.restart(kill=True)
+                client.flush()
+                assert all(one.result().id for one in futures)
+                audit.run(now_us())
+        audit.run()
+        assert audit.verdicts() == {"ok"}
+        assert audit.total("sent") == audit.total("stored") == 2000
+        assert audit.findings() == []
+
+
+@pytest.mark.row("R8")
+def test_rows_of_transactions_are_sent_by_their_commit(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        client.admin.create_topic("orders")
+        client.send("orders", b"before")
+        one = client.prepare("orders", [b"a", b"b"], writer="w", batch_id=1)
+        audit.run()
+        assert audit.verdicts() == {"open"}
+        client.commit_prepared("w", 1, one, digest=1)
+        client.prepare("orders", [b"c"], writer="w", batch_id=2)
+        client.abort_prepared("w", 2)
+        client.send("orders", b"behind")
+    audit.run()
+    assert audit.verdicts() == {"ok"}
+    assert (audit.total("sent"), audit.total("stored")) == (4, 4)
+
+
+@pytest.mark.row("R8")
+def test_a_replayed_row_and_a_redriven_one_are_no_doubles(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        receipts = client.send_many("orders", [b"%d" % n for n in range(10)])
+        pulled = client.pull("orders", group="billing", max_messages=10)
+        pulled.reject(rows=[0], reason="broken")
+        pulled.ack()
+        audit.run()
+        assert audit.verdicts("group") == {"ok"}
+        client.replay("orders", "billing", ids=[receipts[3].id])
+        client.deadletters.redrive("orders", "billing")
+        done = 0
+        while done < 2:
+            pulled = client.pull("orders", group="billing", max_messages=10, wait=20.0)
+            pulled.ack()
+            done += len(pulled)
+    audit.run(again_hours="2")
+    assert audit.verdicts() == audit.verdicts("group") == {"ok"}
+    assert audit.total("settled", "group") == audit.total("delivered", "group") == 10
+    assert audit.findings() == []
+
+
+@pytest.mark.row("R8")
+def test_runs_again_and_in_pieces_come_to_the_same(real, audit, tmp_path):
+    with ternmq.sync.connect(real.url) as client:
+        client.admin.create_topic("orders", queues=2)
+        pieces = Audit(real.port, tmp_path / "pieces")
+        for n in range(4):
+            client.send_many("orders", [b"%d" % n] * 50)
+            client.pull("orders", group="billing", max_messages=70).ack()
+            pieces.run(now_us())
+    now = now_us() + LATER_US
+    pieces.run(now)
+    audit.run(now)
+    first = state(audit)
+    assert first[:2] == state(pieces)[:2]
+    audit.run(now)
+    assert state(audit) == first
+    assert audit.total("sent") == 200
+    assert audit.verdicts() == {"ok"}
