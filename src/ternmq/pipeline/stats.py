@@ -68,7 +68,7 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
         {
             "begin": _floor(numbers(events["time"]), _MINUTE_US),
             "group": events["group"],
-            "app": events["app"],
+            "app": pc.if_else(pa.array(stored), None, events["app"].combine_chunks()),
             **{name: pa.array(values) for name, values in told.items()},
         }
     ).filter(pa.array(some))
