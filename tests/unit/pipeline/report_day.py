@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from ternmq.pipeline import stats
+from ternmq.pipeline.audit_schemas import AUDIT
 from ternmq.pipeline.deadletters import DEAD_LETTERS, fingerprint
 from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.report_data import _AUDIT
 from ternmq.pipeline.sketches import Logs
 from ternmq.pipeline.stats_schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.table import Table
@@ -87,7 +87,7 @@ def make(folder, count=1440, *, first=0, audit=True):
     Table.open(tables, STATS_DAY).append(stats.merge(hours, STATS_DAY))
     Table.open(tables, DEAD_LETTERS).append(pa.Table.from_pylist(dead(), DEAD_LETTERS.schema))
     if audit:
-        Table.open(tables, _AUDIT).append(pa.Table.from_pylist(audited(), _AUDIT.schema))
+        Table.open(tables, AUDIT).append(pa.Table.from_pylist(audited(), AUDIT.schema))
     return tables
 
 
@@ -111,12 +111,13 @@ def audited():
     found = []
     for bucket in range(144):
         for topic in GROUPS:
-            verdict = "missing" if (bucket, topic) == (86, "orders") else "ok"
+            verdict = "lost" if (bucket, topic) == (86, "orders") else "ok"
             verdict = "unverified" if bucket in (12, 13) and topic == "mail" else verdict
             found.append(
                 {"bucket": MIDNIGHT + 10 * bucket * MINUTE, "tier": "stored", "topic": topic,
                  "verdict": verdict, "final": True, "sent": 9000, "stored": 8998, "lost": 2 if
-                 verdict == "missing" else 0, "doubled": 0, "late": 0, "day": date(2026, 11, 21)}
+                 verdict == "lost" else 0, "doubled": 0, "late": 0, "day": date(2026, 11, 21),
+                 "schema_version": 1}
             )  # fmt: skip
     return found
 
