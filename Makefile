@@ -5,18 +5,20 @@ VENV    ?= .venv
 SECONDS ?= 60
 SEED    ?=
 DEMO    ?=
+SPARK   ?= yes
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEMOED := $(VENV)/.installed-demo
+SPARKED := $(VENV)/.installed-spark
 CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test lint format types unit sim mutants bench bench-large fault fuzz rows docs docs-check clean
+.PHONY: help demo venv test lint format types unit sim mutants bench bench-large bench-spark spark spark-matrix fault fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED) DEMO=$(DEMO)"
+	@echo "  settings: PYTHON=$(PYTHON) VENV=$(VENV) SECONDS=$(SECONDS) SEED=$(SEED) DEMO=$(DEMO) SPARK=$(SPARK)"
 
 demo: $(DEMOED) ## flights through a broker that is killed on the way (DEMO="--all": options)
 	@$(BIN)/ternmq demo $(DEMO)
@@ -25,7 +27,10 @@ venv: $(STAMP) ## make the virtual environment, again when pyproject.toml change
 
 $(STAMP): EXTRA := dev
 $(DEMOED): EXTRA := demo,fast
-$(STAMP) $(DEMOED): pyproject.toml
+# Half a gigabyte, so only what needs it asks for it. With it comes a Java, for machines that have none.
+$(SPARKED): EXTRA := spark
+$(SPARKED): | $(STAMP)
+$(STAMP) $(DEMOED) $(SPARKED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "TernMQ needs Python 3.11 or newer; say PYTHON=... (this is $$($(PYTHON) --version))"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -33,7 +38,7 @@ $(STAMP) $(DEMOED): pyproject.toml
 	@touch $@
 
 # A skip that tests/allowed_skips.toml does not explain fails the run: tests/skips_plugin.py.
-test: lint types docs-check ## everything that this machine allows: checks, then all tests
+test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, then all tests (SPARK=no: without those that want Spark)
 	$(BIN)/python -m pytest --rows-report=.pytest_rows.json
 	@$(BIN)/python -m tests.rows --summary
 
@@ -48,6 +53,12 @@ format: venv ## let ruff mend what it can
 
 types: venv ## mypy --strict
 	$(BIN)/mypy $(CHECKED)
+
+spark: $(SPARKED) ## tests of the data pipeline only
+	$(BIN)/python -m pytest tests/spark tests/unit/spark tests/unit/pipeline tests/integration/test_spark_reading.py
+
+spark-matrix: $(SPARKED) ## the same with each release line of Spark, more kills, and a checkpoint that is carried over
+	$(BIN)/python -m tests.spark.matrix
 
 unit: venv ## unit tests only
 	$(BIN)/python -m pytest tests/unit
@@ -68,6 +79,9 @@ bench-large: venv ## measure the core with a large journal (gigabytes of disk), 
 	$(BIN)/python bench/overload.py
 	@$(BIN)/python -c 'import deltalake, duckdb' 2>/dev/null && $(BIN)/python bench/archive.py \
 	    || echo "the archive is left out: it wants pip install -e '.[spark]'"
+
+bench-spark: $(SPARKED) ## measure topics as tables
+	$(BIN)/python bench/spark.py
 
 fault: venv ## faults on real processes and disks
 	$(BIN)/python -m pytest -m fault tests/fault
@@ -91,5 +105,5 @@ docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python bench/page.py --check
 
 clean: ## remove what make made, caches included
-	rm -rf $(VENV) build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-spark-* build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

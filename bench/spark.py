@@ -1,4 +1,4 @@
-"""Measures topics as tables: what Spark reads of them, and writes into them.
+"""Measures topics as tables: what Spark reads of them, writes into them, what that costs others.
 
     python bench/spark.py            five rounds of everything
     python bench/spark.py --quick    a smoke run, nothing is written
@@ -10,8 +10,10 @@ that makes rows of the same shape out of memory, or drained by a sink that throw
 
 from __future__ import annotations
 
-import os
+import statistics
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,40 +21,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from broker_kit import BrokerProcess, broker
-from core_kit import Figures, Measurement, Settings, Target
+import broker_scale_clients
+from broker_kit import BrokerProcess, broker, broker_at, client
+from core_kit import Figures, Measurement, Settings, Target, folder
+from journal_mix import pages
 from runner import Suite, run
+from spark_kit import (
+    BEST_OF,
+    TOPIC,
+    archived_from_memory,
+    best,
+    drained,
+    fill,
+    forget,
+    spark,
+    synthetic,
+)
 
 import ternmq.sync
 
-BEST_OF: Final = 3
-
-
-@contextmanager
-def spark() -> Iterator[Any]:
-    """Run a Spark of two cores."""
-    import ternmq.spark
-
-    session = ternmq.spark.session(
-        "bench",
-        master="local[2]",
-        settings={"spark.driver.memory": "3g", "spark.driver.host": "127.0.0.1"},
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-def fill(one: BrokerProcess, rows: int, size: int, per_batch: int) -> None:
-    """Send messages whose bodies are half random, half text."""
-    body = os.urandom(size // 2) + (b'{"number": 1, "text": "abc"}' * 60)[: size - size // 2]
-    with ternmq.sync.connect(one.url) as client:
-        client.admin.create_topic("orders", queues=2)
-        for first in range(0, rows, per_batch):
-            queue = first // per_batch % 2
-            client.send_many("orders", [body] * min(per_batch, rows - first), queue=queue)
+LIVE: Final = Path(broker_scale_clients.__file__)
+PAIRS: Final = 3
+IDLE_S: Final = 20.0
 
 
 def address(one: BrokerProcess) -> str:
@@ -63,69 +53,7 @@ def address(one: BrokerProcess) -> str:
 def source(session: Any, one: BrokerProcess) -> Any:
     """Return the topic as a table."""
     told = session.read.format("ternmq").option("bootstrap.servers", address(one))
-    return told.option("subscribe", "orders").option("maxRecordsPerPartition", 500_000).load()
-
-
-def synthetic(session: Any, rows: int, size: int) -> Any:
-    """Return a table of the same shape, out of memory."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
-    class Reader(DataSourceReader):  # type: ignore[misc]
-        def partitions(self) -> Any:
-            return [InputPartition(n) for n in range(4)]
-
-        def read(self, partition: Any) -> Any:
-            import numpy as np
-            import pyarrow as pa
-
-            from ternmq.spark import schema
-
-            count, left, at = 10_000, rows // 4, 0
-            names = schema.arrow(schema.kinds(schema.FIELDS[:6]))
-            body = os.urandom(size // 2) + bytes(size - size // 2)
-            values = pa.array([body] * count, pa.binary())
-            fixed = [
-                pa.nulls(count, pa.binary()), values, pa.repeat("orders", count),
-                pa.repeat(pa.scalar(partition.value, pa.int32()), count),
-            ]  # fmt: skip
-            times = pa.repeat(pa.scalar(1, pa.timestamp("us", tz="UTC")), count)
-            while at < left:
-                most = min(count, left - at)
-                offsets = pa.array(np.arange(at, at + count, dtype=np.int64))
-                batch = pa.RecordBatch.from_arrays([*fixed, offsets, times], schema=names)
-                yield batch.slice(0, most)
-                at += most
-
-    class Synthetic(DataSource):  # type: ignore[misc]
-        @classmethod
-        def name(cls) -> str:
-            return "synthetic"
-
-        def schema(self) -> str:
-            from ternmq.spark import schema
-
-            return schema.ddl(schema.kinds(schema.FIELDS[:6]))
-
-        def reader(self, schema: Any) -> Any:  # noqa: ARG002 - Spark's
-            return Reader()
-
-    session.dataSource.register(Synthetic)
-    return session.read.format("synthetic").load()
-
-
-def best(work: Callable[[], object]) -> float:
-    """Return the seconds of the quickest of some runs, the first of which warms up."""
-    took: list[float] = []
-    for _ in range(BEST_OF):
-        at = time.perf_counter()
-        work()
-        took.append(time.perf_counter() - at)
-    return min(took)
-
-
-def drained(table: Any) -> Callable[[], object]:
-    """Return what reads all of a table and keeps nothing."""
-    return lambda: table.write.format("noop").mode("overwrite").save()
+    return told.option("subscribe", TOPIC).option("maxRecordsPerPartition", 500_000).load()
 
 
 def reading(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figures]:
@@ -134,7 +62,7 @@ def reading(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figure
     def measure(settings: Settings) -> Figures:
         count = settings.scaled(rows, 20_000)
         with broker(settings) as one, spark() as session:
-            fill(one, count, size, per_batch)
+            fill(one.url, count, size, per_batch)
             cpu = one.cpu_s()
             took = best(drained(source(session, one)))
             cpu = (one.cpu_s() - cpu) / BEST_OF
@@ -150,14 +78,59 @@ def reading(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figure
     return measure
 
 
+def archiving(rows: int, size: int, per_batch: int) -> Callable[[Settings], Figures]:
+    """Return the measurement of archiving a topic: a broker that was started anew, cold files."""
+
+    def measure(settings: Settings) -> Figures:
+        from ternmq.pipeline.archive_spark import ArchiveStream
+
+        count = settings.scaled(rows, 20_000)
+        with folder(settings) as path:
+            with broker_at(path / "data") as one:
+                fill(one.url, count, size, per_batch)
+            number = 0
+
+            def archive() -> None:
+                nonlocal number
+                number += 1
+                options = {"bootstrap.servers": address(one), "subscribe": TOPIC}
+                tables = str(path / f"tables-{number}")
+                stream = ArchiveStream(session, tables, options, lambda: time.time_ns() // 1000)
+                try:
+                    query = stream.start(once=True)
+                    query.awaitTermination()
+                finally:
+                    stream.close()
+
+            def memory() -> None:
+                nonlocal number
+                number += 1
+                archived_from_memory(session, count, size, path / f"memory-{number}")
+
+            with broker_at(path / "data") as one, spark() as session:
+                cpu = one.cpu_s()
+                took = best(archive, lambda: forget(path / "data"))
+                cpu = (one.cpu_s() - cpu) / BEST_OF
+                ceiling = best(memory)
+        return {
+            "mb_a_second": count * size / took / 1e6,
+            "rows_a_second": count / took,
+            "ceiling_mb_a_second": count * size / ceiling / 1e6,
+            "of_ceiling": ceiling / took,
+            "broker_cpu_us_a_row": cpu / count * 1e6,
+        }
+
+    return measure
+
+
 def writing(rows: int, size: int, **options: str) -> Callable[[Settings], Figures]:
     """Return the measurement of writing a table into a topic."""
 
     def measure(settings: Settings) -> Figures:
         count = settings.scaled(rows, 20_000)
         with broker(settings) as one, spark() as session:
-            with ternmq.sync.connect(one.url) as client:
-                client.admin.create_topic("out", queues=2)
+            with ternmq.sync.connect(one.url) as asking:
+                asking.admin.create_topic("out", queues=2)
             text = "a" * (size - 12)
             table = session.range(count, numPartitions=4).selectExpr(
                 f"concat('{text}', lpad(cast(id as string), 12, '0')) as value",
@@ -168,24 +141,117 @@ def writing(rows: int, size: int, **options: str) -> Callable[[Settings], Figure
             def write() -> None:
                 told = table.write.format("ternmq").mode("append")
                 told = told.option("bootstrap.servers", address(one)).option("topic", "out")
+                which = next(number)
                 for name, value in options.items():
-                    told = told.option(name, value.format(number=next(number)))
+                    told = told.option(name, value.format(number=which))
                 told.save()
 
+            cpu = one.cpu_s()
             took = best(write)
-            ceiling = best(drained(table))
+            cpu = (one.cpu_s() - cpu) / BEST_OF
+            ceiling = best(lambda: table.write.format("synthetic").mode("append").save())
         return {
             "rows_a_second": count / took,
             "mb_a_second": count * size / took / 1e6,
             "ceiling_rows_a_second": count / ceiling,
+            "of_ceiling": ceiling / took,
+            "broker_cpu_us_a_row": cpu / count * 1e6,
         }
 
     return measure
 
 
+@contextmanager
+def streaming(session: Any, one: BrokerProcess, where: str) -> Iterator[Any]:
+    """Run a streaming query over the topic, from what is there on; it is idle when this begins."""
+    table = (
+        session.readStream.format("ternmq").option("bootstrap.servers", address(one))
+        .option("subscribe", TOPIC).option("startingOffsets", "earliest").load()
+    )  # fmt: skip
+    query = table.writeStream.format("noop").option("checkpointLocation", where).start()
+    try:
+        query.processAllAvailable()
+        yield query
+    finally:
+        query.stop()
+
+
+def idle(settings: Settings) -> Figures:
+    """A query that has nothing to do, with the trigger that Spark has by default."""
+    seconds = 3.0 if settings.quick else IDLE_S
+    with broker(settings) as one, spark() as session, tempfile.TemporaryDirectory() as where:
+        fill(one.url, 1000, 100, 500)
+        shares = []
+        at, cpu = time.perf_counter(), one.cpu_s()
+        time.sleep(seconds)
+        shares.append((one.cpu_s() - cpu) / (time.perf_counter() - at))
+        with streaming(session, one, where):
+            at, cpu = time.perf_counter(), one.cpu_s()
+            time.sleep(seconds)
+            shares.append((one.cpu_s() - cpu) / (time.perf_counter() - at))
+    alone, beside = shares
+    return {"core_percent": 100 * (beside - alone), "core_percent_without": 100 * alone}
+
+
+def beside_live_sends(settings: Settings) -> Figures:
+    """Live sends alone, then beside a pipeline that reads at full speed; in turn."""
+    count = settings.scaled(2_000_000, 20_000)
+    seconds = 2.0 if settings.quick else 4.0
+    pairs: list[tuple[Figures, Figures]] = []
+    rows = 0
+    with broker(settings) as one, spark() as session:
+        fill(one.url, count, 100, 500)
+        read = drained(source(session, one))
+        read()
+        for _ in range(settings.scaled(PAIRS, 1)):
+            alone = client(one.url, "live", LIVE, seconds=seconds)
+            over = threading.Event()
+
+            def pipeline(over: threading.Event = over) -> None:
+                nonlocal rows
+                while not over.is_set():
+                    read()
+                    rows += count
+
+            worker = threading.Thread(target=pipeline)
+            worker.start()
+            beside = client(one.url, "live", LIVE, seconds=seconds)
+            over.set()
+            worker.join()
+            pairs.append((alone, beside))
+    return {
+        "p99_times_without": statistics.median([b["p99_ms"] / a["p99_ms"] for a, b in pairs]),
+        "p99_ms": statistics.median([b["p99_ms"] for _, b in pairs]),
+        "p99_ms_without": statistics.median([a["p99_ms"] for a, _ in pairs]),
+        "p50_ms": statistics.median([b["p50_ms"] for _, b in pairs]),
+        "p50_ms_without": statistics.median([a["p50_ms"] for a, _ in pairs]),
+        "rows_read": float(rows),
+    }
+
+
+def facts(settings: Settings) -> Figures:
+    """Pages of a journal -> rows of the events table, all columns, in one process."""
+    from ternmq.record.frames import Frames
+    from ternmq.spark.journal_events import COLUMNS, Events
+    from ternmq.spark.journal_names import Names
+
+    given = pages(settings.scaled(300_000, 10_000))
+    rows, most = 0, 0.0
+    for _ in range(BEST_OF):
+        began, rows = time.process_time(), 0
+        events = Events(Names({1: TOPIC}, {0: "a", 1: "b"}))
+        for page in given:
+            frames = Frames(page)
+            frames.check()
+            events.add(frames)
+            rows += events.table(list(COLUMNS)).num_rows
+        most = max(most, rows / (time.process_time() - began))
+    return {"events_a_cpu_second": most, "bytes_an_event": sum(map(len, given)) / rows}
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what is measured besides."""
-    return {name: version(name) for name in ("pyspark", "pyarrow")}
+    return {name: version(name) for name in ("pyspark", "pyarrow", "deltalake")}
 
 
 SUITE: Final = Suite(
@@ -194,20 +260,52 @@ SUITE: Final = Suite(
     (
         Measurement(
             "read-100", "a topic of 100-byte messages, batches of 500 -> noop",
-            reading(2_000_000, 100, 500),
+            reading(4_000_000, 100, 500),
             (Target("rows_a_second", 1_000_000, at_least=True),),
-            {"rows": 2_000_000, "body_bytes": 100, "per_batch": 500, "queues": 2},
+            {"rows": 4_000_000, "body_bytes": 100, "per_batch": 500, "queues": 2},
         ),
         Measurement(
             "read-1k", "a topic of 1 KiB messages, batches of 200 -> noop",
-            reading(400_000, 1024, 200), (),
-            {"rows": 400_000, "body_bytes": 1024, "per_batch": 200, "queues": 2},
+            reading(1_000_000, 1024, 200), (),
+            {"rows": 1_000_000, "body_bytes": 1024, "per_batch": 200, "queues": 2},
         ),
         Measurement(
-            "write-100", "a table -> a topic, 100 bytes, keyed, at least once",
-            writing(1_000_000, 100),
+            "archive-100", "a topic of 100-byte messages, its journal cold -> archive",
+            archiving(4_000_000, 100, 500),
+            (Target("mb_a_second", 60, at_least=True),),
+            {"rows": 4_000_000, "body_bytes": 100, "per_batch": 500, "queues": 2},
+        ),
+        Measurement(
+            "archive-1k", "a topic of 1 KiB messages, its journal cold -> archive",
+            archiving(1_000_000, 1024, 200),
+            (Target("mb_a_second", 150, at_least=True),),
+            {"rows": 1_000_000, "body_bytes": 1024, "per_batch": 200, "queues": 2},
+        ),
+        Measurement(
+            "write-100", "a table -> a topic, 100 bytes, keyed, each row once",
+            writing(1_000_000, 100, delivery="exactly_once", writerId="bench-{number}"),
+            (Target("rows_a_second", 200_000, at_least=True),),
+            {"rows": 1_000_000, "body_bytes": 100, "queues": 2, "delivery": "exactly_once"},
+        ),
+        Measurement(
+            "write-100-at-least-once", "the same, each row at least once",
+            writing(1_000_000, 100, delivery="at_least_once"),
             (Target("rows_a_second", 200_000, at_least=True),),
             {"rows": 1_000_000, "body_bytes": 100, "queues": 2, "delivery": "at_least_once"},
+        ),
+        Measurement(
+            "idle", "a streaming query that has nothing to do: what it costs the broker",
+            idle, (Target("core_percent", 1.0),), {"seconds": IDLE_S, "trigger": "Spark's default"},
+        ),
+        Measurement(
+            "beside-live-sends", "live sends beside a pipeline that reads at full speed",
+            beside_live_sends, (Target("p99_times_without", 2.0),),
+            {"rows": 2_000_000, "body_bytes": 100, "live_in_flight": 16, "pairs": PAIRS},
+        ),
+        Measurement(
+            "facts", "pages of a journal -> rows of the events table, one core",
+            facts, (Target("events_a_cpu_second", 1_000_000, at_least=True),),
+            {"send_rows": "1..500", "pull_rows": 32, "groups": 2, "columns": "all"},
         ),
     ),
     versions,

@@ -9,6 +9,7 @@ import pytest
 import ternmq
 from ternmq.record.batch import Row, encode, topic_seed
 from ternmq.testing import InProcessBroker
+from ternmq.wire.control import Transactions
 from tests.integration.client_shapes import API
 from tests.integration.proxy import Proxy
 
@@ -156,3 +157,33 @@ async def test_what_nobody_decides_ends_by_time(timed: InProcessBroker) -> None:
         await asyncio.to_thread(timed.clock.advance, hours=2)
         with pytest.raises(ternmq.TransactionDecided, match="rolled back"):
             await client.commit_prepared("w", 0, found, digest=0)
+
+
+async def test_what_is_undecided_and_who_writes_is_told(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        assert (await client.admin.transactions()) == Transactions(undecided=[], writers=[])
+        await client.admin.create_topic("t")
+        await client.admin.create_topic("u")
+        found = await client.prepare("t", [b"a", b"b"], writer="w", batch_id=2**64 - 1)
+        await client.prepare("u", [b"c"], writer="w", batch_id=2**64 - 1)
+        await client.prepare("t", [b"d"], writer="v", batch_id=0)
+        told = await client.admin.transactions("w")
+        (one,) = told.undecided
+        assert (one.batch_id, one.topics, one.batches, one.rows) == (2**64 - 1, ["t", "u"], 2, 3)
+        assert one.opened_us < one.expires_us
+        assert [(one.writer, one.newest) for one in told.writers] == [("w", None)]
+        assert [one.writer for one in (await client.admin.transactions()).undecided] == ["w", "v"]
+        assert (await client.admin.transactions(limit=1)).more
+        await client.commit_prepared("w", 2**64 - 1, found, digest=5)
+        await client.prepare("t", [b"d"], writer="w", batch_id=7)
+        await client.abort_prepared("w", 7)
+        told = await client.admin.transactions(writer="w")
+        assert told.undecided == []
+        (writer,) = told.writers
+        assert (writer.highest, writer.digest, writer.rows) == (2**64 - 1, 5, 2)
+        assert (writer.decisions, writer.newest.batch_id, writer.newest.rows) == (2, 7, 0)
+        assert not writer.newest.committed
+        assert await client.admin.transactions("x") == Transactions(undecided=[], writers=[])
+        for wrong in ({"writer": "w" * 129}, {"limit": 0}, {"limit": 10_001}):
+            with pytest.raises(ternmq.InvalidRequest):
+                await client.admin.transactions(**wrong)

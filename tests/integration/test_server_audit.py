@@ -8,11 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated
+from ternmq.model.errors import (
+    Forbidden,
+    TernMQError,
+    TransactionDecided,
+    Unauthenticated,
+    WriterTaken,
+)
+from ternmq.record.batch import Row
 from ternmq.server import audit
 from ternmq.server.logs import JsonFormatter
 from ternmq.testing import InProcessBroker, broker
-from ternmq.wire import control
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import TABLE, Command, Right
 from tests.integration.raw import Closed, RawClient
 
@@ -180,3 +187,57 @@ def test_who_came_with_the_token_of_before_is_closed(
     with RawClient(guarded.port, app="shop", token=fresh) as second:
         second.call(Command.PING)
     admin.call(Command.PING)
+
+
+def test_other_apps_transactions_that_are_rolled_back_are_told(
+    guarded: InProcessBroker, admin: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="ternmq.audit")
+    admin.create("orders")
+    produce = control.GrantInfo(right="produce", topic="orders")
+    shop = RawClient(guarded.port, app="shop", token=put(admin, "shop", produce))
+    other = RawClient(guarded.port, app="other", token=put(admin, "other", produce))
+    everywhere = control.GrantInfo(right="manage", topic="*")
+    some = control.GrantInfo(right="manage", topic="orders")
+    operator = RawClient(guarded.port, app="op", token=put(admin, "op", everywhere))
+    clerk = RawClient(guarded.port, app="clerk", token=put(admin, "clerk", some))
+
+    def prepare() -> int:
+        batch = shop.batch("orders", [Row(b"x")])
+        asked = bodies.Prepare("orders", None, "w", 7, "", batch)
+        return bodies.unpack_prepared(
+            shop.call(Command.PREPARE, bodies.pack_prepare(asked))
+        ).prepared
+
+    def abort(client: RawClient) -> bool:
+        """Roll back; return whether that had been done before."""
+        asked = control.TransactionAbort(writer="w", batch_id=7)
+        return client.manage(Command.TRANSACTION_ABORT, asked, control.TransactionDone).repeated
+
+    def aborts() -> list[tuple[object, ...]]:
+        found = [one for one in told(caplog) if one["command"] == "TRANSACTION_ABORT"]
+        return [
+            (one["app"], one["outcome"], one.get("target"), one.get("batch_id")) for one in found
+        ]
+
+    with shop, other, operator, clerk:
+        prepare()
+        with pytest.raises(WriterTaken):
+            abort(other)
+        with pytest.raises(Forbidden):
+            abort(clerk)
+        caplog.clear()
+        assert not abort(shop)
+        assert aborts() == []  # its own
+        prepared = prepare()
+        assert not abort(operator)
+        assert abort(operator)  # repeated: nothing was done
+        assert aborts() == [("op", "done", "w", "7")]
+        asked = control.TransactionCommit(writer="w", batch_id=7, ids=[prepared], digest=1)
+        for client, error in (
+            (operator, Forbidden),
+            (admin, WriterTaken),
+            (shop, TransactionDecided),
+        ):
+            with pytest.raises(error):
+                client.manage(Command.TRANSACTION_COMMIT, asked, control.TransactionDone)

@@ -64,6 +64,13 @@ def client(real):
         yield one
 
 
+def begun(one):
+    """Return where a stream is behind its first batch, which is empty."""
+    at = one.initial()
+    assert one.latest(at) == at
+    return at
+
+
 def send(client, count, topic="orders", **message):
     client.send_many(
         topic,
@@ -112,7 +119,7 @@ def test_from_a_time_on(real, client):
 
 def test_a_stream_goes_on_where_it_was(real, client):
     one = stream(real, startingOffsets="earliest", maxOffsetsPerTrigger="60")
-    at = one.initial()
+    at = begun(one)
     send(client, 100)
     seen = []
     for _ in range(2):
@@ -127,7 +134,7 @@ def test_a_stream_goes_on_where_it_was(real, client):
 def test_progress_is_seen_as_a_group(real, client):
     send(client, 10)
     one = stream(real, startingOffsets="earliest")
-    at = one.latest(one.initial())
+    at = one.latest(begun(one))
     one.committed(at)
     (info,) = client.admin.groups(topic="orders", group="spark-ternmq.orders")
     assert [queue.cursor for queue in info.queues] == [at[Place("orders", n)] for n in (0, 1)]
@@ -137,7 +144,7 @@ def test_progress_is_seen_as_a_group(real, client):
 def test_a_broker_that_restarts_is_only_a_pause(real, client):
     send(client, 10)
     one = stream(real, startingOffsets="earliest")
-    at = one.initial()
+    at = begun(one)
     real.restart(clean=False)
     after = one.latest(at)
     assert sum(after.values()) == 10
@@ -229,7 +236,7 @@ def test_batches_are_limited_in_bytes(real, client):
     for n in range(20):
         client.send("orders", b"x" * 10_000, queue=n % 2)
     one = stream(real, startingOffsets="earliest", maxBytesPerTrigger="50k")
-    at = one.initial()
+    at = begun(one)
     steps = []
     while (after := one.latest(at)) != at:
         steps.append(sum(after.values()) - sum(at.values()))
@@ -281,7 +288,7 @@ def test_the_journal_of_a_broker_is_that_of_its_files(tmp_path):
         stream = JournalStream(
             journal(one, Use.STREAM_READ, startingPosition="earliest", watermarkCacheMs="0")
         )
-        at = stream.initial()
+        at = begun(stream)
         assert stream.latest(at) >= stop
         stream.stop()
     files = journal_options({"path": str(tmp_path), "endingPosition": str(stop)}, Use.BATCH_READ)

@@ -38,6 +38,7 @@ _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.AppInfo, control.GrantInfo,
     control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
+    control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
 )  # fmt: skip
 _FIRST_RETURNED: Final = f"## `{_RETURNED[0].__name__}`\n"
 _RETURNED_TEXT: Final = """\

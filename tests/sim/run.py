@@ -14,10 +14,10 @@ from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "given_ids",
-    "faulty", "rolls", "ordered", "filtered", "shared", "pinned", "consumed", "returning",
+    "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "old_rows",
+    "faulty", "rolls", "ordered", "filtered", "shared", "old_rows", "consumed", "returning",
     "settings", "rolls", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
-    "old_rows", "rolls", "shared", "rolls", "pinned", "returning",
+    "pinned", "rolls", "shared", "rolls", "pinned", "returning",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 

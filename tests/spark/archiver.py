@@ -13,7 +13,7 @@ from ternmq.pipeline.archive import ArchiveJob
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.folder import Folder
 
-WAIT_S = 280
+WAIT_S = 450
 
 
 def now_us() -> int:
@@ -23,6 +23,7 @@ def now_us() -> int:
 def with_spark(port: str, tables: str) -> None:
     import ternmq.spark
     from ternmq.pipeline.archive_spark import ArchiveStream
+    from tests.spark.queries import finish
 
     spark = ternmq.spark.session(
         "archiver",
@@ -34,9 +35,8 @@ def with_spark(port: str, tables: str) -> None:
         "subscribe": "orders",
         "maxOffsetsPerTrigger": "100",
     }
-    query = ArchiveStream(spark, tables, options, now_us).start(once=True)
-    if not query.awaitTermination(WAIT_S):
-        raise SystemExit("the query does not end")
+    stream = ArchiveStream(spark, tables, options, now_us)
+    finish(lambda: stream.start(once=True), wait_s=WAIT_S)
 
 
 def without(port: str, tables: str) -> None:

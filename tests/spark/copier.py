@@ -1,12 +1,13 @@
-"""A program that copies a topic, batch by batch: into files, or into another topic."""
+"""A program that copies a topic, batch by batch: into files, then into another topic."""
 
 from __future__ import annotations
 
 import argparse
 
 import ternmq.spark
+from tests.spark.queries import finish
 
-WAIT_S = 280
+WAIT_S = 450
 
 
 def main() -> None:
@@ -31,18 +32,22 @@ def main() -> None:
         .option("metadataFields", "crc")
         .load()
     )
+    writers = {}
     if given.path:
-        writer = table.writeStream.format("parquet").option("path", given.path)
-    else:
-        writer = (
+        writers["files"] = table.writeStream.format("parquet").option("path", given.path)
+    if given.topic:
+        writers["topic"] = (
             table.select("key", "value")
             .writeStream.format("ternmq")
             .option("bootstrap.servers", at)
             .option("topic", given.topic)
         )
-    query = writer.option("checkpointLocation", given.checkpoint).trigger(availableNow=True).start()
-    if not query.awaitTermination(WAIT_S):
-        raise SystemExit("the query does not end")
+    for name, writer in writers.items():
+        checkpoint = f"{given.checkpoint}/{name}"
+        finish(
+            writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start,
+            wait_s=WAIT_S,
+        )
 
 
 if __name__ == "__main__":

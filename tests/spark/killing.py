@@ -15,7 +15,12 @@ from google_crc32c import value as crc32c
 import ternmq.sync
 from ternmq.testing import InProcessBroker
 
-START_S = 200
+START_S = 500
+
+
+def often(times: int) -> int:
+    """Return how often something is killed: so often, and more where there is time for it."""
+    return times * int(os.environ.get("TERNMQ_SPARK_KILLS", "1"))
 
 
 def archiver(real: InProcessBroker, tables: Path, *arguments: str) -> subprocess.Popen[bytes]:

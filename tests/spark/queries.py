@@ -11,7 +11,9 @@ _NOT_STARTED = "Python worker failed to connect back"
 """Spark gives the process of a source ten seconds to start, whatever else the machine does."""
 
 
-def finish(start: Callable[[], Any], tries: int = 4) -> list[dict[str, Any]]:
+def finish(
+    start: Callable[[], Any], tries: int = 4, wait_s: float = WAIT_S
+) -> list[dict[str, Any]]:
     """Run a query to its end; return what Spark says of its batches with rows.
 
     One whose source did not even start, because the machine was busy, is started again.
@@ -20,7 +22,7 @@ def finish(start: Callable[[], Any], tries: int = 4) -> list[dict[str, Any]]:
         tries -= 1
         query = start()
         try:
-            assert query.awaitTermination(WAIT_S), "the query does not end"
+            assert query.awaitTermination(wait_s), "the query does not end"
         except Exception as error:
             if tries and _NOT_STARTED in str(error):
                 continue

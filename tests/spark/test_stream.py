@@ -55,6 +55,9 @@ def test_what_is_there_is_read_in_batches_then_it_ends(spark, real, client, tmp_
     table = stream(spark, real, maxOffsetsPerTrigger="300")
     batches = run(table, tmp_path)
     assert [one["numInputRows"] for one in batches] == [300, 300, 300, 100]
+    # Where it begins was written down before anything was read.
+    first = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1]
+    assert json.loads(first) == {"orders": {"0": 0, "1": 0, "2": 0}}
     assert values(spark, tmp_path) == truth(client)
     # What Spark shows can be pasted as an option.
     end = batches[-1]["sources"][0]["endOffset"]
@@ -167,3 +170,20 @@ def test_a_wrong_option_of_a_stream_is_one_clear_error(spark, real, client, tmp_
     client.admin.create_topic("orders")
     with pytest.raises(Exception, match="option endingOffsets: it says nothing to a streaming"):
         run(stream(spark, real, endingOffsets="latest"), tmp_path)
+
+
+@pytest.mark.row("R2")
+def test_a_query_over_what_is_new_begins_where_it_was_started(spark, real, client, tmp_path):
+    """Its first batch has no rows and says where; what Spark forgot of it does no harm."""
+    client.admin.create_topic("orders", queues=2)
+    send(client, 0, 10)
+    table = stream(spark, real, startingOffsets="latest")
+    assert run(table, tmp_path) == []
+    checkpoint = tmp_path / "checkpoint"
+    planned = json.loads((checkpoint / "offsets" / "0").read_text().splitlines()[-1])
+    assert sum(planned["orders"].values()) == 10
+    for one in (checkpoint / "commits").iterdir():  # it died before that batch was over
+        one.unlink()
+    send(client, 10, 20)
+    run(table, tmp_path)
+    assert sorted(value for *_, value in values(spark, tmp_path)) == list(range(10, 30))

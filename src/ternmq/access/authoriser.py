@@ -106,6 +106,10 @@ class Authoriser:
             return False
         return True
 
+    def operates(self, app: str, command: Command) -> bool:
+        """Return whether an app may use a command for what belongs to other apps."""
+        return TABLE[command].policy.operators and self.may(app, Command.CLIENT_LIST)
+
     def check_some(self, app: str, command: Command) -> None:
         """Return if the app may use the command for some topic at least: nothing names one.
 

@@ -252,9 +252,11 @@ class Broker:
                     self.parking.grew(queue)
         return reply
 
-    def abort_transaction(self, now_us: int, app: str, writer: str, batch_id: int) -> ResolveReply:
+    def abort_transaction(
+        self, now_us: int, app: str, writer: str, batch_id: int, *, operator: bool = False
+    ) -> ResolveReply:
         """Roll back what was prepared; see ``Transactions.abort``."""
-        return self.transactions.abort(now_us, app, writer, batch_id)
+        return self.transactions.abort(now_us, app, writer, batch_id, operator=operator)
 
     # -- pulls ------------------------------------------------------------------------------------
 

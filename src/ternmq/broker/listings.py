@@ -72,13 +72,17 @@ class TransactionStatus:
 
 @dataclass(slots=True, frozen=True)
 class WriterStatus:
-    """A writer of transactions; ``highest`` is its committed one with the highest batch id."""
+    """A writer of transactions.
+
+    ``highest`` is its committed one with the highest batch id, ``newest`` what was decided last.
+    """
 
     name: str
     app: str
     last_us: int
     highest: Decision | None
     decisions: int
+    newest: Decision | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -363,6 +367,7 @@ class Listings:
                 one.last_us,
                 None if one.highest is None else one.decisions[one.highest],
                 len(one.decisions),
+                next(reversed(one.decisions.values()), None),
             )
             for one in some[:limit]
         ]

@@ -118,7 +118,7 @@ class Preparing(Openings):
         )
         position = self._append(Kind.PREPARED, transactions.pack_prepared(fact), now_us)
         end = self._journal.end
-        views.apply_prepared(position, end - position, now_us, fact)
+        views.transactions.apply_prepared(position, end - position, now_us, fact)
         return PrepareReply(topic.number, queue.number, position, count, end)
 
     def _check_batch(self, topic: Topic, batch: bytes) -> tuple[int, int, int, int]:

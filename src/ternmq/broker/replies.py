@@ -39,7 +39,11 @@ class RowOutcome(NamedTuple):
 
 
 class SendReply(msgspec.Struct, eq=False):
-    """What became of a batch. ``first_offset`` is None for topics of durability ``fast``."""
+    """What became of a batch.
+
+    ``first_offset`` is None for topics of durability ``fast``, if no row was stored, and for a
+    duplicate whose record is gone.
+    """
 
     topic: int
     queue: int

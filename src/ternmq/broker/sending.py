@@ -17,6 +17,7 @@ from ternmq.model.errors import (
     InvalidBatch,
     InvalidRequest,
     JournalFull,
+    MessageNotFound,
     MessageTooLarge,
     OrderingKeyRequired,
     StrictNeedsReplica,
@@ -93,7 +94,7 @@ class Sending:
         if producer is not None and first < producer.next:
             known = dedup.find(producer_id, first, count, crc, now_us)
             if known is not None:
-                return self._duplicate(topic, batch, known)
+                return self._duplicate(topic, batch, known, number)
         elif producer is None and len(dedup.producers) >= views.limits.producers:
             raise Busy("too many producers")
         if dedup.full(now_us):
@@ -197,7 +198,8 @@ class Sending:
     ) -> tuple[list[RowOutcome], int]:
         """Return the rows whose application id is known, and the position that this rests on.
 
-        Only those count that stand below a position, if one is given.
+        Only those count that stand below a position, if one is given. A row that retention removed
+        has no offset any more; it is known all the same.
         """
         dedup = self._views.dedup
         reader = Batch(batch)
@@ -215,17 +217,27 @@ class Sending:
             known = dedup.find_id(topic.number, id_hash)
             if known is None or (below is not None and known.position >= below):
                 continue
-            record = self._store.get(known.position)
-            stored = messages.of_record(record)
             conflict = known.body_hash != hashes[row]
-            offset = None if conflict else stored.offset_of(known.row)
+            offset: int | None = None
+            end = known.position
+            try:
+                record = self._store.get(known.position)
+            except MessageNotFound:
+                pass
+            else:
+                end += len(record)
+                if not conflict:
+                    offset = messages.of_record(record).offset_of(known.row)
             outcomes.append(RowOutcome(row, offset, conflict))
-            depends = max(depends, known.position + len(record))
+            depends = max(depends, end)
         return outcomes, depends
 
-    def _duplicate(self, topic: Topic, batch: bytes, known: Entry) -> SendReply:
+    def _duplicate(self, topic: Topic, batch: bytes, known: Entry, number: int | None) -> SendReply:
         """Return the first receipt of a batch that is stored, resting on its own record."""
-        record = self._store.get(known.position)
+        try:
+            record = self._store.get(known.position)
+        except MessageNotFound:
+            return self._gone_duplicate(topic, batch, known, number)
         if record[_KIND_AT] != _MESSAGES:
             raise IdConflict("the batch was prepared for a transaction; what is sent has other ids")
         stored = messages.of_record(record)
@@ -250,4 +262,31 @@ class Sending:
             Rests.WRITTEN if fast else Rests.DURABLE,
             duplicate=True,
             rows=rows,
+        )
+
+    def _gone_duplicate(
+        self, topic: Topic, batch: bytes, known: Entry, number: int | None
+    ) -> SendReply:
+        """Return what is left of the first receipt of a batch that retention removed meanwhile.
+
+        It was stored, so it must not be stored again, and is no error. Its place went with its
+        record, and so did whether it came by SEND: a batch that was prepared and is sent now, with
+        the same sequences, is not told from one that was sent twice. No producer does that.
+        """
+        rows: list[RowOutcome] = []
+        if HEADER.unpack_from(batch)[6] & _WITH_IDS:
+            told = {one.row: one for one in self._known_rows(topic, batch, known.position)[0]}
+            dedup = self._views.dedup
+            for row, (low, high) in enumerate(Batch(batch).application_ids()):
+                id_hash = low | high << 64
+                one = dedup.find_id(topic.number, id_hash) if id_hash else None
+                if id_hash and (one is None or one.position != known.position):
+                    rows.append(told.get(row, RowOutcome(row, None, conflict=False)))
+        count = known.rows - len(rows)
+        if not count:  # a record holds a row at least: its ids are those of another topic
+            raise InvalidBatch("the batch was stored in another topic of this name")
+        queues = len(topic.queues)
+        queue = number if number is not None and 0 <= number < queues else 0
+        return SendReply(
+            topic.number, queue, None, count, known.position, _DURABLE, duplicate=True, rows=rows
         )

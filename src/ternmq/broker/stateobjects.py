@@ -1,7 +1,8 @@
 """The objects that the views are written to STATE as: which there are, their bytes, taking them in.
 
 Each type of object is one row of the table in ``StateObjects``: how it is loaded, how it is encoded
-and which record changed it last. Bytes and meanings are in ``docs/format/state.md``.
+and which record changed it last. Those of group queues are in `heldobjects`, those of transactions
+in `transactionobjects`. Bytes and meanings are in ``docs/format/state.md``.
 
 While a journal is replayed, what was loaded is kept together with its *stamp*, the position it is
 valid at: a record before the stamp of an object is in the object already.
@@ -10,17 +11,33 @@ valid at: a record before the stamp of an object is in the object already.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Topic
 from ternmq.broker.gone import PageKey
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.heldpage import ENTRY, encode_page, load_entry
-from ternmq.broker.shards import encode_shard, load_shard, shards_of
-from ternmq.journal.state import IMMUTABLE, StateKey
+from ternmq.broker.heldobjects import HeldObjects
+from ternmq.broker.statetypes import (
+    ALWAYS,
+    APPS,
+    DEDUP,
+    FORGOTTEN,
+    GLOBAL,
+    GONE,
+    HOLDS,
+    LOADED,
+    QUEUES,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    ObjectType,
+    always,
+    never,
+)
+from ternmq.broker.transactionobjects import TransactionObjects
+from ternmq.journal.state import StateKey
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.model.types import Position
@@ -29,27 +46,7 @@ from ternmq.record import control
 if TYPE_CHECKING:
     from ternmq.broker.views import Views
 
-GLOBAL: Final = 1
-TOPICS: Final = 2
-SUBSCRIPTIONS: Final = 3
-QUEUES: Final = 4
-SESSIONS: Final = 5
-FORGOTTEN: Final = 6
-DEDUP: Final = 7
-HELD: Final = 8
-SHARD: Final = 9
-APPS: Final = 10
-TRANSACTION: Final = 11
-WRITER: Final = 12
-PREPARED_ROWS: Final = 13
-HOLDS: Final = 20
-GONE: Final = 21
-"""Types of STATE objects. Numbers are never reused; see ``docs/format/state.md``."""
-
 _QUEUE: Final = struct.Struct("<IIQQ")
-_ALWAYS: Final = 1 << 63
-_LOADED: Final = 0
-"""``changed`` of what is as the chunk says that it was loaded from."""
 
 
 class _Global(msgspec.Struct, frozen=True):
@@ -83,12 +80,6 @@ _decode_holds: Final = msgspec.msgpack.Decoder(list[control.Hold])
 _encode: Final = msgspec.msgpack.encode
 
 
-class _Type(NamedTuple):
-    load: Callable[[StateKey, bytes, Position], None]
-    encode: Callable[[StateKey], bytes]
-    changed: Callable[[StateKey], int]
-
-
 class _QueueState(NamedTuple):
     next: int
     end: int
@@ -98,7 +89,15 @@ class _QueueState(NamedTuple):
 class StateObjects:
     """The views as objects of STATE (`journal.state.StateSource`). Loop only."""
 
-    __slots__ = ("_queues", "_stamps", "_subscriptions", "_types", "_views")
+    __slots__ = (
+        "_held",
+        "_queues",
+        "_stamps",
+        "_subscriptions",
+        "_transactions",
+        "_types",
+        "_views",
+    )
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -106,29 +105,25 @@ class StateObjects:
         self._queues: dict[tuple[int, int], _QueueState] = {}
         self._subscriptions: dict[int, list[_SubscriptionState]] = {}
         """Topic -> what was loaded before the topic is there."""
+        self._held = HeldObjects(views)
+        self._transactions = TransactionObjects(views)
         self._types = {
-            GLOBAL: _Type(self._load_global, self._encode_global, _always),
-            TOPICS: _Type(self._load_topics, self._encode_topics, self._changed_topics),
-            SUBSCRIPTIONS: _Type(
+            GLOBAL: ObjectType(self._load_global, self._encode_global, always),
+            TOPICS: ObjectType(self._load_topics, self._encode_topics, self._changed_topics),
+            SUBSCRIPTIONS: ObjectType(
                 self._load_subscriptions, self._encode_subscriptions, self._changed_subscriptions
             ),
-            QUEUES: _Type(self._load_queues, self._encode_queues, self._changed_queues),
-            SESSIONS: _Type(self._load_sessions, self._encode_sessions, self._changed_sessions),
-            FORGOTTEN: _Type(self._load_forgotten, self._encode_forgotten, _always),
-            DEDUP: _Type(self._load_dedup, self._encode_dedup, _never),
-            HELD: _Type(self._load_held, self._encode_held, self._changed_held),
-            SHARD: _Type(self._load_shard, self._encode_shard, self._changed_shard),
-            APPS: _Type(self._load_apps, self._encode_apps, self._changed_apps),
-            HOLDS: _Type(self._load_holds, self._encode_holds, self._changed_holds),
-            GONE: _Type(self._load_gone, self._encode_gone, self._changed_gone),
-            TRANSACTION: _Type(
-                self._load_transaction, self._encode_transaction, self._changed_transaction
+            QUEUES: ObjectType(self._load_queues, self._encode_queues, self._changed_queues),
+            SESSIONS: ObjectType(
+                self._load_sessions, self._encode_sessions, self._changed_sessions
             ),
-            WRITER: _Type(self._load_writer, self._encode_writer, self._changed_writer),
-            PREPARED_ROWS: _Type(
-                self._load_prepared, self._encode_prepared, self._changed_prepared
-            ),
+            FORGOTTEN: ObjectType(self._load_forgotten, self._encode_forgotten, always),
+            DEDUP: ObjectType(self._load_dedup, self._encode_dedup, never),
+            APPS: ObjectType(self._load_apps, self._encode_apps, self._changed_apps),
+            HOLDS: ObjectType(self._load_holds, self._encode_holds, self._changed_holds),
+            GONE: ObjectType(self._load_gone, self._encode_gone, self._changed_gone),
         }
+        self._types |= self._held.types | self._transactions.types
 
     # -- a set is written -------------------------------------------------------------------------
 
@@ -162,47 +157,12 @@ class StateObjects:
         # Behind topics, subscriptions and sessions: what goes in between is in both, not in none.
         for sort, page in sorted(self._views.gone.pages):
             yield StateKey(GONE, sort, page)
-        yield from self._keys_of_transactions()
+        yield from self._transactions.keys()
         for page in dedup.pages():
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(dedup.runs):
             yield StateKey(DEDUP, 0, 0, part, at)
-        yield from self._held_keys(begin)
-
-    def _held_keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the pages of group queues and their shards; few steps where nothing is owed."""
-        pages, known = self._views.held_pages, self._views.held
-        for place in sorted(pages):
-            page = pages.get(place)
-            if page is None:
-                continue
-            if page.idle():
-                yield StateKey(HELD, *place)
-                continue
-            some = self._views.catalog.held_of_page(*place)
-            if not some:
-                del pages[place]
-                continue
-            yield StateKey(HELD, *place)
-            owed = False
-            for held in some:
-                if known.get((held.group, held.topic, held.queue)) is not held:
-                    continue  # ended while the set is written
-                shards = shards_of(held)
-                held.forget_shards(shards)
-                for shard in shards:
-                    owed = True
-                    yield StateKey(SHARD, held.group, held.topic, held.queue, shard)
-            page.idle_at = 0 if owed else begin
-
-    def _keys_of_transactions(self) -> Iterator[StateKey]:
-        views = self._views
-        for number, page in sorted(views.undecided.changed):
-            yield StateKey(TRANSACTION, 0, 0, page, number)
-        for number in sorted(views.writers.by_number):
-            yield StateKey(WRITER, number)
-        for segment, topics, queues in sorted(views.prepared_rows.changed):
-            yield StateKey(PREPARED_ROWS, topics, queues, 0, segment)
+        yield from self._held.keys(begin)
 
     def state_changed(self, key: StateKey) -> int:
         """Return the position of the newest record that changed the object."""
@@ -277,7 +237,7 @@ class StateObjects:
 
     def _load_topics(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del stamp
-        self._views.catalog.topic_pages[key.a] = _LOADED
+        self._views.catalog.topic_pages[key.a] = LOADED
         for one in _decode_topics.decode(payload):
             self._views.catalog.put_topic(one.number, one.spec)
 
@@ -286,12 +246,12 @@ class StateObjects:
         return _encode([_TopicState(one.number, one.spec) for one in found if one is not None])
 
     def _changed_topics(self, key: StateKey) -> int:
-        return self._views.catalog.topic_pages.get(key.a, _ALWAYS)
+        return self._views.catalog.topic_pages.get(key.a, ALWAYS)
 
     def _load_subscriptions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del stamp
         catalog = self._views.catalog
-        catalog.subscription_pages[key.a] = _LOADED
+        catalog.subscription_pages[key.a] = LOADED
         for one in _decode_subscriptions.decode(payload):
             topic = catalog.topics.get(one.topic)
             if topic is None:  # made after the chunk of its page of topics: it comes behind BEGIN
@@ -308,7 +268,7 @@ class StateObjects:
         )
 
     def _changed_subscriptions(self, key: StateKey) -> int:
-        return self._views.catalog.subscription_pages.get(key.a, _ALWAYS)
+        return self._views.catalog.subscription_pages.get(key.a, ALWAYS)
 
     def _load_queues(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del key
@@ -327,23 +287,23 @@ class StateObjects:
 
     def _changed_queues(self, key: StateKey) -> int:
         page = self._views.catalog.queue_pages.get((key.a, key.b))
-        return _ALWAYS if page is None else page[0]
+        return ALWAYS if page is None else page[0]
 
     def _load_sessions(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         for joined in _decode_sessions.decode(payload):
             self._views.sessions.apply_joined(stamp, joined)
-        self._views.sessions.pages[key.a] = _LOADED
+        self._views.sessions.pages[key.a] = LOADED
 
     def _encode_sessions(self, key: StateKey) -> bytes:
         known = self._views.sessions.by_number
         return _encode([known[number].info for number in _page(key.a) if number in known])
 
     def _changed_sessions(self, key: StateKey) -> int:
-        return self._views.sessions.pages.get(key.a, _ALWAYS)
+        return self._views.sessions.pages.get(key.a, ALWAYS)
 
     def _load_apps(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del stamp
-        self._views.catalog.app_pages[key.a] = _LOADED
+        self._views.catalog.app_pages[key.a] = LOADED
         for app in _decode_apps.decode(payload):
             self._views.catalog.put_app(app)
 
@@ -351,7 +311,7 @@ class StateObjects:
         return _encode(self._views.catalog.apps_of_page(key.a))
 
     def _changed_apps(self, key: StateKey) -> int:
-        return self._views.catalog.app_pages.get(key.a, _ALWAYS)
+        return self._views.catalog.app_pages.get(key.a, ALWAYS)
 
     def _load_holds(self, key: StateKey, payload: bytes, stamp: Position) -> None:
         del key
@@ -373,37 +333,7 @@ class StateObjects:
         return self._views.gone.encode(key.a, key.b)
 
     def _changed_gone(self, key: StateKey) -> int:
-        return self._views.gone.pages.get(PageKey(key.a, key.b), _ALWAYS)
-
-    # -- transactions -----------------------------------------------------------------------------
-
-    def _load_transaction(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._views.undecided.load(key.d, key.c, payload, stamp)
-
-    def _encode_transaction(self, key: StateKey) -> bytes:
-        return self._views.undecided.encode(key.d, key.c)
-
-    def _changed_transaction(self, key: StateKey) -> int:
-        return self._views.undecided.changed.get((key.d, key.c), _ALWAYS)
-
-    def _load_writer(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._views.writers.load(key.a, payload, stamp)
-
-    def _encode_writer(self, key: StateKey) -> bytes:
-        return self._views.writers.encode(key.a)
-
-    def _changed_writer(self, key: StateKey) -> int:
-        writer = self._views.writers.by_number.get(key.a)
-        return _ALWAYS if writer is None else writer.changed
-
-    def _load_prepared(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        self._views.prepared_rows.load((key.d, key.a, key.b), payload, stamp)
-
-    def _encode_prepared(self, key: StateKey) -> bytes:
-        return self._views.prepared_rows.encode((key.d, key.a, key.b))
-
-    def _changed_prepared(self, key: StateKey) -> int:
-        return self._views.prepared_rows.changed.get((key.d, key.a, key.b), _ALWAYS)
+        return self._views.gone.pages.get(PageKey(key.a, key.b), ALWAYS)
 
     # -- deduplication ----------------------------------------------------------------------------
 
@@ -420,48 +350,6 @@ class StateObjects:
 
     def _encode_dedup(self, key: StateKey) -> bytes:
         return self._views.dedup.encode_run(key.d, key.c)
-
-    # -- group queues -----------------------------------------------------------------------------
-
-    def _load_held(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del key
-        for group, topic, queue, round_, cursor, ordered, _ in ENTRY.iter_unpack(payload):
-            held = self._held_of(group, topic, queue)
-            load_entry(held, cursor, round_, stamp, ordered=bool(ordered))
-
-    def _encode_held(self, key: StateKey) -> bytes:
-        return encode_page(self._views.catalog.held_of_page(key.a, key.b))
-
-    def _changed_held(self, key: StateKey) -> int:
-        page = self._views.held_pages.get((key.a, key.b))
-        return _ALWAYS if page is None else page.changed
-
-    def _load_shard(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        load_shard(self._held_of(key.a, key.b, key.c), key.d, payload, stamp)
-
-    def _encode_shard(self, key: StateKey) -> bytes:
-        held = self._views.held.get((key.a, key.b, key.c))
-        return b"" if held is None else encode_shard(held, key.d)
-
-    def _changed_shard(self, key: StateKey) -> int:
-        held = self._views.held.get((key.a, key.b, key.c))
-        return _ALWAYS if held is None else held.shard_changed.get(key.d, 0)
-
-    def _held_of(self, group: int, topic: int, queue: int) -> GroupQueue:
-        held = self._views.held.get((group, topic, queue))
-        if held is None:
-            held = self._views.hold(_LOADED, group, topic, queue, 0, ordered=False)
-        return held
-
-
-def _always(key: StateKey) -> int:
-    del key
-    return _ALWAYS
-
-
-def _never(key: StateKey) -> int:
-    del key
-    return IMMUTABLE
 
 
 def _filled(pages: dict[int, int], there: Container[int]) -> Iterator[int]:

@@ -117,10 +117,19 @@ class Transactions(Openings):
         )
         return ResolveReply(rows, self._record(now_us, fact))
 
-    def abort(self, now_us: int, app: str, writer: str, batch_id: int) -> ResolveReply:
+    def abort(
+        self, now_us: int, app: str, writer: str, batch_id: int, *, operator: bool = False
+    ) -> ResolveReply:
         """Roll a transaction back: what was prepared never becomes messages.
 
         The name may be prepared anew. Where nothing is prepared, nothing is done.
+
+        Args:
+            now_us: Broker time.
+            app: Who asks.
+            writer: See ``prepare``.
+            batch_id: See ``prepare``.
+            operator: The app may do so to writers of other apps; the record says that it was one.
 
         Raises:
             InvalidRequest, WriterTaken: nothing was changed.
@@ -129,7 +138,10 @@ class Transactions(Openings):
             DiskFull, Busy: nothing was changed; later it may be.
         """
         check_names(writer, batch_id, "")
-        known = self._writer(now_us, app, writer)
+        if operator:
+            known = self._views.writers.find(writer, now_us)
+        else:
+            known = self._writer(now_us, app, writer)
         if known is None:
             return ResolveReply(0, self._journal.end, repeated=True)
         self._check_open(known, batch_id)
@@ -138,7 +150,8 @@ class Transactions(Openings):
             decision = known.decisions.get(batch_id)
             end = self._journal.end if decision is None else decision.end
             return ResolveReply(0, end, repeated=True)
-        return ResolveReply(0, self._roll_back(now_us, opened, known, Why.WRITER))
+        why = Why.WRITER if known.app == app else Why.OPERATOR
+        return ResolveReply(0, self._roll_back(now_us, opened, known, why))
 
     def _chosen(
         self,
@@ -206,10 +219,15 @@ class Transactions(Openings):
         places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
         self.touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
         empty = [queue for queue in self.touched if queue.first == queue.next]
-        views.apply_resolved(position, end, now_us, fact)
+        views.transactions.apply_resolved(position, end, now_us, fact)
         for queue in empty:
             views.refresh_first(queue.topic.number, queue.number)
         return end
+
+    def owner(self, now_us: int, writer: str) -> str | None:
+        """Return the app that a writer belongs to, None if it is new."""
+        known = self._views.writers.find(writer, now_us)
+        return None if known is None else known.app
 
     def topics_of(self, writer: str, batch_id: int) -> list[str]:
         """Return the names of the topics that rows of an undecided transaction are for, sorted."""

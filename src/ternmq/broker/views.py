@@ -3,7 +3,7 @@
 ``apply`` is the one way in which a record changes the views, live and at a start. At a start the
 objects of the newest STATE set come first (``load_object``), each with the position it is valid at;
 then the facts from the set's BEGIN on: each object takes those behind its stamp. Which objects
-there are, and their bytes, is in `stateobjects`.
+there are, and their bytes, is in `stateobjects`; what transactions change, in `transactionviews`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,9 @@ from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.preparedrows import PreparedRows
 from ternmq.broker.sessions import Sessions
-from ternmq.broker.stateobjects import (
-    APPS,
-    HOLDS,
-    PREPARED_ROWS,
-    SESSIONS,
-    SUBSCRIPTIONS,
-    TOPICS,
-    TRANSACTION,
-    WRITER,
-    StateObjects,
-)
-from ternmq.broker.undecided import PAGE_BITS as BATCH_BITS
+from ternmq.broker.stateobjects import StateObjects
+from ternmq.broker.statetypes import APPS, HOLDS, SESSIONS, SUBSCRIPTIONS, TOPICS
+from ternmq.broker.transactionviews import TransactionViews
 from ternmq.broker.undecided import Undecided
 from ternmq.broker.writers import Writers
 from ternmq.journal.batch_facts import facts_of, facts_of_moved
@@ -64,6 +55,8 @@ class Views:
         self.writers = Writers(limits)
         self.undecided = Undecided(index.segment_size)
         self.prepared_rows = PreparedRows(index.segment_size)
+        self.transactions = TransactionViews(self)
+        """What PREPARED and RESOLVED change."""
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
@@ -73,6 +66,8 @@ class Views:
         """Records below are in the index already (only while replaying)."""
         self.first = 0
         """Where the journal begins (only while replaying)."""
+        self.begin = 0
+        """Records below are known to deduplication already (only while replaying)."""
         self._by_kind: dict[int, Callable[[RawRecord], None]] = {
             Kind.MESSAGES: self._messages,
             Kind.PULLED: self._pulled,
@@ -89,7 +84,6 @@ class Views:
             Kind.RESOLVED: self._resolved,
             Kind.EPOCH: self._epoch,
         }
-        self._begin = 0
 
     # -- records ----------------------------------------------------------------------------------
 
@@ -154,11 +148,11 @@ class Views:
 
     def _prepared(self, record: RawRecord) -> None:
         fact = transactions.unpack_prepared(record.body)
-        self.apply_prepared(record.position, record.length, record.time_us, fact)
+        self.transactions.apply_prepared(record.position, record.length, record.time_us, fact)
 
     def _resolved(self, record: RawRecord) -> None:
         fact = transactions.unpack_resolved(record.body)
-        self.apply_resolved(record.position, record.end, record.time_us, fact)
+        self.transactions.apply_resolved(record.position, record.end, record.time_us, fact)
 
     def _epoch(self, record: RawRecord) -> None:
         _, flags, _, _ = control.EPOCH.unpack_from(record.body)
@@ -199,7 +193,7 @@ class Views:
                 queue.next = first + count
                 queue.end = end
                 queue.page[0] = position
-        if position >= self._begin:
+        if position >= self.begin:
             self.dedup.add(
                 position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
             )
@@ -213,57 +207,6 @@ class Views:
         ):
             if (low or high) and stored.offset_of(row) is not None:
                 self.dedup.add_id(topic, low | high << 64, body_hash, position, row, time_us)
-
-    def apply_prepared(
-        self, position: int, length: int, time_us: int, fact: transactions.Prepared
-    ) -> None:
-        """Rows of a transaction stand here, invisible."""
-        known = facts_of(fact.batch)
-        if position >= self.index_from:
-            self.index.add_prepared(
-                fact.topic,
-                known.rows,
-                position,
-                known.producer_id,
-                known.first_sequence,
-                known.key_hashes,
-                time_us,
-            )
-        if position >= self._begin:
-            self.dedup.add(
-                position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
-            )
-        self.undecided.next_number = max(self.undecided.next_number, fact.transaction + 1)
-        self.writers.next_number = max(self.writers.next_number, fact.writer + 1)
-        if position >= self.objects.stamp(WRITER, fact.writer):
-            self.writers.apply_prepared(position, time_us, fact)
-        page = fact.ordinal >> BATCH_BITS
-        if position >= self.objects.stamp(TRANSACTION, 0, 0, page, fact.transaction):
-            self.undecided.apply_prepared(position, length, time_us, fact, known.tag_mask)
-
-    def apply_resolved(
-        self, position: int, end: int, time_us: int, fact: transactions.Resolved
-    ) -> None:
-        """A transaction was decided: its rows are messages from here on, or never will be."""
-        if position >= self.index_from:
-            self.index.add_resolved(position, time_us, fact.parts, fact.dropped)
-        rows = self.prepared_rows
-        for part in fact.parts:
-            stop = part.first_offset + part.rows
-            topic = self.catalog.topics.get(part.topic)
-            if topic is not None and part.queue < len(topic.queues):
-                queue = topic.queues[part.queue]
-                if position >= queue.stamp:
-                    queue.next = stop
-                    queue.end = end
-                    queue.page[0] = position
-            page = rows.page_of(part.position, part.topic, part.queue)
-            if position >= self.objects.stamp(PREPARED_ROWS, page[1], page[2], 0, page[0]):
-                rows.add(position, page, part.topic, part.queue, stop, time_us)
-        self.undecided.apply_resolved(fact.transaction)
-        self.writers.next_number = max(self.writers.next_number, fact.writer + 1)
-        if position >= self.objects.stamp(WRITER, fact.writer):
-            self.writers.apply_resolved(position, end, time_us, fact)
 
     def apply_config(self, position: int, change: control.Config) -> None:
         """A setting changed."""
@@ -411,7 +354,7 @@ class Views:
 
     def loaded(self, begin: Position) -> None:
         """All objects are there; facts from ``begin`` on follow."""
-        self._begin = begin
+        self.begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
             self.objects.place(topic)
@@ -419,7 +362,7 @@ class Views:
     def finish(self, end: Position) -> None:
         """Make what is derived, once everything is replayed."""
         self.objects.finish()
-        self._begin = 0
+        self.begin = 0
         self.index_from = 0
         self.dedup.finish_load()
         self.gone.finish()

@@ -47,6 +47,11 @@ TABLE: Final[Mapping[str, Entry]] = {
     "group": Entry(MANAGE, "group:group", "Consumer groups: settings, lag, positions."),
     "app": Entry(MANAGE, "app:app", "Apps: who may connect, and do what."),
     "hold": Entry(MANAGE, "hold:hold", "Holds: what keeps the journal for a pipeline."),
+    "transaction": Entry(
+        MANAGE,
+        "transaction:transaction",
+        "Transactions that are undecided, and their writers.",
+    ),
     "top": Entry(WATCH, "top:top", "Watch rates, topics, groups and connections."),
     "broker": Entry(WATCH, "broker:broker", "How the broker is."),
     "client": Entry(WATCH, "clients:client", "Who is connected."),

@@ -33,6 +33,7 @@ from ternmq.wire.control import (
     ResetQueue,
     Status,
     TopicInfo,
+    Transactions,
 )
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -348,6 +349,21 @@ class Admin:
     async def holds(self) -> list[HoldInfo]:
         """Return the holds on the journal, by name."""
         return (await self._ask(Command.HOLD_LIST, control.HoldList(), control.Holds)).holds
+
+    # -- transactions
+
+    async def transactions(self, writer: str = "", *, limit: int = 100) -> Transactions:
+        """Return what is undecided, oldest first, and the writers with their decisions.
+
+        Those of this app; with the right to manage everything those of every app, which
+        ``client.abort_prepared`` rolls back then.
+
+        Args:
+            writer: Only of this one.
+            limit: Most transactions, and most writers; ``more`` says whether there are others.
+        """
+        asked = control.TransactionList(writer=writer or None, limit=limit)
+        return await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
 
     # -- the broker
 

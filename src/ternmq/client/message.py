@@ -46,7 +46,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
     Attributes:
         topic: Its topic.
-        queue: Number of its queue.
+        queue: Number of its queue; of a duplicate whose ``offset`` is None it may be another.
         offset: Its place there; None on topics of durability ``fast``, and for a duplicate whose
             first place is no longer known.
         durable: It survives a power cut; False on topics of durability ``fast``, which are synced

@@ -189,6 +189,8 @@ class Transacting(Sending):
     ) -> None:
         """Give up what was prepared; the batch id may be used again. Asked twice it is fine.
 
+        Who may manage everything may do so to a writer of another app's.
+
         Raises:
             TransactionDecided: It is committed, and stays so.
             TransactionTooOld: It may have been committed.

@@ -8,7 +8,8 @@ same place and with the same times) are those that hold what is nobody else's af
 * STATE and PAD: their header alone;
 * CONFIG of an app: without salt and hash of its token;
 * JOINED: with the beginning of the client's name only, since all of it opens the session;
-* large MESSAGES, if bodies are not wanted: the batch ends behind the offsets of its bodies.
+* large MESSAGES and PREPARED, if bodies are not wanted: the batch ends behind the offsets of its
+  bodies.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.model.types import Position
-from ternmq.record import control
+from ternmq.record import control, transactions
 from ternmq.record.batch_layout import BODIES
 from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind
 from ternmq.record.messages import PREFIX, PREFIX_BYTES, RUN
@@ -45,10 +46,11 @@ _CRC: Final = struct.Struct("<I")
 _REST: Final = struct.Struct("<IIBBHQQqII")
 _U32: Final = struct.Struct("<I")
 _BATCH_COUNTS: Final = struct.Struct("<II")  # flags and count, at byte 16 of a batch
-_STATE, _PAD, _CONFIG, _JOINED, _MESSAGES = map(
-    int, (Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES)
+_STATE, _PAD, _CONFIG, _JOINED, _MESSAGES, _PREPARED = map(
+    int, (Kind.STATE, Kind.PAD, Kind.CONFIG, Kind.JOINED, Kind.MESSAGES, Kind.PREPARED)
 )
 _SPECIAL: Final = frozenset({_STATE, _PAD, _CONFIG, _JOINED})
+_WITH_BATCH: Final = frozenset({_MESSAGES, _PREPARED})
 _BELOW_BODIES: Final = (1 << BODIES) - 1
 
 
@@ -164,7 +166,7 @@ class PageRead:
             stop = at + (HEADER_BYTES if kind == _PAD else length)
             if stop > have or crc32c(data[at + 4 : stop]) != crc:
                 break
-            if kind in special or (kind == _MESSAGES and self._cuts(length)):
+            if kind in special or (kind in _WITH_BATCH and self._cuts(length)):
                 made = _made(data[at:stop], kind)
                 if made is not None:
                     parts += (data[raw:at], made)
@@ -196,6 +198,8 @@ def _made(record: bytes, kind: int) -> bytes | None:
         return reframed(record, control.pack(shown))
     if kind == _MESSAGES:
         return reframed(record, without_bodies(record[HEADER_BYTES:]))
+    if kind == _PREPARED:
+        return reframed(record, prepared_without_bodies(record[HEADER_BYTES:]))
     return reframed(record, b"")
 
 
@@ -210,12 +214,26 @@ def without_bodies(body: bytes) -> bytes:
     """Return a MESSAGES body whose batch ends behind the offsets of its bodies."""
     topic, queue, first, count, run_count, zero, _, rest = PREFIX.unpack_from(body)
     at = PREFIX_BYTES + RUN.size * run_count
+    cut = _below_bodies(body, at)
+    prefix = PREFIX.pack(topic, queue, first, count, run_count, zero, cut, rest)
+    return prefix + body[PREFIX_BYTES : at + cut]
+
+
+def prepared_without_bodies(body: bytes) -> bytes:
+    """Return a PREPARED body whose batch ends behind the offsets of its bodies."""
+    at = transactions.batch_start(body)
+    cut = _below_bodies(body, at)
+    head = list(transactions.PREPARED.unpack_from(body))
+    head[transactions.BATCH_LENGTH] = cut
+    return transactions.PREPARED.pack(*head) + body[transactions.PREPARED.size : at + cut]
+
+
+def _below_bodies(body: bytes, at: int) -> int:
+    """Return how many bytes of the batch at ``at`` come before the bytes of its bodies."""
     flags, rows = _BATCH_COUNTS.unpack_from(body, at + 16)
     before = (flags & _BELOW_BODIES).bit_count()
     (start,) = _U32.unpack_from(body, at + 48 + 4 * before)
-    cut = start + 4 * (rows + 1)
-    prefix = PREFIX.pack(topic, queue, first, count, run_count, zero, cut, rest)
-    return prefix + body[PREFIX_BYTES : at + cut]
+    return int(start) + 4 * int(rows + 1)
 
 
 def reframed(record: bytes, body: bytes) -> bytes:

@@ -22,6 +22,7 @@ from ternmq.journal.cold import ColdCache, DamagedBlock, waiting
 from ternmq.journal.disk import Disk
 from ternmq.journal.index_open import JournalChain, believed
 from ternmq.journal.names import Names, read_names
+from ternmq.journal.page_scan import PageScanner
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.run import Run
 from ternmq.journal.scan import RawRecord, Scanner, segment_size_of
@@ -124,6 +125,10 @@ class JournalReader:
             self.position = record.end
             yield record
         self.fault = scanner.fault
+
+    def pages(self, start: Position) -> PageScanner:
+        """Return what yields the records from ``start`` on, many at a time."""
+        return PageScanner(self.disk, start, segment_size=self.segment_size)
 
     def names(self, stop: Position = NO_POSITION) -> Names:
         """Return what the numbers in the records stand for, what is gone included.

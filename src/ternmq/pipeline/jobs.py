@@ -20,6 +20,24 @@ def _archive() -> Job:
     return Archiving()
 
 
+def _trace() -> Job:
+    from ternmq.pipeline.trace_job import TraceJob
+
+    return TraceJob()
+
+
+def _stats() -> Job:
+    from ternmq.pipeline.stats_job import StatsJob
+
+    return StatsJob()
+
+
+def _deadletters() -> Job:
+    from ternmq.pipeline.deadletters_job import DeadLettersJob
+
+    return DeadLettersJob()
+
+
 def _audit() -> Job:
     from ternmq.pipeline.audit_job import AuditJob
 
@@ -34,8 +52,10 @@ def _compaction() -> Job:
 
 _WRITING: Final[dict[str, Callable[[], Job]]] = {
     "archive": _archive,
-    # trace, stats, audit, deadletters: in this order
+    "trace": _trace,
+    "stats": _stats,
     "audit": _audit,
+    "deadletters": _deadletters,
 }
 _FACTORIES: Final[dict[str, Callable[[], Job]]] = {**_WRITING, "compaction": _compaction}
 

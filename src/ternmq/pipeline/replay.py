@@ -19,13 +19,14 @@ for the messages that they were.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from ternmq.model.errors import InvalidRequest, OptionError, UnknownTopic
 from ternmq.pipeline.archive_commit import Place
@@ -43,8 +44,6 @@ from ternmq.spark.stage import Stage
 
 _ROWS: Final = 16_384
 _BYTES: Final = 32 << 20
-_UNPACKED: Final = 4
-"""So much larger a row may be than in its file: for how many rows make a transaction."""
 _COLUMNS: Final = ("value", "key", "order_key", "tags", "content_type", "headers")
 MAX_NAME: Final = 80
 
@@ -157,7 +156,7 @@ class Replay:
         facts: TopicFacts,
         transaction: Transaction,
         source: Source,
-        batches: Sequence[pa.RecordBatch],
+        batches: Iterable[pa.RecordBatch],
     ) -> int:
         columns = (*_COLUMNS, "partition") if not facts.ordered else _COLUMNS
         options = WriteOptions(self.broker, self.to_topic, transaction.writer)
@@ -208,11 +207,24 @@ def plan(tables: Folder, selection: Selection) -> list[Source]:
     finally:
         reading.close()
     chosen = sorted((one for one in files if one.path in counted), key=_order)
-    found = [
-        _source(place, list(some), counted, queues[place.topic_number])
-        for place, some in itertools.groupby(chosen, key=lambda one: Place(*place_of_file(one)))
-    ]
+    found: list[Source] = []
+    for place, some in itertools.groupby(chosen, key=lambda one: Place(*place_of_file(one))):
+        kept = list(some)
+        row_bytes = _row_bytes(table.folder, kept)
+        found.append(_source(place, kept, counted, queues[place.topic_number], row_bytes))
     return sorted(found, key=lambda one: (one.topic_number, one.queue))
+
+
+def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
+    """Return the bytes of a row where rows are largest: of the row group with the largest ones."""
+    most = 0
+    for one in files:
+        with folder.open(one.path) as source:
+            known = pq.ParquetFile(source).metadata
+        for number in range(known.num_row_groups):
+            group = known.row_group(number)
+            most = max(most, group.total_byte_size // max(1, group.num_rows))
+    return most
 
 
 def _order(one: DataFile) -> tuple[Place, int]:
@@ -222,13 +234,15 @@ def _order(one: DataFile) -> tuple[Place, int]:
 
 
 def _source(
-    place: Place, files: Sequence[DataFile], counted: dict[str, Counted], queues: int
+    place: Place,
+    files: Sequence[DataFile],
+    counted: dict[str, Counted],
+    queues: int,
+    row_bytes: int,
 ) -> Source:
     some = [counted[one.path] for one in files]
     rows = sum(one.rows for one in some)
-    held = sum(one.rows for one in files)
-    size = sum(one.size for one in files) // max(1, held) * _UNPACKED + 64
-    most = max(1, min(_ROWS, _BYTES // size))
+    most = max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
     spans: list[tuple[str, int, int]] = []
     for one in files:
         low, high = one.low["offset"], one.high["offset"]
@@ -266,9 +280,9 @@ def rows_of(reading: Reading, source: Source, start: int) -> Iterator[pa.RecordB
 
 
 def windows(
-    rows: Iterator[pa.RecordBatch], source: Source, start: int
-) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-    """Yield what each transaction holds: the offset behind it, and its rows.
+    rows: Iterable[pa.RecordBatch], source: Source, start: int
+) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
+    """Yield what each transaction holds: the offset behind it, and its rows, to be taken at once.
 
     Where one ends does not depend on where reading began: whoever sends the same rows at the same
     time, by a task that runs twice, cuts them in the same places.
@@ -276,8 +290,14 @@ def windows(
     Raises:
         OptionError: Rows are not in the order of their offsets.
     """
-    end = 0
-    kept: list[pa.RecordBatch] = []
+    for end, some in itertools.groupby(_pieces(rows, source, start), key=lambda one: one[0]):
+        yield end, (piece for _, piece in some)
+
+
+def _pieces(
+    rows: Iterable[pa.RecordBatch], source: Source, start: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows of one transaction each, with the offset behind that."""
     known = start - 1
     for batch in rows:
         offsets = batch.column("offset").to_numpy()
@@ -285,17 +305,11 @@ def windows(
             raise OptionError(f"rows of queue {source.queue} are not in the order of their offsets")
         at = 0
         while at < len(offsets):
-            known = int(offsets[-1])
-            if int(offsets[at]) >= end:
-                if kept:
-                    yield end, kept
-                kept = []
-                end = min((int(offsets[at]) // source.window + 1) * source.window, source.stop)
+            window = int(offsets[at]) // source.window + 1
+            end = min(window * source.window, source.stop)
             to = int(offsets.searchsorted(end))
-            kept.append(batch.slice(at, to - at))
-            at = to
-    if kept:
-        yield end, kept
+            yield end, batch.slice(at, to - at)
+            at, known = to, int(offsets[to - 1])
 
 
 def placed_in(batch: pa.RecordBatch, facts: TopicFacts, source: Source) -> pa.RecordBatch:

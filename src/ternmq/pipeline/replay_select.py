@@ -8,6 +8,7 @@ where the command runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -116,12 +117,13 @@ class Reading:
             return []
         by_uri = {self._folder.uri_of(one.path): one.path for one in files}
         self._check(next(iter(by_uri)))
-        found = self._rows(
-            "filename, count(*), epoch_us(min(stored_time)), epoch_us(max(stored_time))",
-            list(by_uri),
-            "group by filename",
-        )
-        return [Counted(by_uri[uri], *rest) for uri, *rest in found.fetchall()]
+        with _told():
+            found = self._rows(
+                "filename, count(*), epoch_us(min(stored_time)), epoch_us(max(stored_time))",
+                list(by_uri),
+                "group by filename",
+            ).fetchall()
+        return [Counted(by_uri[uri], *rest) for uri, *rest in found]
 
     def offsets(self, files: Sequence[DataFile]) -> list[tuple[int, int]]:
         """Return (queue, offset) of all rows that are meant, in order."""
@@ -129,8 +131,9 @@ class Reading:
             return []
         uris = [self._folder.uri_of(one.path) for one in files]
         self._check(uris[0])
-        found = self._rows('queue, "offset"', uris, 'order by queue, "offset"')
-        return [(queue, offset) for queue, offset in found.fetchall()]
+        with _told():
+            found = self._rows('queue, "offset"', uris, 'order by queue, "offset"').fetchall()
+        return [(queue, offset) for queue, offset in found]
 
     def rows(self, path: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file that are meant, with offsets ``[start, stop)``, in order.
@@ -138,12 +141,12 @@ class Reading:
         The columns are ``offset``, and those that a writer of messages takes.
         """
         chosen = ['"offset"', "queue", *(self._sent(name) for name in _SENT), self._headers()]
-        found = self._rows(
-            ", ".join(chosen), [self._folder.uri_of(path)],
-            'and "offset" >= $start and "offset" < $stop', {"start": start, "stop": stop},
-        )  # fmt: skip
-        made = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
-        yield from made(_ROWS)
+        more = {"start": start, "stop": stop}
+        behind = 'and "offset" >= $start and "offset" < $stop'
+        with _told():
+            found = self._rows(", ".join(chosen), [self._folder.uri_of(path)], behind, more)
+            made = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
+            yield from made(_ROWS)
 
     def _sent(self, name: str) -> str:
         expression = self._selection.sets.get(name)
@@ -212,3 +215,17 @@ class Reading:
             except duckdb.Error as error:
                 said = " ".join(str(error).partition("LINE")[0].split())
                 raise OptionError(f"{option} {expression!r}: {said}") from None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what goes wrong with a row.
+
+    Raises:
+        OptionError: What the user wrote cannot be worked out for it.
+    """
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException) as error:
+        said = " ".join(str(error).partition("LINE")[0].split())
+        raise OptionError(f"--where and --set: {said}") from None

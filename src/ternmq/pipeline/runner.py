@@ -10,7 +10,9 @@ any time is started again, and goes on.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +29,8 @@ from ternmq.spark.connecting import SERVERS, Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_SAID: Final = re.compile(r"(?!org\.|java|Traceback)[A-Za-z_][\w.]*: .")
 
 log: Final = logging.getLogger("ternmq.pipeline")
 
@@ -240,7 +244,11 @@ def _one_line(error: BaseException) -> str:
         return f"{error.args[0]} (--lenient notes what is missing, and goes on)"
     text = str(error).strip() or type(error).__name__
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("ternmq.model.errors.")]
-    chosen = ours[-1].partition(": ")[2] if ours else lines[0]
-    named = isinstance(error, TernMQError) or bool(ours)
-    return chosen if named else f"{type(error).__name__}: {chosen}"
+    if isinstance(error, TernMQError) or len(lines) == 1:
+        return lines[0] if isinstance(error, TernMQError) else f"{type(error).__name__}: {lines[0]}"
+    # Of a traceback that a worker of Spark's sent: its last words, without those of the JVM.
+    words = itertools.takewhile(lambda line: not line.startswith("at "), lines)
+    said = [line for line in words if _SAID.match(line)]
+    chosen = said[-1] if said else lines[0]
+    ours = chosen.startswith("ternmq.model.errors.")
+    return chosen.partition(": ")[2] if ours else chosen

@@ -277,11 +277,17 @@ class Table:
 
     def read(self, columns: Sequence[str] | None = None, **partition: str) -> pa.Table:
         """Return rows, partition columns included; for tables of modest size."""
+        return self.read_files(self.files(**partition), columns)
+
+    def read_files(
+        self, files: Iterable[DataFile], columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of some of its files, partition columns included."""
         names = list(columns or self.spec.schema.names)
         chosen = pa.schema([self.spec.schema.field(name) for name in names])
         stored = [name for name in names if name not in self.spec.partition_by]
         found = []
-        for one in self.files(**partition):
+        for one in files:
             with self.folder.open(one.path) as source:
                 part = pq.ParquetFile(source).read(stored)
             for name in self.spec.partition_by:

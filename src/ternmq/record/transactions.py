@@ -50,6 +50,8 @@ PREPARED: Final = struct.Struct("<IIQQIIIIBBBBI")
 RESOLVED: Final = struct.Struct("<QQQQIBBBBIIBBHI")
 PART: Final = struct.Struct("<QQQIIII")
 DROPPED: Final = struct.Struct("<Q")
+BATCH_LENGTH: Final = 7
+"""Which field of PREPARED says how long the batch is."""
 VERSION: Final = 1
 """Of both bodies. Raise it for whatever is added; version 1 stays readable."""
 MAX_WRITER_BYTES: Final = 128
@@ -74,6 +76,7 @@ class Why(enum.IntEnum):
     EXPIRED = 1
     """It was undecided for too long."""
     OPERATOR = 2
+    """Somebody who may manage everything rolled it back; the writer is another app's."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -161,6 +164,11 @@ def unpack_prepared(body: bytes) -> Prepared:
         topic, queue, transaction, batch_id, writer, ordinal, count,
         writer_name, part, app, body[at : at + length],
     )  # fmt: skip
+
+
+def batch_start(body: bytes) -> int:
+    """Return where the batch of a PREPARED body begins."""
+    return PREPARED.size + _rounded(sum(body[41:44]))
 
 
 def pack_resolved(resolved: Resolved) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
+from ternmq.broker.writers import Decision
 from ternmq.model.errors import Forbidden
 from ternmq.model.specs import check_name
 from ternmq.server.control_commands import ControlCommands, Told
@@ -16,7 +17,10 @@ from ternmq.wire.session import Request
 
 
 class TransactionCommands(ControlCommands):
-    """Transactions belong to the app of their writer; every topic of one must allow it."""
+    """Transactions belong to the app of their writer; every topic of one must allow it.
+
+    Operators, who may manage everything, may roll back those of others.
+    """
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(hub, authoriser, queries)
@@ -70,10 +74,18 @@ class TransactionCommands(ControlCommands):
 
     def abort(self, peer: Peer, asked: control.TransactionAbort) -> Told:
         """TRANSACTION_ABORT: the rows never become messages."""
-        self._check_topics(peer, Command.TRANSACTION_ABORT, asked.writer, asked.batch_id)
+        now, command = self._core.now_us(), Command.TRANSACTION_ABORT
+        owner = self._broker.transactions.owner(now, asked.writer)
+        operator = owner != peer.app and self._authoriser.operates(peer.app, command)
+        if not operator:
+            self._check_topics(peer, command, asked.writer, asked.batch_id)
         reply = self._broker.abort_transaction(
-            self._core.now_us(), peer.app, asked.writer, asked.batch_id
+            now, peer.app, asked.writer, asked.batch_id, operator=operator
         )
+        if operator and not reply.repeated:
+            self._hub.audit.changed(
+                peer.app, peer.address, command, target=asked.writer, batch_id=str(asked.batch_id)
+            )
         return control.TransactionDone(repeated=reply.repeated), reply.position
 
     def _check_topics(self, peer: Peer, command: Command, writer: str, batch_id: int) -> None:
@@ -119,6 +131,7 @@ class TransactionCommands(ControlCommands):
                         digest=None if one.highest is None else one.highest.digest,
                         rows=0 if one.highest is None else one.highest.rows,
                         decisions=one.decisions,
+                        newest=None if one.newest is None else _decision(one.newest),
                     )
                     for one in writers
                 ],
@@ -126,3 +139,12 @@ class TransactionCommands(ControlCommands):
             ),
             listed.position,
         )
+
+
+def _decision(made: Decision) -> control.DecisionInfo:
+    return control.DecisionInfo(
+        batch_id=made.batch_id,
+        committed=made.committed,
+        rows=made.rows,
+        decided_us=made.time_us,
+    )

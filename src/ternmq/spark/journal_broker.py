@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from google_crc32c import value as crc32c
-
 from ternmq.client.bulk import Bulk, Records
-from ternmq.model.errors import JournalExpired, ProtocolError
+from ternmq.model.errors import JournalExpired
 from ternmq.record import control
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.frames import Frames
+from ternmq.record.header import Kind
 from ternmq.spark.bulk_port import reach
 from ternmq.spark.connecting import Broker
-from ternmq.spark.journal_facts import Record
 from ternmq.spark.journal_names import Client, Names
 from ternmq.spark.journal_port import Bounds
 
@@ -48,10 +46,10 @@ class BrokerJournal:
         """See ``JournalPort``."""
         if not self._segment:
             page = self._page(0)
-            for record in _records(page.records):
-                if record.kind == Kind.SEGMENT:
-                    self._segment = control.SEGMENT.unpack_from(record.body)[1]
-                break
+            frames = Frames(page.records)
+            frames.check()
+            if len(frames) and frames.kinds[0] == Kind.SEGMENT:
+                self._segment = control.SEGMENT.unpack_from(frames.body(0))[1]
             self._end = page.durable
         page = self._page(self._end)
         self._end = page.durable
@@ -69,35 +67,15 @@ class BrokerJournal:
             },
         )
 
-    def records(self, start: int, stop: int) -> Iterator[Record]:
+    def pages(self, start: int, stop: int) -> Iterator[Frames]:
         """See ``JournalPort``."""
         for page in self._bulk().journal_pages(start, stop, with_bodies=False):
-            for record in _records(page.records):
-                if record.position >= stop:
-                    return
-                yield record
+            frames = Frames(page.records).below(stop)
+            frames.check()
+            yield frames
 
     def close(self) -> None:
         """See ``JournalPort``."""
         if self._made is not None:
             self._made.close()
             self._made = None
-
-
-def _records(data: bytes) -> Iterator[Record]:
-    """Yield the records of a page.
-
-    Raises:
-        ProtocolError: They are damaged.
-    """
-    at, end = 0, len(data)
-    while at < end:
-        if end - at < HEADER_BYTES:
-            raise ProtocolError("the journal's page ends within a record")
-        crc, _, length, _, kind, _, position, _, time_us, epoch, _ = HEADER.unpack_from(data, at)
-        if length < HEADER_BYTES or at + length > end:
-            raise ProtocolError("the journal's page ends within a record")
-        if crc32c(data[at + 4 : at + length]) != crc:
-            raise ProtocolError("the checksum of a record of the journal is wrong")
-        yield Record(position, kind, epoch, time_us, data[at + HEADER_BYTES : at + length])
-        at += length

@@ -8,12 +8,17 @@ a client's whole name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from ternmq.record.frames import I64, Frames
 from ternmq.record.header import Kind
 from ternmq.spark import schema
-from ternmq.spark.journal_facts import MAKERS, SIMPLE, Record, other
+from ternmq.spark.journal_columns import FAST, Block, Numbers, Texts
+from ternmq.spark.journal_facts import MAKERS, Record, other
 from ternmq.spark.journal_names import Client, Names
 
 if TYPE_CHECKING:
@@ -65,8 +70,8 @@ COLUMNS: Final[dict[str, str]] = {
 """All columns, with their types in Spark's words."""
 LEFT_OUT: Final = frozenset({Kind.SEGMENT, Kind.PAD, Kind.STATE, Kind.MARK})
 """Records that tell of the journal, not of messages."""
-_BASE: Final = ("position", "part", "kind", "time", "epoch")
-"""Columns of every row."""
+_BASE: Final = ("position", "part", "time", "epoch")
+"""Columns of every row that the record's header fills, or the place in it."""
 _NAMED: Final = {
     "topic": "topic_number",
     "group": "group_number",
@@ -76,11 +81,15 @@ _NAMED: Final = {
 """Columns that are looked up, and by what."""
 
 
+class _Placed(NamedTuple):
+    """A block, and where its rows go."""
+
+    block: Block
+    rows: I64
+
+
 class Events:
     """Gathers rows of records; gives Arrow batches.
-
-    Rows that fill the same columns are kept together, as tuples; in ``table`` each column is made
-    of all of them at once, and put in order.
 
     Args:
         names: What numbers stand for before the first record; learns from the records.
@@ -88,83 +97,183 @@ class Events:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
         self._count = 0
+        self._placed: list[_Placed] = []
+        self._base: dict[str, list[I64]] = {name: [] for name in _BASE}
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, record: Record) -> None:
-        """Take the facts of a record. Records come in the order of the journal.
+    def add(self, page: Frames) -> None:
+        """Take the facts of a page of records. Pages come in the order of the journal.
 
         Raises:
-            struct.error, ValueError: It holds what no record does.
+            struct.error, ValueError: A record holds what no record does.
         """
-        position, kind, epoch, time_us, body = record
-        if kind in LEFT_OUT:
-            return
-        simple = SIMPLE.get(kind)
-        values = None if simple is None else simple.values(body, epoch)
-        if simple is not None and values is not None:
-            self._put(simple.columns, (position, 0, simple.kind, time_us, epoch, *values))
-            return
-        self.names.learn(kind, body)
-        make = MAKERS.get(kind, other)
-        for number, (event, told) in enumerate(make(record)):
-            row = (position, number, event, time_us, epoch, *told.values())
-            self._put(tuple(told), row)
+        blocks: list[Block] = []
+        left: list[I64] = []
+        for kind in np.flatnonzero(np.bincount(page.kinds)).tolist():
+            if kind in LEFT_OUT:
+                continue
+            which = np.flatnonzero(page.kinds == kind)
+            fast = FAST.get(kind)
+            if fast is None:
+                left.append(which)
+                continue
+            decoded = fast(page, which)
+            blocks += decoded.blocks
+            left.append(decoded.records_left())
+        if left:
+            blocks += self._one_by_one(page, np.sort(np.concatenate(left)))
+        self._place(page, blocks)
 
-    def _put(self, columns: tuple[str, ...], row: tuple[Any, ...]) -> None:
-        rows = self._rows.get(columns)
-        if rows is None:
-            rows = self._rows[columns] = []
-        rows.append((self._count, *row))
-        self._count += 1
+    def _one_by_one(self, page: Frames, which: I64) -> list[Block]:
+        rows: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+        word, long = page.at >> 2, page.at >> 3
+        for number in which.tolist():
+            record = Record(
+                int(page.i8[long[number] + 2]), int(page.kinds[number]),
+                int(page.u4[word[number] + 10]), int(page.i8[long[number] + 4]), page.body(number),
+            )  # fmt: skip
+            self.names.learn(record.kind, record.body)
+            for part, (event, told) in enumerate(MAKERS.get(record.kind, other)(record)):
+                rows.setdefault((event, *told), []).append((number, part, *told.values()))
+        found: list[Block] = []
+        for (event, *columns), block in rows.items():
+            records, parts, *values = zip(*block, strict=True)
+            told = {name: _column(name, one) for name, one in zip(columns, values, strict=True)}
+            found.append(Block(event, np.array(records), np.array(parts), told))
+        return found
+
+    def _place(self, page: Frames, blocks: Sequence[Block]) -> None:
+        """Find where each row goes: behind the records before, in its record's order."""
+        counts = np.zeros(len(page), np.int64)
+        for block in blocks:
+            counts += np.bincount(block.record, minlength=len(page))
+        before = np.cumsum(counts) - counts
+        for block in blocks:
+            self._placed.append(_Placed(block, before[block.record] + block.part + self._count))
+        total = int(counts.sum())
+        record = np.arange(len(page)).repeat(counts)
+        self._base["position"].append(page.positions()[record])
+        self._base["time"].append(page.i8[(page.at >> 3) + 4][record])
+        self._base["epoch"].append(page.u4[(page.at >> 2) + 10][record].astype(np.int64))
+        self._base["part"].append(np.arange(total) - before[record])
+        self._count += total
 
     def table(self, columns: Sequence[str]) -> pa.RecordBatch:
         """Return the rows that were gathered, and forget them."""
-        import numpy as np
         import pyarrow as pa
 
         kinds = schema.arrow({name: COLUMNS[name] for name in columns})
-        blocks, self._rows = self._rows, {}
-        count, self._count = self._count, 0
+        made = _Table(self.names, self._placed, self._base, self._count)
+        self._placed, self._count = [], 0
+        self._base = {name: [] for name in _BASE}
         if not columns:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
-        made: list[list[pa.Array]] = []
-        orders: list[int] = []
-        for filled, rows in blocks.items():
-            order, *values = zip(*rows, strict=True)
-            orders += order
-            known = dict(zip((*_BASE, *filled), values, strict=True))
-            made.append([self._column(one.name, one.type, known, len(rows)) for one in kinds])
-        whole = [pa.concat_arrays(arrays) for arrays in zip(*made, strict=True)] or [
-            pa.nulls(0, one.type) for one in kinds
-        ]
-        table = pa.RecordBatch.from_arrays(whole, schema=kinds)
-        return table if len(made) < 2 else table.take(pa.array(np.argsort(orders)))
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * made.rows, pa.struct([])))
+        arrays = [made.column(one.name, one.type) for one in kinds]
+        return pa.RecordBatch.from_arrays(arrays, schema=kinds)
 
-    def _column(
-        self, name: str, kind: pa.DataType, known: Mapping[str, Sequence[Any]], count: int
-    ) -> pa.Array:
+
+class _Table:
+    """Makes each column of all blocks at once."""
+
+    def __init__(
+        self, names: Names, placed: Sequence[_Placed], base: dict[str, list[I64]], rows: int
+    ) -> None:
+        self.rows = rows
+        self._names = names
+        self._placed = placed
+        self._base = base
+        self._looked_up: dict[str, pa.DictionaryArray] = {}
+
+    def column(self, name: str, kind: pa.DataType) -> pa.Array:
+        """Return a column."""
         import pyarrow as pa
 
-        values = known.get(name)
-        if values is not None:
-            return pa.array(values, kind)
+        if name in self._base:
+            values = np.concatenate(self._base[name]) if self._base[name] else np.zeros(0)
+            return _array(values, kind, None)
+        if name == "kind":
+            return self._texts([(Texts([one.block.kind], np.zeros(1, np.int64)), one.rows)
+                                for one in self._placed])  # fmt: skip
         if name == "schema_version":
-            return pa.repeat(pa.scalar(SCHEMA_VERSION, kind), count)
-        numbers = known.get(_NAMED.get(name, ""))
-        if numbers is None:
-            return pa.nulls(count, kind)
-        names = self.names
-        found: Sequence[str | None]
-        if name == "topic":
-            found = [names.topics.get(number) for number in numbers]
-        elif name == "group":
-            found = [names.groups.get(number) for number in numbers]
+            return pa.repeat(pa.scalar(SCHEMA_VERSION, kind), self.rows)
+        filled = [
+            (one.block.columns[name], one.rows) for one in self._placed if name in one.block.columns
+        ]
+        told = self._named(name) if name in _NAMED else None
+        if filled:
+            texts = [(one, rows) for one, rows in filled if isinstance(one, Texts)]
+            if texts:
+                return self._texts(texts, told)
+            return self._numbers([one for one in filled if isinstance(one[0], Numbers)], kind)
+        return pa.nulls(self.rows, kind) if told is None else told
+
+    def _numbers(self, filled: Sequence[tuple[Any, I64]], kind: pa.DataType) -> pa.Array:
+        values = np.zeros(self.rows, np.int32 if kind.bit_width == 32 else np.int64)
+        there = np.zeros(self.rows, np.bool_)
+        for one, rows in filled:
+            values[rows] = one.values
+            there[rows] = True if one.there is None else one.there
+        return _array(values, kind, there)
+
+    def _texts(self, filled: Sequence[tuple[Texts, I64]], told: pa.Array | None = None) -> pa.Array:
+        """Return a column of texts; where none is filled, what was looked up."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        known: list[str | None] = [None]
+        codes = np.zeros(self.rows, np.int64)
+        shifts: dict[int, int] = {}
+        for one, rows in filled:
+            shift = shifts.setdefault(id(one.known), len(known))
+            if shift == len(known):
+                known += one.known
+            codes[rows] = one.codes + shift
+        found = pa.array(known, pa.string()).take(pa.array(codes))
+        return found if told is None else pc.coalesce(found, told)
+
+    def _named(self, name: str) -> pa.Array:
+        """Return the names that numbers stand for."""
+        import pyarrow as pa
+
+        numbers = _NAMED[name]
+        found = self._looked_up.get(numbers)
+        if found is None:
+            found = self.column(numbers, pa.int64()).dictionary_encode()
+            self._looked_up[numbers] = found
+        known = self._names
+        named: list[str | None]
+        if name in {"topic", "group"}:
+            of = known.topics if name == "topic" else known.groups
+            named = [of.get(number) for number in found.dictionary.to_pylist()]
         else:
-            at = 0 if name == "app" else 1
-            nobody = Client("", "")
-            found = [names.sessions.get(number, nobody)[at] or None for number in numbers]
-        return pa.array(found, kind)
+            at, nobody = 0 if name == "app" else 1, Client("", "")
+            named = [
+                known.sessions.get(number, nobody)[at] or None
+                for number in found.dictionary.to_pylist()
+            ]
+        return pa.array(named, pa.string()).take(found.indices)
+
+
+def _column(name: str, values: Sequence[Any]) -> Numbers | Texts:
+    """Return a column of what was told one by one."""
+    if COLUMNS[name] == "string":
+        return Texts(values, np.arange(len(values)))
+    there = np.array([one is not None for one in values])
+    numbers = np.array([0 if one is None else one for one in values], np.int64)
+    return Numbers(numbers, None if there.all() else there)
+
+
+def _array(
+    values: npt.NDArray[Any], kind: pa.DataType, there: npt.NDArray[np.bool_] | None
+) -> pa.Array:
+    import pyarrow as pa
+
+    data = np.ascontiguousarray(values, np.int32 if kind.bit_width == 32 else np.int64)
+    missing = 0 if there is None else len(values) - int(np.count_nonzero(there))
+    bitmap = None
+    if there is not None and missing:
+        bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(data), [bitmap, pa.py_buffer(data)], null_count=missing)

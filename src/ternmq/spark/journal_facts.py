@@ -1,6 +1,7 @@
 """What a record of the journal says, fact by fact: the columns that each fills.
 
-``MAKERS`` has a function for each kind of record; ``SIMPLE`` reads most pulls and settles at once.
+``MAKERS`` has a function for each kind of record. ``journal_columns`` tells the same of frequent
+kinds, many records at once; what it says is compared with this.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ternmq.record import control, facts, messages, moved, transactions
+from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch
 from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.record.header import Kind
@@ -120,60 +121,6 @@ def _settled(event: str) -> Callable[[Record], Told]:
     return make
 
 
-class Simple(NamedTuple):
-    """A record of one fact and one run, read at once: what most pulls and settles are."""
-
-    kind: str
-    columns: tuple[str, ...]
-    values: Callable[[bytes, int], tuple[Any, ...] | None]
-    """Of the columns; None: the record is no such one."""
-
-
-def _one_pulled(body: bytes, epoch: int) -> tuple[Any, ...] | None:
-    if len(body) != facts.ONE_PULLED.size:
-        return None
-    (
-        count, _, group, topic, queue, session, lease, until_us, cursor, leased, skipped, parked,
-        flags, start, rows, attempt, deliveries,
-    ) = facts.ONE_PULLED.unpack(body)  # fmt: skip
-    if count != 1 or leased != 1 or skipped or parked or flags:
-        return None
-    return (
-        topic, queue, group, session, _signed(lease), epoch, cursor, start, start + rows, rows,
-        attempt, deliveries, until_us,
-    )  # fmt: skip
-
-
-def _one_settled(body: bytes, epoch: int) -> tuple[Any, ...] | None:  # noqa: ARG001 - see above
-    if len(body) != facts.ONE_SETTLED.size:
-        return None
-    (
-        count, _, group, topic, queue, session, lease, lease_epoch, round_, _, run_count, outcome,
-        cause, reason, start, rows, attempt, deliveries,
-    ) = facts.ONE_SETTLED.unpack(body)  # fmt: skip
-    if count != 1 or run_count != 1 or reason or facts.failing(outcome):
-        return None
-    return (
-        topic, queue, group, session, _signed(lease), lease_epoch, round_, _OUTCOMES[outcome],
-        _CAUSES[cause], start, start + rows, rows, attempt, deliveries,
-    )  # fmt: skip
-
-
-_OF_PULLED: Final = (
-    "topic_number", "queue", "group_number", "session", "lease", "lease_epoch", "cursor", "start",
-    "stop", "rows", "attempt", "deliveries", "until",
-)  # fmt: skip
-_OF_SETTLED: Final = (
-    "topic_number", "queue", "group_number", "session", "lease", "lease_epoch", "round", "outcome",
-    "cause", "start", "stop", "rows", "attempt", "deliveries",
-)  # fmt: skip
-SIMPLE: Final[dict[int, Simple]] = {
-    Kind.PULLED: Simple("pulled", _OF_PULLED, _one_pulled),
-    Kind.SETTLED: Simple("settled", _OF_SETTLED, _one_settled),
-    Kind.ENDED: Simple("ended", _OF_SETTLED, _one_settled),
-}
-
-
 def _extended(record: Record) -> Told:
     for fact in facts.unpack_extended(record.body):
         yield "extended", {
@@ -201,6 +148,22 @@ def _moved(record: Record) -> Told:
             "bytes": len(piece.batch), "producer_id": _signed(batch.producer_id),
             "sequence": _signed(batch.first_sequence + piece.row_start), "born_time": batch.born_us,
         }  # fmt: skip
+
+
+def _replayed(record: Record) -> Told:
+    """Yield a row for each run that comes again, and for each that is unread again."""
+    fact = replay.unpack(record.body)
+    told = {
+        "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
+        "session": fact.session, "round": fact.round, "cause": fact.cause.name.lower(),
+    }  # fmt: skip
+    for start, stop, attempt, deliveries in fact.runs:
+        yield "replayed", {
+            **told, "start": start, "stop": stop, "rows": stop - start, "attempt": attempt,
+            "deliveries": deliveries,
+        }  # fmt: skip
+    for start, stop in fact.ahead:
+        yield "replayed", {**told, "start": start, "stop": stop, "rows": stop - start}
 
 
 def _config(record: Record) -> Told:
@@ -320,6 +283,7 @@ MAKERS: Final[dict[int, Callable[[Record], Told]]] = {
     Kind.CONFIG: _config,
     Kind.PREPARED: _prepared,
     Kind.RESOLVED: _resolved,
+    Kind.REPLAY: _replayed,
     Kind.JOINED: _joined,
     Kind.LEFT: _left,
     Kind.COUNTS: _counts,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ternmq.journal.reader import JournalReader
 from ternmq.model.errors import DataLoss
 from ternmq.model.types import Position
-from ternmq.spark.journal_facts import Record
+from ternmq.record.frames import Frames
 from ternmq.spark.journal_names import Names
 from ternmq.spark.journal_port import Bounds
 
@@ -41,43 +41,38 @@ class FileJournal:
         start = max(self._seen, oldest)
         if not self._seen:
             start = self._newest_segment(oldest)
-        for record in reader.records(start):
-            self._durable = max(self._durable, record.durable)
-        self._seen = reader.position
+        pages = reader.pages(start)
+        for _ in pages:
+            pass
+        self._durable = max(self._durable, pages.durable)
+        self._seen = Position(pages.position)
         return Bounds(oldest, max(oldest, self._durable), reader.segment_size)
 
     def _newest_segment(self, oldest: Position) -> Position:
         """Return where the newest segment with records begins."""
         size = self._reader.segment_size
         base = oldest
-        while self._at(Position(base + size)) is not None:
+        while next(self._reader.records(Position(base + size)), None) is not None:
             base = Position(base + size)
         # All that the first record of a segment says is durable stands before it.
         return base
 
-    def _at(self, position: Position) -> Record | None:
-        """Return the record that begins at a position."""
-        for record in self._reader.records(position):
-            return Record(record.position, record.kind, record.epoch, record.time_us, record.body)
-        return None
-
-    def records(self, start: int, stop: int) -> Iterator[Record]:
+    def pages(self, start: int, stop: int) -> Iterator[Frames]:
         """See ``JournalPort``."""
         reader = self._reader
-        position = start
         if start < reader.first():
             raise DataLoss(
                 f"the journal in {self._path} begins at {reader.first()}, behind {start}"
             )
-        for record in reader.records(Position(start)):
-            if record.position >= stop:
+        pages = reader.pages(Position(start))
+        for page in pages:
+            yield page.below(stop)
+            if pages.position >= stop:
                 return
-            yield Record(record.position, record.kind, record.epoch, record.time_us, record.body)
-            position = record.end
-        if position < stop:
+        if pages.position < stop:
             raise DataLoss(
-                f"the journal in {self._path} ends at {position}, before {stop}: "
-                f"{reader.fault or 'nothing follows'}"
+                f"the journal in {self._path} ends at {pages.position}, before {stop}: "
+                f"{pages.fault or 'nothing follows'}"
             )
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ternmq.spark.journal_facts import Record
+from ternmq.record.frames import Frames
 from ternmq.spark.journal_names import Names
 
 
@@ -34,8 +34,8 @@ class JournalPort(Protocol):
     def names(self, position: int) -> Names:
         """Return what the numbers in records from a position on stand for."""
 
-    def records(self, start: int, stop: int) -> Iterator[Record]:
-        """Yield the records of ``[start, stop)``; a record begins at either.
+    def pages(self, start: int, stop: int) -> Iterator[Frames]:
+        """Yield the records of ``[start, stop)``, checked; a record begins at either.
 
         Raises:
             JournalExpired: The journal begins behind ``start``.

@@ -75,18 +75,24 @@ class JournalReading:
         done = False
         while not done:
             try:
-                for record in port.records(start, stretch.stop):
-                    events.add(record)
-                    start = record.position + 1
+                for page in port.pages(start, stretch.stop):
+                    events.add(page)
+                    start = int(page.positions()[-1]) + 1 if len(page) else start
                     if len(events) >= self.options.batch_rows:
-                        yield events.table(list(self.columns))
+                        yield from self._batches(events)
                 done = True
             except JournalExpired:
                 # Retention was quicker: what is gone begins behind the record read last.
                 start = self._kept(port, Stretch(start, stretch.stop))
                 done = start >= stretch.stop
         if len(events):
-            yield events.table(list(self.columns))
+            yield from self._batches(events)
+
+    def _batches(self, events: Events) -> Iterator[pa.RecordBatch]:
+        table = events.table(list(self.columns))
+        most = self.options.batch_rows
+        for at in range(0, table.num_rows, most):
+            yield table.slice(at, most)
 
     def _kept(self, port: JournalPort, stretch: Stretch) -> int:
         """Return where the stretch begins, of what is kept."""
@@ -172,6 +178,8 @@ class JournalStream:
         self._clock = clock
         self._port: JournalPort | None = None
         self._initial: int | None = None
+        self._begun = False
+        """Where the query begins is written down, or about to be."""
         self._known: Bounds | None = None
         self._known_until = float("-inf")
         self._frozen: int | None = None
@@ -206,9 +214,16 @@ class JournalStream:
     def latest(self, start: int) -> int:
         """Return how far the next batch goes; ``start`` if there is nothing for one.
 
+        The first batch of a query is empty, so that where it begins is written down before
+        anything is read: after a crash in it Spark asks once more, and it may be elsewhere by then.
+
         Raises:
             DataLoss: The journal ends before: it is another one.
         """
+        if not self._begun:
+            self._begun = True
+            if start == self._initial:
+                return start
         bounds = self._bounds()
         if bounds.end < start:
             raise DataLoss(
@@ -225,6 +240,7 @@ class JournalStream:
 
     def stretches(self, start: int, end: int) -> list[Stretch]:
         """Return the tasks of a batch that Spark has written down."""
+        self._begun = True
         segment = self._bounds().segment_bytes if end > start else 0
         return self.reading.tasks(start, end, segment)
 

@@ -123,6 +123,8 @@ class StreamRead:
         self._clock = clock
         self._port: Port | None = None
         self._initial: dict[Place, int] | None = None
+        self._begun = False
+        """Where the query begins is written down, or about to be."""
         self._known: dict[Place, QueueState] = {}
         self._known_until = float("-inf")
         self._frozen: dict[Place, int] | None = None
@@ -169,7 +171,9 @@ class StreamRead:
         """Return how far the next batch goes; ``start`` if there is nothing for one.
 
         A queue that is new is taken in empty, at its oldest row: its rows come with the batch
-        after, so that where it begins is written down before anything is read of it.
+        after, so that where it begins is written down before anything is read of it. For the same
+        reason the first batch of a query is empty: after a crash in it Spark asks once more where
+        the query begins, and by then the newest row, or the oldest, may be another one.
 
         Raises:
             DataLoss: A queue is gone, or is another one.
@@ -177,6 +181,10 @@ class StreamRead:
         now = self._clock()
         if self._moved is None:
             self._moved = now
+        if not self._begun:
+            self._begun = True
+            if start == self._initial:
+                return dict(start)
         states = self._states()
         found = dict(start)
         backlog: dict[Place, int] = {}
@@ -243,6 +251,7 @@ class StreamRead:
 
     def spans(self, start: Offsets, end: Offsets) -> list[Span]:
         """Return the tasks of a batch that Spark has written down; the broker is not asked."""
+        self._begun = True
         return self.reading.tasks(
             [
                 Span(place.topic, place.queue, start.get(place, stop), stop)

@@ -37,6 +37,7 @@ class Admin:
     put_hold = blocking(admin_engine.Admin.put_hold)
     delete_hold = blocking(admin_engine.Admin.delete_hold)
     holds = blocking(admin_engine.Admin.holds)
+    transactions = blocking(admin_engine.Admin.transactions)
     clients = blocking(admin_engine.Admin.clients)
     status = blocking(admin_engine.Admin.status)
 
@@ -51,6 +52,7 @@ class DeadLetters:
 
     browse = iterating(deadletters_engine.DeadLetters.browse)
     waiting = iterating(deadletters_engine.DeadLetters.waiting)
+    get = blocking(deadletters_engine.DeadLetters.get)
     retry = blocking(deadletters_engine.DeadLetters.retry)
     delete = blocking(deadletters_engine.DeadLetters.delete)
     redrive = blocking(deadletters_engine.DeadLetters.redrive)

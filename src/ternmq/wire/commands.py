@@ -105,6 +105,8 @@ class Policy:
 
     scope: Scope
     rights: tuple[Right, ...] = ()
+    operators: bool = False
+    """An app that may manage everything may use it for what belongs to other apps."""
 
     def __post_init__(self) -> None:
         if (self.scope is Scope.NOTHING) != (not self.rights):
@@ -123,6 +125,7 @@ class Entry:
 _ANYBODY: Final = Policy(Scope.NOTHING)
 _PRODUCE: Final = Policy(Scope.TOPIC, (Right.PRODUCE,))
 _DECIDE: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,))
+_ROLL_BACK: Final = Policy(Scope.TRANSACTION, (Right.PRODUCE,), operators=True)
 _CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
 _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
@@ -170,7 +173,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
     Command.TRANSACTION_COMMIT: Entry(_DECIDE, control.TransactionCommit, control.TransactionDone),
-    Command.TRANSACTION_ABORT: Entry(_DECIDE, control.TransactionAbort, control.TransactionDone),
+    Command.TRANSACTION_ABORT: Entry(_ROLL_BACK, control.TransactionAbort, control.TransactionDone),
     Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),
     Command.QUEUE_RANGES: Entry(
         Policy(Scope.TOPICS, (Right.CONSUME,)), control.QueueRanges, control.RangesFound

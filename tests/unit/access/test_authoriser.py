@@ -203,6 +203,21 @@ def test_a_transaction_without_topics_needs_the_right_for_some_topic(command: Co
         authoriser().check_some("shop", command)
 
 
+def test_only_who_manages_everything_may_decide_what_is_another_apps() -> None:
+    abort, commit = Command.TRANSACTION_ABORT, Command.TRANSACTION_COMMIT
+    for grants in (
+        [], [Grant("produce")], [Grant("manage", "orders.*")], [Grant("audit")],
+        [Grant("manage"), Grant("manage", "secret", deny=True)],
+    ):  # fmt: skip
+        assert not authoriser(app("shop", *grants)).operates("shop", abort)
+    operator = authoriser(app("op", Grant("manage")))
+    assert operator.operates("op", abort)
+    assert not operator.operates("gone", abort)
+    assert [one for one in TABLE if operator.operates("op", one)] == [abort]
+    assert not operator.operates("op", commit)
+    assert authoriser(required=False).operates("nobody", abort)
+
+
 def test_a_change_of_the_grants_counts_at_once() -> None:
     apps = {"shop": app("shop", Grant("produce", "orders.*"))}
     who = Authoriser(apps)

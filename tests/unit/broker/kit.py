@@ -28,7 +28,7 @@ from ternmq.broker.replies import (
 )
 from ternmq.broker.runs import merge
 from ternmq.broker.start import Options, open_broker
-from ternmq.broker.stateobjects import DEDUP, FORGOTTEN, GLOBAL, WRITER
+from ternmq.broker.statetypes import DEDUP, FORGOTTEN, GLOBAL, WRITER
 from ternmq.broker.views import Views
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
@@ -342,8 +342,12 @@ class World:
             for at, body in enumerate(found):
                 self.sent[topic, queue, next_ - len(found) + at] = body
 
-    def abort(self, writer: str = "w", batch: int = 1, app: str = "app") -> ResolveReply:
-        return self.run(lambda: self.broker.abort_transaction(self.now, app, writer, batch))
+    def abort(
+        self, writer: str = "w", batch: int = 1, app: str = "app", *, operator: bool = False
+    ) -> ResolveReply:
+        return self.run(
+            lambda: self.broker.abort_transaction(self.now, app, writer, batch, operator=operator)
+        )
 
     def pull(
         self, session: int, topic: str, group: str, rows: int = 32, *,

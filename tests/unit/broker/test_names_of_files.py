@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker import gone, stateobjects
+from ternmq.broker import gone, statetypes
 from ternmq.broker.gone import Sort
 from ternmq.broker.names import names
 from ternmq.journal import names as module
@@ -59,7 +59,7 @@ def busy(world: World, turn: int) -> None:
 
 def test_types_are_those_of_the_broker() -> None:
     for name in ("TOPICS", "SUBSCRIPTIONS", "SESSIONS", "APPS", "GONE"):
-        assert getattr(module, name) == getattr(stateobjects, name)
+        assert getattr(module, name) == getattr(statetypes, name)
     assert tuple(gone.Sort) == (module._GONE_TOPIC, module._GONE_GROUP, module._GONE_SESSION)
 
 

@@ -24,6 +24,8 @@ from ternmq.model.specs import Limits
 from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US
 from ternmq.record.batch import Row
 from ternmq.record.facts import Outcome
+from ternmq.record.header import HEADER_BYTES
+from ternmq.record.transactions import Why, unpack_resolved
 from tests.unit.broker.kit import SECOND, World, explore, offsets, same_after_restart, waiting
 
 
@@ -288,6 +290,47 @@ def test_a_writer_belongs_to_the_app_that_used_it_first() -> None:
         with pytest.raises(WriterTaken):
             refused()
     world.decide(ids)
+
+
+def _why(world: World, position: int) -> tuple[Why, str]:
+    """Return why what the record at a position resolved was, and whose it is."""
+    world.commit()
+    record = waiting(lambda: world.broker.store.get(position))
+    fact = unpack_resolved(record[HEADER_BYTES:])
+    return fact.why, fact.app
+
+
+def test_an_operator_may_roll_back_what_is_another_apps_and_no_more() -> None:
+    world, session = ready()
+    ids = [world.prepare("t", 2).prepared]
+    at = world.broker.journal.end
+    assert not world.abort(app="root", operator=True).repeated
+    assert _why(world, at) == (Why.OPERATOR, "app")
+    assert world.abort(app="root", operator=True).repeated
+    with pytest.raises(TransactionDecided, match="rolled back"):
+        world.decide(ids)
+    assert world.drain(session, "t", "g") == []
+    # It stays the owner's: he may use the name again, and nobody else.
+    with pytest.raises(WriterTaken):
+        world.prepare("t", 1, app="root")
+    ids = [world.prepare("t", 2).prepared]
+    with pytest.raises(WriterTaken):
+        world.decide(ids, app="root")
+    world.decide(ids)
+    with pytest.raises(TransactionDecided, match="committed"):
+        world.abort(app="root", operator=True)
+    assert world.abort("nobody", app="root", operator=True).repeated
+    assert "nobody" not in world.broker.views.writers.by_name
+    same_after_restart(world)
+
+
+@pytest.mark.parametrize("operator", [False, True])
+def test_what_the_owner_gives_up_he_gave_up_whatever_else_he_may(operator: bool) -> None:
+    world, _ = ready()
+    world.prepare("t", 2)
+    at = world.broker.journal.end
+    world.abort(operator=operator)
+    assert _why(world, at) == (Why.WRITER, "app")
 
 
 def test_application_ids_and_odd_names_are_refused() -> None:

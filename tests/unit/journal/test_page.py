@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
@@ -10,7 +11,7 @@ from ternmq.journal.page import PageRead, reframed, without_bodies
 from ternmq.journal.scan import parse, scan
 from ternmq.journal.segment import segment_name
 from ternmq.model.errors import CorruptJournal, DiskReadError, FileMissing, InvalidRequest
-from ternmq.record import control, messages
+from ternmq.record import control, messages, transactions
 from ternmq.record.batch import Column, Row, encode, topic_seed
 from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, Kind
 
@@ -30,6 +31,10 @@ def batch(rows: int, size: int = 100) -> bytes:
     )
 
 
+def prepared(rows: int) -> transactions.Prepared:
+    return transactions.Prepared(1, 0, 5, 7, 2, 0, rows, "writer", "0/0", "shop", batch(rows))
+
+
 @pytest.fixture
 def journal() -> Journal:
     made = Journal.create(MemoryDisk(), segment_size=SEGMENT, reserve_bytes=0)
@@ -41,6 +46,8 @@ def journal() -> Journal:
         (Kind.LEFT, control.pack(control.Left(4, "closed"))),
         (Kind.MESSAGES, messages.pack(1, 0, 0, 3, batch(3), ())),
         (Kind.MESSAGES, messages.pack(1, 0, 3, 80, batch(100), ((0, 50), (60, 90)))),
+        (Kind.PREPARED, transactions.pack_prepared(prepared(3))),
+        (Kind.PREPARED, transactions.pack_prepared(prepared(100))),
     ]
     while made.end < 3 * SEGMENT:
         for kind, body in kinds:
@@ -147,6 +154,29 @@ def test_bodies_stay_away_when_they_are_not_wanted(journal: Journal) -> None:
             assert whole[len(stored.batch) :].startswith(b"B" * 100)
         else:
             assert stored.batch == whole
+
+
+def test_bodies_of_prepared_rows_stay_away_too(journal: Journal) -> None:
+    seen = set()
+    for made, body in made_of(journal, Kind.PREPARED, with_bodies=False):
+        stored = transactions.unpack_prepared(body)
+        rows = stored.count
+        seen.add(rows)
+        whole = prepared(rows)
+        assert made == (rows == 100), "small records stay as they are"
+        assert replace(stored, batch=b"") == replace(whole, batch=b"")
+        if made:
+            assert whole.batch.startswith(stored.batch)
+            assert whole.batch[len(stored.batch) :].startswith(b"B" * 100)
+            assert b"B" * 100 not in stored.batch
+        else:
+            assert stored.batch == whole.batch
+    assert seen == {3, 100}
+    for made, body in made_of(journal, Kind.PREPARED):
+        assert not made
+        assert transactions.unpack_prepared(body).batch == batch(
+            transactions.unpack_prepared(body).count
+        )
 
 
 def test_a_batch_with_other_columns_is_cut_at_the_same_place() -> None:

@@ -217,6 +217,7 @@ def test_tasks_are_cut_where_segments_begin(tmp_path):
     stream = JournalStream(JournalReading(given, given.offered))
     at = stream.initial()
     stream.freeze()
+    assert stream.latest(at) == at  # the first batch says where it begins
     steps = [at]
     while (after := stream.latest(at)) > at:
         steps.append(after)
@@ -241,6 +242,7 @@ def test_a_stream_goes_on_with_a_broker_that_writes(tmp_path):
             )
             stream = JournalStream(JournalReading(given, given.offered))
             at = stream.initial()
+            assert stream.latest(at) == at
             seen = 0
             for _ in range(3):
                 client.send_many("orders", [b"y"] * 5)
@@ -349,9 +351,9 @@ def test_readers_travel(lived):
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_simple_facts_are_read_as_all_others(monkeypatch, lived):
+def test_records_are_read_together_as_they_are_one_by_one(monkeypatch, lived):
     whole = rows(reading(lived))
-    monkeypatch.setattr(journal_events, "SIMPLE", {})
+    monkeypatch.setattr(journal_events, "FAST", {})
     assert rows(reading(lived)) == whole
 
 
@@ -382,3 +384,26 @@ def test_transactions_are_told(tmp_path):
         ("dropped", None, None, "writer", at[1]),
         ("rolled_back", None, None, "writer", at[2]),
     ]
+
+
+@pytest.mark.row("R5")
+def test_rows_that_come_again_are_told(tmp_path):
+    with (
+        broker(manual=False, disk=RealDisk(str(tmp_path))) as one,
+        ternmq.sync.connect(one.url, app="shop") as client,
+    ):
+        client.admin.create_topic("orders")
+        client.send_many("orders", [b"%d" % n for n in range(10)])
+        pulled = client.pull("orders", group="billing", max_messages=10)
+        pulled.reject(rows=range(7, 9), reason="broken")
+        pulled.ack()
+        client.replay("orders", "billing", offsets=range(2, 5))
+        client.deadletters.redrive("orders", "billing")
+        wanted = [one["position"] for one in dump(str(tmp_path)) if one["kind"] == "REPLAY"]
+    found = of("replayed", rows(reading(str(tmp_path))), topic="orders", group="billing")
+    assert [
+        (row["cause"], row["start"], row["stop"], row["rows"], row["attempt"]) for row in found
+    ] == [("replay", 2, 5, 3, 1), ("redrive", 7, 9, 2, 1)]
+    assert [row["position"] for row in found] == wanted
+    assert found[0]["round"] < found[1]["round"]
+    assert {row["app"] for row in found} == {"shop"}

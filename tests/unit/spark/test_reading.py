@@ -245,6 +245,14 @@ def stream(broker, clock=None, **options):
     return StreamRead(reading(broker, Use.STREAM_READ, **options), clock or Clock())
 
 
+def begun(one):
+    """Return where a stream is behind its first batch, which is empty."""
+    at = one.initial()
+    assert one.latest(at) == at
+    assert one.spans(at, at) == []
+    return at
+
+
 def fill(broker, count, queue=0):
     for n in range(count):
         broker.put("orders", b"%d" % n, queue=queue)
@@ -262,11 +270,29 @@ def test_a_stream_begins_where_it_is_told(broker):
     assert one.initial() == {Q0: 3, Q1: 0}  # asked twice, the same
 
 
+@pytest.mark.row("R2")
+def test_where_a_query_begins_is_written_down_before_anything_is_read(broker):
+    fill(broker, 3)
+    one = stream(broker, startingOffsets="latest")
+    at = begun(one)
+    fill(broker, 2)
+    assert one.latest(at) == {Q0: 5, Q1: 0}
+    # One that died in its first batch is asked once more, and it is no matter what it says.
+    again = stream(broker, startingOffsets="latest")
+    assert again.initial() == {Q0: 5, Q1: 0}
+    assert again.spans(again.initial(), at) == []
+    assert again.latest(at) == {Q0: 5, Q1: 0}
+    # The same place once more: what was planned is begun, and it goes on from there.
+    same = stream(broker)
+    assert same.spans(same.initial(), same.initial()) == []
+    assert same.latest(same.initial()) == {Q0: 5, Q1: 0}
+
+
 def test_batches_are_limited_in_rows(broker):
     fill(broker, 30)
     fill(broker, 10, queue=1)
     one = stream(broker, maxOffsetsPerTrigger="8")
-    at = one.initial()
+    at = begun(one)
     assert one.latest(at) == {Q0: 6, Q1: 2}
     assert one.latest({Q0: 6, Q1: 2}, max_rows=4) == {Q0: 9, Q1: 3}
     assert one.newest() == {Q0: 30, Q1: 10}
@@ -277,11 +303,11 @@ def test_batches_are_limited_in_bytes(broker):
         broker.put("orders", b"x" * 1000)
     size = len(broker.topics["orders"][0].batches[0].record)
     one = stream(broker, maxBytesPerTrigger=str(3 * size + 10))
-    assert one.latest(one.initial()) == {Q0: 3, Q1: 0}
+    assert one.latest(begun(one)) == {Q0: 3, Q1: 0}
     tiny = stream(broker, maxBytesPerTrigger="1")
-    assert tiny.latest(tiny.initial()) == {Q0: 1, Q1: 0}  # one batch at least
+    assert tiny.latest(begun(tiny)) == {Q0: 1, Q1: 0}  # one batch at least
     wide = stream(broker, maxBytesPerTrigger="1g")
-    assert wide.latest(wide.initial()) == {Q0: 10, Q1: 0}
+    assert wide.latest(begun(wide)) == {Q0: 10, Q1: 0}
     broker.sizes_told = False
     assert tiny.latest(tiny.initial()) == {Q0: 10, Q1: 0}
 
@@ -325,7 +351,7 @@ def test_a_batch_waits_for_enough_rows_or_long_enough(broker):
 def test_available_now_goes_no_further_than_what_was_there(broker):
     fill(broker, 5)
     one = stream(broker, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="3")
-    at = one.initial()
+    at = begun(one)
     one.freeze()
     fill(broker, 5)
     at = one.latest(at)
@@ -337,7 +363,7 @@ def test_available_now_goes_no_further_than_what_was_there(broker):
 
 def test_a_topic_that_comes_is_taken_in_empty_then_read(broker):
     one = stream(broker, subscribePattern="orders.*")
-    at = one.initial()
+    at = begun(one)
     broker.create("orders.late")
     broker.put("orders.late", b"x")
     late = Place("orders.late", 0)
@@ -361,7 +387,7 @@ def test_a_journaled_range_is_planned_without_the_broker(broker):
 def test_a_queue_that_is_gone_fails_or_stays(broker):
     fill(broker, 3)
     one, lenient = stream(broker), stream(broker, failOnDataLoss="false")
-    at = one.initial()
+    at = begun(one)
     broker.create("orders", 1)
     with pytest.raises(DataLoss, match="queue 1 of 'orders' cannot be read on: it is gone"):
         one.latest(at)

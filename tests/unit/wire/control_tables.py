@@ -149,13 +149,14 @@ def who_of(command: Command) -> str:
     if policy.scope is Scope.NOTHING:
         return "every app"
     rights = " or ".join(right.value for right in policy.rights)
+    more = "; or manage on every topic and group" if policy.operators else ""
     return {
         Scope.TOPIC: f"{rights} on the topic",
         Scope.TOPICS: f"{rights} on each topic",
         Scope.GROUP: f"{rights} on the topic and group",
         Scope.TRANSACTION: f"{rights} on every topic of the transaction; it belongs to its app",
         Scope.BROKER: f"{rights} on every topic and group",
-    }[policy.scope]
+    }[policy.scope] + more
 
 
 # ------------------------------------------------------------------------------ the parts

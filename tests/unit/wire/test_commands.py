@@ -88,7 +88,9 @@ def test_who_may_what():
         elif command in {Command.SEND, Command.REPORT, Command.PREPARE}:
             assert entry.policy == Policy(Scope.TOPIC, (Right.PRODUCE,))
         elif command in {Command.TRANSACTION_COMMIT, Command.TRANSACTION_ABORT}:
-            assert entry.policy == Policy(Scope.TRANSACTION, (Right.PRODUCE,))
+            operators = command is Command.TRANSACTION_ABORT
+            wanted = Policy(Scope.TRANSACTION, (Right.PRODUCE,), operators=operators)
+            assert entry.policy == wanted
         elif name.startswith("JOURNAL_"):
             assert entry.policy == Policy(Scope.BROKER, (Right.AUDIT,))
         elif name.startswith("HOLD_"):

@@ -65,7 +65,10 @@ class ReceiptRow(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A SEND answer: ``stored`` rows from ``first_offset`` on (None: durability ``fast``)."""
+    """A SEND answer: ``stored`` rows from ``first_offset`` on.
+
+    ``first_offset`` None: durability ``fast``, or a duplicate whose messages retention has removed.
+    """
 
     first_offset: int | None
     topic: int

@@ -107,6 +107,7 @@ from ternmq.wire.control.topics import (
     Topics,
 )
 from ternmq.wire.control.transactions import (
+    DecisionInfo,
     TransactionAbort,
     TransactionCommit,
     TransactionDone,
@@ -206,6 +207,7 @@ __all__ = [
     "TransactionCommit",
     "TransactionDone",
     "TransactionInfo",
+    "DecisionInfo",
     "TransactionList",
     "Transactions",
     "WriterInfo",

@@ -31,7 +31,11 @@ class TransactionCommit(Body, frozen=True, kw_only=True):
 
 
 class TransactionAbort(Body, frozen=True, kw_only=True):
-    """Roll back what was prepared; the name may be prepared anew."""
+    """Roll back what was prepared; the name may be prepared anew.
+
+    An app with the right to manage every topic and group may do so to a writer of another app's,
+    whatever topics the rows are for. To commit is for the owner alone.
+    """
 
     writer: WriterName
     batch_id: Unsigned
@@ -75,6 +79,17 @@ class TransactionInfo(Body, frozen=True, kw_only=True):
     """When it is rolled back, unless it is decided before."""
 
 
+class DecisionInfo(Body, frozen=True, kw_only=True):
+    """What became of a transaction."""
+
+    batch_id: int
+    committed: bool = False
+    """Else it was rolled back."""
+    rows: Count = 0
+    """How many became messages."""
+    decided_us: Time
+
+
 class WriterInfo(Body, frozen=True, kw_only=True):
     """A writer of transactions."""
 
@@ -90,6 +105,8 @@ class WriterInfo(Body, frozen=True, kw_only=True):
     """And how many rows."""
     decisions: Count = 0
     """How many decisions are remembered."""
+    newest: DecisionInfo | None = None
+    """The one of them that was made last."""
 
 
 class Transactions(Body, frozen=True, kw_only=True):

@@ -1,0 +1,214 @@
+"""Statistics: what events come to by minute, topic, group and app; merging; rolling up.
+
+A row without a group is the senders' side: what was stored. ``lag`` is how many messages of the
+topic were not yet handed out to the group at the end of the minute; it is the same for all apps of
+the group, and stands in the row without an app.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ternmq.pipeline.files import TableSpec
+from ternmq.pipeline.sketches import Distinct, Logs
+from ternmq.pipeline.stats_schema import COUNTS, KEY, LATENCIES, SHARES, STATS_MINUTE, STEPS_US
+from ternmq.pipeline.trace_rows import NULL, Numbers, numbers
+
+_MINUTE_US: Final = STEPS_US["stats_minute"]
+_LONG: Final = {"hour": 13, "day": 10, "month": 7}
+
+
+def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Table:
+    """Return the statistics by minute of a queue's events (without ``lag``).
+
+    Args:
+        topic: Its topic.
+        events: Columns ``trace_schema.EVENTS``.
+        done: ``trace_fold.Folded.done``: with latencies.
+        begin: Events before this position were counted already.
+    """
+    events = events.filter(pc.greater_equal(events["position"], begin))
+    done = done.filter(pc.greater_equal(done["position"], begin))
+    rows = events["rows"].combine_chunks().cast(pa.int64())
+    kind, outcome, cause = (events[name].combine_chunks() for name in ("kind", "outcome", "cause"))
+
+    def counted(which: pa.BooleanArray, of: pa.Array = rows) -> pa.Array:
+        return pc.fill_null(pc.if_else(pc.fill_null(which, False), of, 0), 0)
+
+    def ended(name: str) -> pa.BooleanArray:
+        return pc.and_kleene(settled, pc.equal(outcome, name))
+
+    settled = pc.is_in(kind, value_set=pa.array(["settled", "ended"]))
+    stored = pc.or_kleene(
+        pc.equal(kind, "stored"),
+        pc.and_kleene(
+            pc.equal(kind, "resolved"), pc.equal(events["decision"].combine_chunks(), "committed")
+        ),
+    )
+    pulled = pc.equal(kind, "pulled")
+    again = pc.and_kleene(pulled, pc.greater(events["deliveries"].combine_chunks(), 1))
+    was_done, operator = ended("done"), pc.equal(cause, "operator")
+    old = pc.equal(cause, "expired")
+    told = {
+        "stored": counted(stored),
+        "stored_bytes": counted(stored, events["bytes"].combine_chunks()),
+        "delivered": counted(pulled),
+        "redelivered": counted(again),
+        "done": counted(
+            pc.and_kleene(
+                was_done,
+                pc.invert(pc.or_kleene(pc.fill_null(operator, False), pc.fill_null(old, False))),
+            )
+        ),
+        "released": counted(ended("released")),
+        "retried": counted(pc.and_kleene(ended("retry"), pc.invert(pc.fill_null(operator, False)))),
+        "dead": counted(pc.or_kleene(ended("dead"), ended("held"))),
+        "expired": counted(pc.and_kleene(was_done, old)),
+        "skipped": counted(
+            pc.or_kleene(pc.equal(kind, "skipped"), pc.and_kleene(was_done, operator))
+        ),
+    }
+    some = np.zeros(len(events), bool)
+    for values in told.values():
+        some |= values.to_numpy(zero_copy_only=False) > 0
+    counts = pa.table(
+        {
+            "begin": _floor(numbers(events["time"]), _MINUTE_US),
+            "group": events["group"],
+            "app": pc.if_else(stored, None, events["app"].combine_chunks()),
+            **told,
+        }
+    ).filter(pa.array(some))
+    added = counts.group_by(["begin", "group", "app"]).aggregate([(name, "sum") for name in COUNTS])
+    added = added.rename_columns({f"{name}_sum": name for name in COUNTS})
+    of = pa.table(
+        {
+            "begin": _floor(numbers(done["time"]), _MINUTE_US),
+            "group": done["group"],
+            "app": done["app"],
+            **{name: done[f"{name}_us"] for name in LATENCIES},
+        }
+    )
+    parts = [complete(added, topic), complete(_latencies(of), topic)]
+    return merge(pa.concat_tables(parts), STATS_MINUTE)
+
+
+def _floor(times: Numbers, step: int) -> pa.Array:
+    return pa.array(times // step * step, pa.int64())
+
+
+def _latencies(rows: pa.Table) -> pa.Table:
+    """Return a row for each minute, group and app, with sketches."""
+    which, keys = _grouped(rows, ["begin", "group", "app"])
+    for name in LATENCIES:
+        values = numbers(rows[name])
+        there = values != NULL
+        sketches = Logs.of(which[there], values[there], len(keys))
+        keys = keys.append_column(name, sketches.column())
+    return keys
+
+
+def _grouped(rows: pa.Table, names: list[str]) -> tuple[Numbers, pa.Table]:
+    """Return of which group each row is, and the groups, by what they have in common."""
+    numbered = rows.select(names).append_column("row", pa.array(np.arange(len(rows))))
+    grouped = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
+    lists = grouped["row_list"].combine_chunks()
+    which = np.zeros(len(rows), np.int64)
+    members = lists.flatten().to_numpy(zero_copy_only=False)
+    which[members] = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    return which, grouped.select(names)
+
+
+def complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
+    """Return rows with all columns that statistics are merged by."""
+    made = {}
+    for name in (*KEY, *COUNTS, "lag", *LATENCIES, "keys"):
+        kind = STATS_MINUTE.schema.field(name).type
+        if name == "topic" and topic is not None:
+            made[name] = pa.repeat(pa.scalar(topic), len(rows))
+        elif name in rows.schema.names:
+            made[name] = rows[name].cast(kind)
+        else:
+            made[name] = (
+                pa.repeat(pa.scalar(0), len(rows)) if name in COUNTS else pa.nulls(len(rows), kind)
+            )
+    return pa.table(made)
+
+
+def lags(topic: str, begin: Numbers, group: list[str], lag: Numbers) -> pa.Table:
+    """Return rows that say how far groups were behind."""
+    rows = pa.table({"begin": pa.array(begin), "group": pa.array(group, pa.string()), "lag": lag})
+    return merge(complete(rows, topic), STATS_MINUTE)
+
+
+def merge(rows: pa.Table, spec: TableSpec, step_us: int = 0) -> pa.Table:
+    """Return rows of statistics merged into one for each time, topic, group and app.
+
+    Counts are added, sketches merged; the lag is that of the row that comes last.
+
+    Args:
+        rows: With any times.
+        spec: Of which table the result is: times are cut to its steps,
+        step_us: or to these.
+    """
+    rows = complete(rows).sort_by("begin")  # stable: of the lags the last counts
+    begin = _floor(numbers(rows["begin"]), step_us or STEPS_US[spec.name])
+    rows = rows.set_column(0, "begin", begin)
+    which, keys = _grouped(rows, list(KEY))
+    count = len(keys)
+    made: dict[str, pa.Array | pa.ChunkedArray] = {name: keys[name] for name in KEY}
+    for name in COUNTS:
+        sums = np.zeros(count, np.int64)
+        np.add.at(sums, which, numbers(rows[name], 0))
+        made[name] = pa.array(sums)
+    made["lag"] = _last(which, numbers(rows["lag"]), count)
+    for name in LATENCIES:
+        sketches = Logs.merged(rows[name], which, count)
+        made[name] = sketches.column()
+        for shown, share in SHARES.items():
+            made[f"{name}_{shown}_us"] = sketches.quantile(share)
+        made[f"{name}_max_us"] = sketches.largest()
+    there = rows["keys"].is_valid().to_numpy()
+    if there.any():
+        distinct = Distinct.merged(rows["keys"], which, count)
+        made["keys"], made["distinct_keys"] = distinct.column(), distinct.estimates()
+    else:
+        made["keys"], made["distinct_keys"] = (
+            pa.nulls(count, pa.binary()),
+            pa.nulls(count, pa.int64()),
+        )
+    part = spec.partition_by[0]
+    times = keys["begin"].combine_chunks().cast(pa.timestamp("us"))
+    made[part] = pc.utf8_slice_codeunits(pc.strftime(times, "%Y-%m-%dT%H"), 0, _LONG[part])
+    made["schema_version"] = pa.repeat(pa.scalar(spec.version), count)
+    kinds = spec.schema
+    made["begin"] = keys["begin"].combine_chunks()
+    whole = pa.table([made[one.name].cast(one.type) for one in kinds], schema=kinds)
+    return whole.sort_by([(name, "ascending") for name in KEY])
+
+
+def _last(which: Numbers, lag: Numbers, count: int) -> pa.Array:
+    """Return of each group the lag that is told last."""
+    found = np.full(count, NULL)
+    there = lag != NULL
+    found[which[there]] = lag[there]
+    return pa.array(found, pa.int64(), mask=found == NULL)
+
+
+def distinct_keys(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return rows of statistics that say how many different keys messages have.
+
+    Args:
+        rows: Of the archive: ``topic``, ``stored_time``, ``key``.
+        spec: Of which table.
+    """
+    begin = _floor(numbers(rows["stored_time"]), STEPS_US[spec.name])
+    some = pa.table({"begin": begin, "topic": rows["topic"]})
+    which, keys = _grouped(some, ["begin", "topic"])
+    texts = rows["key"].combine_chunks()
+    sketches = Distinct.of(which, texts, len(keys))
+    return complete(keys.append_column("keys", sketches.column()))

@@ -1,0 +1,78 @@
+"""The job ``trace``: the journal becomes one row for each message and group, and minutes of counts.
+
+    TraceJob().run(context)
+
+reads from where the table stands to the end that the journal has now, a piece at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.model.errors import TableConflict
+from ternmq.pipeline.files import TableSpec
+from ternmq.pipeline.job import Context, Outcome, Setting
+from ternmq.pipeline.journal_feed import Feed, groups_before
+from ternmq.pipeline.stats_schema import STATS_MINUTE
+from ternmq.pipeline.trace_pass import TracePass
+from ternmq.pipeline.trace_schema import KNOWN, TRACE
+from ternmq.spark.journal_broker import BrokerJournal
+
+_TRIES: Final = 5
+
+
+class TraceJob:
+    """See the module; and ``job.Job``."""
+
+    name: Final = "trace"
+    tables: tuple[TableSpec, ...] = (TRACE, KNOWN, STATS_MINUTE)
+    settings: tuple[Setting, ...] = (
+        Setting("events", 500_000, "How many events are folded, and committed, at once."),
+        Setting("spark_bytes", 64 << 20, "So much of the journal or more is folded by Spark."),
+        Setting("spark_piece_bytes", 256 << 20, "So much of it at once."),
+    )
+    keeps_journal: Final = True
+
+    def run(self, context: Context) -> Outcome:
+        """Fold everything that is there now."""
+        passing = TracePass(context.open, lambda position: groups_before(context.bulk, position))
+        began = at = context.begin(passing.position)
+        end = context.bulk.holds().durable
+        rows = conflicts = 0
+        port = BrokerJournal(context.broker)
+        feed = Feed(port, context.integer("events"))
+        try:
+            while at < end:
+                try:
+                    if context.spark is not None and end - at >= context.integer("spark_bytes"):
+                        from ternmq.pipeline.trace_spark import fold_by_spark
+
+                        stop = _cut(port, at, end, context.integer("spark_piece_bytes"))
+                        rows += fold_by_spark(context.spark, context.options, passing, at, stop)
+                    else:
+                        stop, events = feed.piece(at, end)
+                        rows += passing.fold(at, stop, events)
+                except TableConflict:
+                    # Another run of this job was quicker.
+                    conflicts += 1
+                    if conflicts == _TRIES:
+                        raise
+                    passing.refresh()
+                    at = max(at, passing.position or 0)
+                    feed = Feed(port, context.integer("events"))
+                    continue
+                at = stop
+                context.reached(at)
+                context.progress(f"trace: {rows} rows, journal up to {at} of {end}")
+                context.check()
+        finally:
+            port.close()
+        return Outcome(rows=rows, bytes=at - began, from_position=began, to_position=at)
+
+
+def _cut(port: BrokerJournal, start: int, end: int, most: int) -> int:
+    """Return where a piece ends: where a segment begins, or at the end."""
+    segment = port.bounds().segment_bytes
+    if not segment or end - start <= most:
+        return end
+    return min(end, start - start % segment + max(1, most // segment) * segment)

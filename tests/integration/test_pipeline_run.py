@@ -1,0 +1,152 @@
+"""The pipeline's processes beside a broker's: run twice, killed on the way, run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
+import ternmq.sync
+from ternmq.pipeline.archive_commit import Archive
+from ternmq.pipeline.cleaning import DAY_US, clean
+from ternmq.pipeline.folder import Folder
+from tests.black_box.process import BrokerProcess
+from tests.spark.killing import kept, sent, traces
+
+DEADLINE = 200.0
+RUN = ("pipeline", "run", "--once", "--engine", "local", "--json")
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with BrokerProcess("dev", tmp_path / "broker", segment="4MiB") as one:
+        yield one
+
+
+@pytest.fixture
+def client(broker):
+    with ternmq.sync.connect(broker.url) as one:
+        yield one
+
+
+def start(broker, tables, *arguments):
+    kept_ = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ternmq", "--url", broker.url, *arguments],
+        env={**kept_, "TERNMQ_TABLES": str(tables), "XDG_CONFIG_HOME": str(tables.parent)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def run(broker, tables, *arguments):
+    process = start(broker, tables, *arguments)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def kill_on_the_way(process, reached):
+    """Kill a process when something was reached, if it has not ended before."""
+    until = time.monotonic() + DEADLINE
+    while not reached() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.row("R6")
+@pytest.mark.slow
+def test_the_second_run_finds_nothing_to_do(broker, client, tmp_path):
+    tables = tmp_path / "tables"
+    client.admin.create_topic("orders", queues=2)
+    client.send_many("orders", [ternmq.sync.Message(b"%d" % n, key=f"{n}") for n in range(1000)])
+    first, second = run(broker, tables, *RUN), run(broker, tables, *RUN)
+    assert [one["rows"] for one in first["jobs"][:1]] == [1000]
+    assert [one["rows"] for one in second["jobs"][:1]] == [0]
+    assert kept(tables) == sent(client)
+
+
+@pytest.mark.row("R6")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_on_the_way_and_run_again(broker, client, tmp_path):
+    tables = tmp_path / "tables"
+    client.admin.create_topic("orders", queues=3)
+    chance = random.Random(7)
+    body = b"x" * 100_000
+    for at in range(5):
+        client.send_many(
+            "orders",
+            [ternmq.sync.Message(b"%d " % n + body) for n in range(at * 50, at * 50 + 50)],
+        )
+        wanted = traces(tables) + chance.randint(1, 12)
+        process = start(broker, tables, *RUN, "--set", "archive.pass_mb=0")
+        kill_on_the_way(process, lambda wanted=wanted: traces(tables) >= wanted)
+    run(broker, tables, *RUN)
+    assert kept(tables) == sent(client)
+    table = Archive(Folder(str(tables))).table
+    clean(table, time.time_ns() // 1000 + 2 * DAY_US)
+    there = {one.path for one in table.folder.list() if not one.path.startswith("_delta_log")}
+    assert there == {one.path for one in table.files()}
+
+
+@pytest.mark.row("R10")
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_replay_that_is_killed_again_and_again_sends_each_once(broker, client, tmp_path):
+    tables = tmp_path / "tables"
+    for topic in ("orders", "again"):
+        client.admin.create_topic(topic, queues=2)
+    body = b"x" * 10_000
+    client.send_many(
+        "orders", [ternmq.sync.Message(b"%d " % n + body, key=f"k{n % 9}") for n in range(9000)]
+    )
+    run(broker, tables, *RUN)
+    replay = ("pipeline", "replay", "--topic", "orders", "--to-topic", "again", "-y", "--no-marks")
+
+    def there():
+        return sum(one.next for one in client.admin.topic("again").queues)
+
+    halfway = set()
+    for _ in range(4):
+        wanted = there() + 1
+        process = start(broker, tables, *replay)
+        kill_on_the_way(process, lambda wanted=wanted: there() >= wanted)
+        halfway.add(there())
+    assert len(halfway - {0, 9000}) > 1
+    done = run(broker, tables, *replay, "--json")
+    assert done["done"] is True
+    assert [one[1:] for one in sent(client, "again")] == [one[1:] for one in sent(client)]
+    assert run(broker, tables, *replay, "--json")["sent"] == 0
+    assert there() == 9000
+
+
+@pytest.mark.row("R10")
+def test_a_broker_that_is_killed_while_it_is_sent_to(broker, client, tmp_path):
+    tables = tmp_path / "tables"
+    for topic in ("orders", "again"):
+        client.admin.create_topic(topic)
+    client.send_many("orders", [ternmq.sync.Message(b"%d" % n * 900) for n in range(20_000)])
+    run(broker, tables, *RUN)
+    replay = ("pipeline", "replay", "--topic", "orders", "--to-topic", "again", "-y", "--no-marks")
+    process = start(broker, tables, *replay, "--json")
+    while process.poll() is None and not client.admin.topic("again").queues[0].next:
+        time.sleep(0.002)
+    broker.kill()
+    broker.start()
+    process.communicate(timeout=DEADLINE)
+    assert client.admin.topic("again").queues[0].next > 0
+    if process.returncode:  # it had no answer for too long: it is run again
+        run(broker, tables, *replay, "--json")
+    assert [one[1:] for one in sent(client, "again")] == [one[1:] for one in sent(client)]

@@ -1,0 +1,100 @@
+"""The trace of a real broker's journal, in process."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
+import ternmq.sync
+from ternmq.journal.real_disk import RealDisk
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.table import Table
+from ternmq.pipeline.trace_job import TraceJob
+from ternmq.pipeline.trace_schema import TRACE
+from ternmq.testing import broker
+from tests.integration import living
+from tests.unit.pipeline.trace_reference import of_table
+
+
+@pytest.fixture
+def tables(tmp_path):
+    return Folder(str(tmp_path / "tables"))
+
+
+def rows(tables):
+    return of_table(Table.open(tables, TRACE, create=False).read())
+
+
+@pytest.mark.row("R7")
+@pytest.mark.parametrize("events", [1_000_000, 40])
+def test_a_row_for_each_message_and_group_across_a_restart(tmp_path, tables, events):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with broker(manual=False, disk=RealDisk(str(folder))) as real:
+        living.first_day(real)
+        living.run(real, tables, TraceJob(), events=events)
+        assert rows(tables) == living.reference(real).told()
+    with broker(manual=False, disk=RealDisk(str(folder))) as real:
+        living.second_day(real)
+        done = living.run(real, tables, TraceJob(), events=events)
+        wanted = living.reference(real).told()
+        assert rows(tables) == wanted
+        assert done.to_position > done.from_position
+    states = {row["state"] for row in wanted.values()}
+    assert states == {"stored", "waiting", "done", "dead", "skipped"}
+
+
+@pytest.mark.row("R7", "R15")
+def test_run_again_changes_nothing_and_the_hold_says_how_far_it_is(real, tables):
+    living.first_day(real)
+    done = living.run(real, tables, TraceJob())
+    before = Table.open(tables, TRACE).uris()
+    again = living.run(real, tables, TraceJob())
+    assert again.rows == 0
+    assert Table.open(tables, TRACE).uris() == before
+    with ternmq.sync.connect(real.url) as client:
+        (hold,) = client.admin.holds()
+    assert (hold.name, hold.position) == ("spark.trace", again.to_position)
+    assert again.from_position == done.to_position
+
+
+@pytest.mark.row("R7")
+@pytest.mark.parametrize("table", ["stats_minute", "trace_known", "trace"])
+def test_a_run_that_broke_off_between_its_commits(real, tables, monkeypatch, table):
+    living.first_day(real)
+    living.run(real, tables, TraceJob())
+    living.second_day(real)
+    commit = Table.commit
+
+    def broken(self, *given, **more):
+        if self.spec.name == table:
+            raise OSError("no space left on device")
+        commit(self, *given, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "commit", broken)
+        with pytest.raises(OSError, match="no space"):
+            living.run(real, tables, TraceJob())
+    with ternmq.sync.connect(real.url) as client:
+        living.taken(client, "late")
+    living.run(real, tables, TraceJob())
+    assert rows(tables) == living.reference(real).told()
+
+
+@pytest.mark.row("R7")
+def test_two_runs_at_once(real, tables, monkeypatch):
+    living.first_day(real)
+    commit = Table.commit
+    others = []
+
+    def slow(self, *given, **more):
+        if self.spec.name == "trace" and not others:
+            others.append(True)
+            living.run(real, tables, TraceJob())
+        commit(self, *given, **more)
+
+    monkeypatch.setattr(Table, "commit", slow)
+    living.run(real, tables, TraceJob())
+    assert others
+    assert rows(tables) == living.reference(real).told()

@@ -1,0 +1,91 @@
+"""The jobs with a session, as one driver runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
+
+import ternmq.sync
+from ternmq.client.address import parse
+from ternmq.pipeline.folder import Folder
+from ternmq.spark.connecting import Broker
+from tests.spark.killing import kept, sent
+
+NOW = 1_795_262_400_000_000
+
+
+def send(client, first, count):
+    client.send_many(
+        "orders", [ternmq.sync.Message(b"%d" % n, key=f"k{n}") for n in range(first, first + count)]
+    )
+
+
+@pytest.mark.row("R6")
+def test_rounds_of_one_driver(spark, real, client, tmp_path):
+    from ternmq.pipeline.jobs import chosen
+    from ternmq.pipeline.runner import Runner
+
+    tables = tmp_path / "tables"
+    client.admin.create_topic("orders", queues=3)
+    runner = Runner(
+        chosen(["archive", "compaction"]),
+        Folder(str(tables)),
+        Broker((parse(real.url),)),
+        lambda: NOW,
+        spark=spark,
+        settings={"archive": {"spark_from_mb": "0"}},
+    )
+    runner.open()
+    for at in range(3):
+        send(client, 500 * at, 500)
+        done = runner.round(at + 1)
+        assert [one.error for one in done.ran] == ["", ""]
+        outcome = done.ran[0].outcome
+        assert outcome is not None
+        assert outcome.rows == 500
+        assert kept(tables) == sent(client)
+    (group,) = client.admin.groups("orders")
+    assert (group.group, sum(one.cursor for one in group.queues)) == ("spark.archive", 1500)
+
+
+def test_what_a_worker_says_is_told_in_a_line(spark, real, client, tmp_path):
+    from ternmq.pipeline.jobs import chosen
+    from ternmq.pipeline.runner import Runner
+
+    tables = tmp_path / "tables"
+    client.admin.create_topic("orders")
+    send(client, 0, 10)
+    runner = Runner(
+        chosen(["archive"]), Folder(str(tables)), Broker((parse(real.url),)), lambda: NOW,
+        spark=spark, settings={"archive": {"spark_from_mb": "0"}},
+    )  # fmt: skip
+    runner.open()
+    (tables / "archive" / "topic=orders").write_text("in the way")
+    (ran,) = runner.round().ran
+    assert "topic=orders" in ran.error
+    assert "\n" not in ran.error
+
+
+@pytest.mark.row("R10")
+def test_a_replay_by_workers(spark, real, client, tmp_path):
+    from ternmq.pipeline.jobs import chosen
+    from ternmq.pipeline.replay import Replay, plan
+    from ternmq.pipeline.replay_select import Selection
+    from ternmq.pipeline.replay_spark import send_all
+    from ternmq.pipeline.runner import Runner
+
+    folder = Folder(str(tmp_path / "tables"))
+    broker = Broker((parse(real.url),))
+    for topic in ("orders", "again"):
+        client.admin.create_topic(topic, queues=3)
+    send(client, 0, 1000)
+    runner = Runner(chosen(["archive"]), folder, broker, lambda: NOW)
+    runner.open()
+    runner.round()
+    chosen_ = Selection("orders")
+    sources = plan(folder, chosen_)
+    replay = Replay("r", folder.uri, broker, "again", chosen_)
+    assert sum(one.rows for one in send_all(spark, replay, sources)) == 1000
+    assert sum(one.rows for one in send_all(spark, replay, sources)) == 0
+    assert [one[1:] for one in sent(client, "again")] == [one[1:] for one in sent(client)]

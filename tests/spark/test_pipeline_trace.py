@@ -1,0 +1,35 @@
+"""The trace by Spark is the same as in process."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
+
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.stats_schema import STATS_MINUTE
+from ternmq.pipeline.table import Table
+from ternmq.pipeline.trace_job import TraceJob
+from ternmq.pipeline.trace_schema import TRACE
+from tests.integration import living
+from tests.unit.pipeline.trace_reference import of_table
+
+
+@pytest.mark.row("R7", "R9")
+def test_the_same_rows_and_counts_as_in_process(spark, real, tmp_path):
+    one, two = Folder(str(tmp_path / "one")), Folder(str(tmp_path / "two"))
+    for day in (living.first_day, living.second_day):
+        day(real)
+        living.run(real, one, TraceJob(), spark=spark, spark_bytes=0)
+        living.run(real, two, TraceJob())
+    wanted = living.reference(real).told()
+    for tables in (one, two):
+        assert of_table(Table.open(tables, TRACE, create=False).read()) == wanted
+    counts = [
+        Table.open(tables, STATS_MINUTE, create=False).read().sort_by(
+            [(name, "ascending") for name in ("begin", "topic", "group", "app")]
+        )
+        for tables in (one, two)
+    ]  # fmt: skip
+    assert counts[0].num_rows
+    assert counts[0].to_pylist() == counts[1].to_pylist()

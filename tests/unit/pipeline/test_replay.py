@@ -1,0 +1,202 @@
+"""What of the archive is sent again, in which transactions, and where to."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
+import pyarrow as pa
+
+from ternmq.client.address import Address
+from ternmq.model.errors import InvalidRequest, OptionError
+from ternmq.pipeline.archive_commit import Archive
+from ternmq.pipeline.archive_files import write_range
+from ternmq.pipeline.compaction import When, compact
+from ternmq.pipeline.replay import Replay, Source, placed_in, places, plan, rows_of, windows
+from ternmq.pipeline.replay_select import Reading, Selection
+from ternmq.spark.connecting import Broker
+from ternmq.spark.port import TopicFacts
+from tests.unit.pipeline.made import DAY, NOON, body, in_batches, span
+
+
+def archived(tables, *spans, **given):
+    archive = Archive(tables)
+    for one in spans:
+        rows = in_batches(one.start, one.stop, one.queue, **given)
+        archive.commit([write_range(archive.table.folder, one, rows)], NOON)
+    return archive
+
+
+def source(stop=100, window=10, queue=0, queues=1):
+    return Source("orders", 7, queue, (), 0, stop, window, queues, 0, 0)
+
+
+def batches(offsets, size=7):
+    for at in range(0, len(offsets), size):
+        yield pa.RecordBatch.from_pydict({"offset": pa.array(offsets[at : at + size], pa.int64())})
+
+
+def cut(offsets, start=0, size=7, **more):
+    return [
+        (end, [one for batch in some for one in batch.column("offset").to_pylist()])
+        for end, some in windows(batches(offsets, size), source(**more), start)
+    ]
+
+
+def test_a_transaction_is_named_by_the_offset_behind_it():
+    found = cut([0, 1, 5, 9, 10, 31, 95], stop=97)
+    assert found == [(10, [0, 1, 5, 9]), (20, [10]), (40, [31]), (97, [95])]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_wherever_reading_begins_the_cuts_are_the_same(size):
+    offsets = [one for one in range(97) if one % 3]
+    whole = cut(offsets, size=7, stop=97)
+    for end, _ in whole:
+        rest = cut([one for one in offsets if one >= end], start=end, size=size, stop=97)
+        assert rest == [one for one in whole if one[0] > end]
+
+
+def test_going_on_in_the_middle_of_what_was_the_last_transaction():
+    assert cut(list(range(15)), stop=15) == [(10, list(range(10))), (15, list(range(10, 15)))]
+    assert cut(list(range(15, 25)), start=15, stop=25) == [
+        (20, list(range(15, 20))),
+        (25, list(range(20, 25))),
+    ]
+
+
+@pytest.mark.parametrize("offsets", [[3, 2], [3, 3], [9, 10, 4]])
+def test_rows_out_of_order_are_found_out(offsets):
+    with pytest.raises(OptionError, match="not in the order"):
+        cut(offsets, size=2)
+    with pytest.raises(OptionError, match="not in the order"):
+        cut(offsets, size=1)
+
+
+def test_the_plan_counts_and_says_when(tables):
+    archived(tables, span(0, 40), span(40, 100), span(0, 20, queue=2))
+    one, two = plan(tables, Selection("orders"))
+    assert (one.queue, one.rows, one.stop, len(one.files), one.queues) == (0, 100, 100, 2, 3)
+    assert (two.queue, two.rows, two.stop) == (2, 20, 20)
+    assert (one.first_us, one.last_us) == (NOON, NOON + 99_000)
+    assert plan(tables, Selection("others")) == []
+    (only,) = plan(tables, Selection("orders", since_us=NOON + 50_000, until_us=NOON + 60_000))
+    assert (only.rows, len(only.files), only.stop) == (10, 1, 100)
+
+
+def test_files_of_other_times_are_not_opened(tables):
+    archive = archived(tables, span(0, 10))
+    archived(tables, span(10, 20), stored=NOON + DAY)
+    for one in archive.table.files():
+        archive.table.folder.remove([one.path])
+    (found,) = plan(tables, Selection("orders", since_us=NOON + DAY))
+    assert found.rows == 10
+
+
+def read(tables, selection, start=0):
+    archive = Archive(tables)
+    reading = Reading(archive.table.folder, selection)
+    try:
+        return [
+            row
+            for one in plan(tables, selection)
+            for batch in rows_of(reading, one, start)
+            for row in batch.to_pylist()
+        ]
+    finally:
+        reading.close()
+
+
+def test_rows_have_what_a_writer_takes(tables):
+    archived(tables, span(0, 10))
+    rows = read(tables, Selection("orders", mark="again"), start=4)
+    assert [row["offset"] for row in rows] == list(range(4, 10))
+    row = rows[1]
+    assert (row["value"], row["key"], row["tags"]) == (body(5), "key-5", None)
+    assert (row["order_key"], row["content_type"]) == (None, "text/plain")
+    assert dict(row["headers"]) == {"n": "5", "x-replay": "again", "x-source": "orders/0/5"}
+    assert dict(rows[0]["headers"]) == {"x-replay": "again", "x-source": "orders/0/4"}
+    assert "application_id" not in row
+
+
+def test_after_compaction_the_same_rows_are_read(tables):
+    archive = archived(tables, *(span(at, at + 10) for at in range(0, 100, 10)))
+    before = read(tables, Selection("orders"))
+    compact(archive.table, NOON + 2 * DAY, when=When())
+    (found,) = plan(tables, Selection("orders"))
+    assert len(found.files) == 1
+    assert read(tables, Selection("orders")) == before
+
+
+def test_expressions(tables):
+    archived(tables, span(0, 20))
+    rows = read(
+        tables,
+        Selection(
+            "orders",
+            ids=("app-0-3", "app-0-4", "0000000000001234:6"),
+            where="text like 'body 0/%' and \"offset\" > 3",
+            sets={"body": "text || '!'", "key": "key || topic", "tag": "null"},
+        ),
+    )
+    assert [row["offset"] for row in rows] == [4, 5]
+    assert rows[0]["value"] == (body(4) + b"!").decode()
+    assert (rows[0]["key"], rows[0]["tags"]) == ("key-4orders", None)
+
+
+def test_a_body_that_is_no_text(tables):
+    archived(tables, span(0, 1), body=[b"\xff\xfe"])
+    assert read(tables, Selection("orders"))[0]["value"] == b"\xff\xfe"
+    assert read(tables, Selection("orders", where="text is null"))[0]["offset"] == 0
+
+
+@pytest.mark.parametrize("where", ["nope", "(1", "key +", "key"])
+def test_a_condition_that_is_none(tables, where):
+    archived(tables, span(0, 1))
+    with pytest.raises(OptionError, match="--where"):
+        plan(tables, Selection("orders", where=where))
+
+
+def test_a_condition_ends_where_it_ends(tables):
+    archived(tables, span(0, 10))
+    rows = read(tables, Selection("orders", keys=("key-3",), where='"offset" > 100 or true -- x'))
+    assert [row["offset"] for row in rows] == [3]
+
+
+def test_names_and_times_that_cannot_be():
+    with pytest.raises(OptionError, match="--set offset"):
+        Selection("orders", sets={"offset": "1"})
+    with pytest.raises(OptionError, match="--set key"):
+        Selection("orders", sets={"key": " "})
+    with pytest.raises(InvalidRequest):
+        Selection("orders", since_us=5, until_us=5)
+    broker = Broker((Address("h", 1),))
+    for name in ("", "x" * 81):
+        with pytest.raises(InvalidRequest):
+            Replay(name, "t", broker, "new", Selection("orders"))
+
+
+def placed(facts, one, keys):
+    texts = pa.array(keys, pa.string())
+    columns = dict.fromkeys(("key", "order_key", "tags", "content_type", "headers"), texts)
+    batch = pa.RecordBatch.from_pydict({"value": pa.array(["x"] * len(keys)), **columns})
+    found = placed_in(batch, facts, one)
+    assert found.column("value").type == pa.binary()
+    if "partition" not in found.schema.names:
+        return None
+    return found.column("partition").to_pylist()
+
+
+def test_rows_go_to_their_queue_or_where_their_key_says():
+    keys = ["a", None, "", "b"]
+    four = TopicFacts("new", 4, False)
+    assert placed(four, source(queue=3, queues=4), keys) == [3, 3, 3, 3]
+    assert placed(four, source(queue=5, queues=6), keys) == [None, 1, 1, None]
+    assert placed(TopicFacts("new", 4, True), source(queue=3, queues=4), keys) is None
+
+
+def test_places_of_rows_for_a_group(tables):
+    archived(tables, span(0, 20), span(0, 20, queue=1))
+    chosen = Selection("orders", keys=("key-3", "key-5"))
+    assert places(tables, chosen, plan(tables, chosen)) == {0: [3, 5, 13, 15], 1: [3, 5, 13, 15]}
