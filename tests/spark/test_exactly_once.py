@@ -117,3 +117,29 @@ def test_a_lost_checkpoint_is_another_writer(spark, real, client, topics, tmp_pa
     with pytest.raises(Exception, match="digest"):
         run(spark, real, tmp_path, writerId="copy")
     assert copied(client) == list(range(100))
+
+
+def writing(spark, port, rows=100, **options):
+    """Return what writes rows as a batch job, under a name."""
+    frame = spark.range(rows, numPartitions=3).selectExpr("cast(id as string) as value")
+    told = frame.write.format("ternmq").mode("append").option("topic", "out")
+    told = told.option("bootstrap.servers", f"127.0.0.1:{port}").options(**options)
+    return told.option("delivery", "exactly_once").option("writerId", "job").save
+
+
+@pytest.mark.row("R4")
+def test_a_batch_job_that_is_run_again(spark, real, client, topics):
+    """W4, W6, W7: under the same name it has one effect, whatever became of it."""
+    seen = {Command.PREPARE: [], Command.TRANSACTION_COMMIT: list(range(100))}
+    for lost, visible in seen.items():
+        with LosingProxy(real.port) as proxy:
+            proxy.lose.add(lost)
+            with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
+                writing(spark, proxy.port, **{"ternmq.timeoutMs": "1500"})()
+            assert proxy.lost
+        assert copied(client) == visible
+    writing(spark, real.port)()
+    assert copied(client) == list(range(100))
+    with pytest.raises(Exception, match="digest"):
+        writing(spark, real.port, rows=99)()
+    assert copied(client) == list(range(100))
