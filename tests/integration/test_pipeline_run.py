@@ -18,6 +18,7 @@ import ternmq.sync
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.cleaning import DAY_US, clean
 from ternmq.pipeline.folder import Folder
+from ternmq.wire.control import GrantInfo
 from tests.black_box.process import BrokerProcess
 from tests.spark.killing import kept, sent, traces
 
@@ -75,6 +76,55 @@ def test_the_second_run_finds_nothing_to_do(broker, client, tmp_path):
     assert [one["rows"] for one in first["jobs"][:1]] == [1000]
     assert [one["rows"] for one in second["jobs"][:1]] == [0]
     assert kept(tables) == sent(client)
+
+
+ADMIN = "tmq_admin-token-of-this-test"
+
+
+def as_app(broker, tables, app, token, *arguments):
+    """Run a command as an app, whose token stands in the environment."""
+    kept_ = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "ternmq", *arguments],
+        env={
+            **kept_, "TERNMQ_URL": broker.url, "TERNMQ_APP": app, "TERNMQ_TOKEN": token,
+            "TERNMQ_TABLES": str(tables), "XDG_CONFIG_HOME": str(tables.parent),
+        },
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_the_pipeline_must_be_granted(tmp_path):
+    tables = tmp_path / "tables"
+    with BrokerProcess("serve", tmp_path / "broker", admin_token=ADMIN) as broker:
+        with ternmq.sync.connect(broker.url, app="admin", token=ADMIN) as client:
+            client.admin.create_topic("orders")
+            client.send("orders", b"1")
+            tokens = {
+                name: client.admin.put_app(
+                    name, [GrantInfo(right=right, topic="*", group="*") for right in rights],
+                    new_token=True,
+                )
+                for name, rights in {
+                    "pipeline": ("consume", "audit"), "reader": ("consume",), "nobody": (),
+                }.items()
+            }  # fmt: skip
+        all_ = as_app(broker, tables, "pipeline", tokens["pipeline"], *RUN)
+        assert all_.returncode == 0, all_.stderr
+        assert json.loads(all_.stdout)["jobs"][0]["rows"] == 1
+        reader = as_app(broker, tables, "reader", tokens["reader"], *RUN)
+        assert reader.returncode == 1
+        jobs = {one["job"]: one for one in json.loads(reader.stdout)["jobs"]}
+        assert "error" not in jobs["archive"]
+        assert "audit" in jobs["trace"]["error"]
+        wrong = as_app(broker, tables, "pipeline", "tmq_another-token", *RUN)
+        assert wrong.returncode == 5
+        said = [one.stdout + one.stderr for one in (all_, reader, wrong)]
+        assert not any(token in text for token in tokens.values() for text in said)
+        for file in tables.rglob("*"):
+            assert file.is_dir() or tokens["pipeline"].encode() not in file.read_bytes()
 
 
 @pytest.mark.row("R6")
