@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -235,7 +236,20 @@ def _send(
     if engine != "spark" and master is None:
         done: list[Sent] = []
         for one in sources:
-            done.append(made.send(one))
+            with click.progressbar(
+                length=one.rows,
+                label=f"{one.topic}/{one.queue}",
+                file=sys.stderr,
+                hidden=as_json or not sys.stderr.isatty(),
+            ) as bar:
+                known = 0
+
+                def between(sent: Sent) -> None:
+                    nonlocal known
+                    bar.update(sent.rows - known)
+                    known = sent.rows
+
+                done.append(made.send(one, between))
             if not as_json:
                 output.note(f"{one.topic}/{one.queue}: {done[-1].rows:,} of {one.rows:,} sent now")
         return done
