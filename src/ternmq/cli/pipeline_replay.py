@@ -188,6 +188,7 @@ def replay(
     if as_json and not (yes or dry_run):
         raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
     with installed():
+        from ternmq.pipeline.lock import only_one
         from ternmq.pipeline.replay import Replay, plan
         from ternmq.pipeline.replay_select import Selection
     folder = folder_of(tables)
@@ -213,7 +214,8 @@ def replay(
     left = [one for one in sources if known[one] < one.stop]
     if left:
         confirm(f"send {rows:,} messages into {to_topic}, as {name}?", yes=yes)
-    sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
+    with only_one(folder, f"replay-{name}", f"replay {name}"):
+        sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
     total = sum(one.rows for one in sent)
     if as_json:
         output.document(

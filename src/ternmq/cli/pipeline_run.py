@@ -99,7 +99,7 @@ def run(
     with installed():
         from ternmq.pipeline import jobs as known
         from ternmq.pipeline.health import HealthPort, Numbers
-        from ternmq.pipeline.lock import only_runner
+        from ternmq.pipeline.lock import only_one
         from ternmq.pipeline.runner import Runner
     _be_quiet()
     names = known.names() if jobs == "all" else [one.strip() for one in jobs.split(",")]
@@ -118,7 +118,7 @@ def run(
         progress=_progress if sys.stderr.isatty() else lambda _job, _line: None,
         stopping=stop.told,
     )
-    with only_runner(folder), contextlib.ExitStack() as stack:
+    with only_one(folder), contextlib.ExitStack() as stack:
         runner.open()
         numbers = Numbers(every_s)
         if place is not None:
