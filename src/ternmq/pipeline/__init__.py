@@ -7,9 +7,12 @@ touches files. Reading order: ``folder``, ``table``, ``schemas`` (what the table
 to the table: the rule that makes it exactly once), ``archive`` (from a broker, range by range);
 ``audit`` (what was sent against what is there: ``spans``, ``audit_runs``, ``audit_judge``,
 ``audit_missing``, ``audit_tiers`` are functions; ``audit_tables`` and ``audit_job`` do the rest);
-``compaction``, ``retention``, ``erase``, ``cleaning`` (what becomes of files later); ``lookup``.
+``compaction``, ``retention``, ``erase``, ``cleaning`` (what becomes of files later); ``lookup``;
+``replay_select`` and ``replay`` (messages of the archive sent again). ``job`` says what a job is,
+``jobs`` which there are, ``runner`` runs them, round by round; ``lock``, ``health``, ``status``.
 
-Spark is not needed for any of it: ``archive_spark`` only spreads the same functions over workers.
+Spark is not needed for any of it: ``*_spark`` and ``archive_batch`` only spread the same functions
+over workers.
 
 Invariants: a row (topic, queue, offset) is in the archive once; what a commit names is on the disk
 before it; the broker is told how far the archive is only after the commit is; a job can be run
