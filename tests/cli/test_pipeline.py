@@ -113,7 +113,10 @@ def test_a_table_that_somebody_else_made(cli: CommandLine, tables: Path, sent: s
 
 
 def test_a_job_that_fails_is_named(cli: CommandLine, tables: Path, sent: str) -> None:
-    ended = cli(*RUN, "--once", "--set", "archive.topics=no-such-topic", "--json", code=1)
+    ended = cli(
+        *RUN, "--once", "--jobs", "archive,compaction", "--set", "archive.topics=no-such-topic",
+        "--json", code=1,
+    )  # fmt: skip
     failed, done = ended.lines[0]["jobs"]
     assert "no-such-topic" in failed["error"]
     assert (done["job"], "error" in done) == ("compaction", False)
@@ -131,7 +134,7 @@ def test_without_what_reads_tables(
 def test_without_spark_it_runs_here_unless_spark_was_asked_for(
     cli: CommandLine, tables: Path, sent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
     run = ("pipeline", "run", "--once", "--set", f"archive.topics={sent}")
     assert "this process does it alone" in cli(*run).err
     assert "there is no Spark" in cli(*run, "--engine", "spark", code=2).err

@@ -71,7 +71,7 @@ def test_hours_and_days_say_the_same_as_minutes(real, tables):
         for row in Table.open(tables, STATS_DAY).read().to_pylist()
         if row["topic"] == "orders" and row["group"] is None
     ]
-    assert day["distinct_keys"] == 7
+    assert day["distinct_keys"] == 30
 
 
 @pytest.mark.row("R13")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from ternmq.model.errors import JavaMissing
 from ternmq.spark import java
 
 PROGRAM = """
@@ -52,3 +53,39 @@ def test_spark_on_the_java_of_the_wheel(tmp_path):
     rows, version = done.stdout.split()
     assert rows == "10"
     assert int(version.split(".")[0]) == found.version
+
+
+def test_a_session_that_is_not_used_does_not_begin():
+    from ternmq.spark.builder import LazySession
+
+    class Session:
+        version = "4"
+        stopped = 0
+
+        def stop(self):
+            self.stopped += 1
+
+    begun = []
+
+    def begin():
+        begun.append(Session())
+        return begun[-1]
+
+    lazy = LazySession(begin)
+    lazy.stop()
+    assert begun == []
+    assert (lazy.version, lazy.version) == ("4", "4")
+    lazy.stop()
+    assert [one.stopped for one in begun] == [1]
+
+
+def test_what_spark_lacks_is_said(monkeypatch):
+    from ternmq.spark import builder, java
+
+    def none(_environ):
+        raise JavaMissing("no Java is there")
+
+    monkeypatch.setattr(java, "find", none)
+    assert "no Java is there" in builder.missing({})
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert builder.missing({}) == "pyspark is not installed"

@@ -1,8 +1,8 @@
 """The objects that the views are written to STATE as: which there are, their bytes, taking them in.
 
 Each type of object is one row of the table in ``StateObjects``: how it is loaded, how it is encoded
-and which record changed it last. Those of transactions are in `transactionobjects`. Bytes and
-meanings are in ``docs/format/state.md``.
+and which record changed it last. Those of group queues are in `heldobjects`, those of transactions
+in `transactionobjects`. Bytes and meanings are in ``docs/format/state.md``.
 
 While a journal is replayed, what was loaded is kept together with its *stamp*, the position it is
 valid at: a record before the stamp of an object is in the object already.
@@ -18,9 +18,7 @@ import msgspec
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Topic
 from ternmq.broker.gone import PageKey
-from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.heldpage import ENTRY, encode_page, load_entry
-from ternmq.broker.shards import encode_shard, load_shard, shards_of
+from ternmq.broker.heldobjects import HeldObjects
 from ternmq.broker.statetypes import (
     ALWAYS,
     APPS,
@@ -28,12 +26,10 @@ from ternmq.broker.statetypes import (
     FORGOTTEN,
     GLOBAL,
     GONE,
-    HELD,
     HOLDS,
     LOADED,
     QUEUES,
     SESSIONS,
-    SHARD,
     SUBSCRIPTIONS,
     TOPICS,
     ObjectType,
@@ -93,7 +89,15 @@ class _QueueState(NamedTuple):
 class StateObjects:
     """The views as objects of STATE (`journal.state.StateSource`). Loop only."""
 
-    __slots__ = ("_queues", "_stamps", "_subscriptions", "_transactions", "_types", "_views")
+    __slots__ = (
+        "_held",
+        "_queues",
+        "_stamps",
+        "_subscriptions",
+        "_transactions",
+        "_types",
+        "_views",
+    )
 
     def __init__(self, views: Views) -> None:
         self._views = views
@@ -101,6 +105,7 @@ class StateObjects:
         self._queues: dict[tuple[int, int], _QueueState] = {}
         self._subscriptions: dict[int, list[_SubscriptionState]] = {}
         """Topic -> what was loaded before the topic is there."""
+        self._held = HeldObjects(views)
         self._transactions = TransactionObjects(views)
         self._types = {
             GLOBAL: ObjectType(self._load_global, self._encode_global, always),
@@ -114,12 +119,11 @@ class StateObjects:
             ),
             FORGOTTEN: ObjectType(self._load_forgotten, self._encode_forgotten, always),
             DEDUP: ObjectType(self._load_dedup, self._encode_dedup, never),
-            HELD: ObjectType(self._load_held, self._encode_held, self._changed_held),
-            SHARD: ObjectType(self._load_shard, self._encode_shard, self._changed_shard),
             APPS: ObjectType(self._load_apps, self._encode_apps, self._changed_apps),
             HOLDS: ObjectType(self._load_holds, self._encode_holds, self._changed_holds),
             GONE: ObjectType(self._load_gone, self._encode_gone, self._changed_gone),
-        } | self._transactions.types
+        }
+        self._types |= self._held.types | self._transactions.types
 
     # -- a set is written -------------------------------------------------------------------------
 
@@ -158,33 +162,7 @@ class StateObjects:
             yield StateKey(FORGOTTEN, page)
         for at, part in sorted(dedup.runs):
             yield StateKey(DEDUP, 0, 0, part, at)
-        yield from self._held_keys(begin)
-
-    def _held_keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the pages of group queues and their shards; few steps where nothing is owed."""
-        pages, known = self._views.held_pages, self._views.held
-        for place in sorted(pages):
-            page = pages.get(place)
-            if page is None:
-                continue
-            if page.idle():
-                yield StateKey(HELD, *place)
-                continue
-            some = self._views.catalog.held_of_page(*place)
-            if not some:
-                del pages[place]
-                continue
-            yield StateKey(HELD, *place)
-            owed = False
-            for held in some:
-                if known.get((held.group, held.topic, held.queue)) is not held:
-                    continue  # ended while the set is written
-                shards = shards_of(held)
-                held.forget_shards(shards)
-                for shard in shards:
-                    owed = True
-                    yield StateKey(SHARD, held.group, held.topic, held.queue, shard)
-            page.idle_at = 0 if owed else begin
+        yield from self._held.keys(begin)
 
     def state_changed(self, key: StateKey) -> int:
         """Return the position of the newest record that changed the object."""
@@ -372,38 +350,6 @@ class StateObjects:
 
     def _encode_dedup(self, key: StateKey) -> bytes:
         return self._views.dedup.encode_run(key.d, key.c)
-
-    # -- group queues -----------------------------------------------------------------------------
-
-    def _load_held(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        del key
-        for group, topic, queue, round_, cursor, ordered, _ in ENTRY.iter_unpack(payload):
-            held = self._held_of(group, topic, queue)
-            load_entry(held, cursor, round_, stamp, ordered=bool(ordered))
-
-    def _encode_held(self, key: StateKey) -> bytes:
-        return encode_page(self._views.catalog.held_of_page(key.a, key.b))
-
-    def _changed_held(self, key: StateKey) -> int:
-        page = self._views.held_pages.get((key.a, key.b))
-        return ALWAYS if page is None else page.changed
-
-    def _load_shard(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        load_shard(self._held_of(key.a, key.b, key.c), key.d, payload, stamp)
-
-    def _encode_shard(self, key: StateKey) -> bytes:
-        held = self._views.held.get((key.a, key.b, key.c))
-        return b"" if held is None else encode_shard(held, key.d)
-
-    def _changed_shard(self, key: StateKey) -> int:
-        held = self._views.held.get((key.a, key.b, key.c))
-        return ALWAYS if held is None else held.shard_changed.get(key.d, 0)
-
-    def _held_of(self, group: int, topic: int, queue: int) -> GroupQueue:
-        held = self._views.held.get((group, topic, queue))
-        if held is None:
-            held = self._views.hold(LOADED, group, topic, queue, 0, ordered=False)
-        return held
 
 
 def _filled(pages: dict[int, int], there: Container[int]) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ternmq.pipeline.lookup import Archived, Lookup
 
 TABLES: Final = "TERNMQ_TABLES"
-_ID_SIGNS: Final = frozenset("0123456789abcdef:")
+_PRINTED: Final = re.compile(r"[0-9a-f]{16}:[0-9a-f]{1,16}")
 
 tables_option: Callable[[Any], Any] = click.option(
     "--tables",
@@ -25,6 +26,11 @@ tables_option: Callable[[Any], Any] = click.option(
     envvar=TABLES,
     help=f"Go on in the archive that is kept in this folder, or ${TABLES}, or as the context says.",
 )
+
+
+def is_printed(text: str) -> bool:
+    """Return whether a text is an id as the broker makes them, and receipts show them."""
+    return _PRINTED.fullmatch(text) is not None
 
 
 def folder(tables: str | None) -> str:
@@ -61,9 +67,7 @@ def get(tables: str, topic: str, id_: str, queue: int, offset: int | None) -> Fo
         if offset is not None:
             found = lookup.at(topic, queue, offset)
         else:
-            found = None
-            if ":" in id_ and set(id_) <= _ID_SIGNS:
-                found = lookup.by_id(id_)
+            found = lookup.by_id(id_) if is_printed(id_) else None
             if found is None:
                 found = next(iter(lookup.by_application_id(id_, topic=topic, limit=1)), None)
     return None if found is None or found.topic != topic else shown(found)

@@ -10,6 +10,7 @@ import click
 from ternmq.cli import archived, output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
+from ternmq.cli.message_trace import trace
 from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, topic_argument
 from ternmq.cli.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.tail import merged
@@ -70,6 +71,9 @@ async def get(
         output.document(plain(found))
     else:
         details(found)
+
+
+message.add_command(trace)
 
 
 @message.command()

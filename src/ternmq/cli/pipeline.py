@@ -105,7 +105,8 @@ def _lags(folder: Folder, broker: Broker) -> list[dict[str, Any]]:
 # Commands with modules of their own.
 from ternmq.cli.pipeline_care import compact, erase  # noqa: E402
 from ternmq.cli.pipeline_replay import replay  # noqa: E402
+from ternmq.cli.pipeline_report import report  # noqa: E402
 from ternmq.cli.pipeline_run import run  # noqa: E402
 
-for _one in (run, replay, compact, erase):
+for _one in (run, report, replay, compact, erase):
     pipeline.add_command(_one)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from ternmq.cli import output
+from ternmq.cli import archived, output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import confirm, connection_options, yes_option
 from ternmq.cli.parameters import NAME, OFFSET, POSITIVE_DURATION, given
@@ -121,7 +121,7 @@ def erase(
     folder = folder_of(tables)
     archive = Archive(folder, create=False)
     name = name or f"erase-{secrets.token_hex(4)}"
-    own = [one for one in ids if not _printed(one)]
+    own = [one for one in ids if not archived.is_printed(one)]
     request = Request(name, tuple(keys), tuple(ids), tuple(own), topic, reason)
     found = find(archive, request)
     if dry_run:
@@ -148,13 +148,6 @@ def erase(
     )
     for one in stands:
         output.note(f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}")
-
-
-def _printed(text: str) -> bool:
-    """Return whether it is an id as the broker makes them."""
-    producer, colon, sequence = text.partition(":")
-    hexadecimal = all(sign in "0123456789abcdef" for sign in producer + sequence)
-    return bool(colon and sequence) and len(producer) == 16 and hexadecimal
 
 
 def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,6 @@ from ternmq.cli.connection import Where, where
 from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.parameters import PROPERTY
 from ternmq.client.connecting import options_of
-from ternmq.model.errors import JavaMissing
 
 if TYPE_CHECKING:
     from ternmq.pipeline.folder import Folder
@@ -113,25 +113,29 @@ def check_engine(engine: str | None, master: str | None, confs: Sequence[tuple[s
 
 
 def session(engine: str | None, master: str | None, confs: Mapping[str, str]) -> Any:
-    """Return a Spark session; None: the work is done in this process.
+    """Return a Spark session, which begins when it is used; None: this process does it alone.
 
     Raises:
         Failed: Spark is wanted and is not there.
     """
     if engine == "local":
         return None
+    from ternmq.spark.builder import LazySession, missing
     from ternmq.spark.builder import session as begun
 
-    settings = dict(confs)
-    if master is None or master.startswith("local"):
-        settings = _LOOPBACK | settings
-    try:
-        spark = begun("ternmq-pipeline", master=master, settings=settings)
-    except (ImportError, JavaMissing) as error:
-        why = str(error) if isinstance(error, JavaMissing) else "it is not installed"
+    why = missing(os.environ)
+    if why:
         if engine is not None or master is not None:
             raise Failed(f"there is no Spark: {why}", ExitCode.USAGE) from None
         output.note(f"without Spark ({why}): this process does it alone")
         return None
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    settings = dict(confs)
+    if master is None or master.startswith("local"):
+        settings = _LOOPBACK | settings
+
+    def begin() -> Any:
+        spark = begun("ternmq-pipeline", master=master, settings=settings)
+        spark.sparkContext.setLogLevel("ERROR")
+        return spark
+
+    return LazySession(begin)

@@ -87,6 +87,22 @@ class DeadLetters:
         """Iterate over the messages that wait for a retry, or are held, by offset."""
         return self._browse(check_topic(topic), check_name(group), queue, dead=False)
 
+    async def get(
+        self, topic: str, group: str, offset: int, *, queue: int = 0
+    ) -> FailedMessage | None:
+        """Return a message if it is a dead letter, waits for a retry, or is held; else None."""
+        check_topic(topic)
+        check_name(group)
+        for dead in (False, True):
+            asked = control.FailedList(
+                topic=topic, group=group, dead=dead, queue=queue, after=offset - 1, limit=1
+            )
+            page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
+            for row in page.rows:
+                if row.offset == offset:
+                    return self._failed(row)
+        return None
+
     async def _browse(
         self, topic: str, group: str, queue: int | None, *, dead: bool
     ) -> AsyncIterator[FailedMessage]:

@@ -5,6 +5,8 @@ One folder (or place in an object store) holds all tables. Each is Parquet files
 touches files. Reading order: ``folder``, ``table``, ``schemas`` (what the tables hold);
 ``columns`` and ``archive_files`` (messages become files), ``archive_commit`` (which of them belong
 to the table: the rule that makes it exactly once), ``archive`` (from a broker, range by range);
+``audit`` (what was sent against what is there: ``spans``, ``audit_runs``, ``audit_judge``,
+``audit_missing``, ``audit_tiers`` are functions; ``audit_tables`` and ``audit_job`` do the rest);
 ``compaction``, ``retention``, ``erase``, ``cleaning`` (what becomes of files later); ``lookup``.
 
 Spark is not needed for any of it: ``archive_spark`` only spreads the same functions over workers.

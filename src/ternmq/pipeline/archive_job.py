@@ -21,7 +21,7 @@ class Archiving:
     settings: Final = (
         Setting("topics", "", "Only these, parted by commas; by default all that may be read."),
         Setting("pass_mb", 512, "About so many megabytes make one commit."),
-        Setting("spark_from_mb", 64, "A pass of at least so many is written by Spark's workers."),
+        Setting("spark_from_mb", 256, "A pass of at least so many is written by Spark's workers."),
     )
     keeps_journal: Final = False
 

@@ -129,6 +129,8 @@ class Stored:
                 row["sent"] = row["given_up"] = None
             if not self.dense[at]:
                 row["sent_sum"] = None
+            if early:
+                row["stored_sum"] = None
             verdict = worst(
                 (early or undecided[at], Verdict.OPEN),
                 (row["lost"], Verdict.LOST),

@@ -109,7 +109,8 @@ class Context:
         options: The same for ``spark.read.format("ternmq.journal").options(...)``, without a token.
         bulk: A client of it, for the driver: lent for the run, one thread.
         now_us: The time of the run, µs since 1970.
-        spark: The session, if there is one.
+        spark: The session, if there is one. It begins, which takes seconds, with its first use:
+            use it for what is worth that.
         storage: What the library of the tables' log wants to know of an object store.
         settings: All of ``Job.settings``, as told or by default.
         progress: Called with a line for people; seldom: once a commit is enough.

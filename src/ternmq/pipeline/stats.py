@@ -145,18 +145,18 @@ def lags(topic: str, begin: Numbers, group: list[str], lag: Numbers) -> pa.Table
     return merge(complete(rows, topic), STATS_MINUTE)
 
 
-def merge(rows: pa.Table, spec: TableSpec) -> pa.Table:
+def merge(rows: pa.Table, spec: TableSpec, step_us: int = 0) -> pa.Table:
     """Return rows of statistics merged into one for each time, topic, group and app.
 
     Counts are added, sketches merged; the lag is that of the row that comes last.
 
     Args:
         rows: With any times.
-        spec: Of which table the result is: times are cut to its steps.
+        spec: Of which table the result is: times are cut to its steps,
+        step_us: or to these.
     """
     rows = complete(rows).sort_by("begin")  # stable: of the lags the last counts
-    step = STEPS_US[spec.name]
-    begin = _floor(numbers(rows["begin"]), step)
+    begin = _floor(numbers(rows["begin"]), step_us or STEPS_US[spec.name])
     rows = rows.set_column(0, "begin", begin)
     which, keys = _grouped(rows, list(KEY))
     count = len(keys)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
+from ternmq.model.errors import JavaMissing
 from ternmq.spark import java
 
 if TYPE_CHECKING:
@@ -33,6 +34,43 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "false",
 }
 """What ``session`` sets; anything may be overridden."""
+
+
+class LazySession:
+    """Stands for a session that begins when something of it is used: it takes seconds, and a Java.
+
+    Args:
+        begin: Makes the session.
+    """
+
+    def __init__(self, begin: Callable[[], SparkSession]) -> None:
+        self._begin = begin
+        self._begun: SparkSession | None = None
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the session has
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._begun is None:
+            self._begun = self._begin()
+        return getattr(self._begun, name)
+
+    def stop(self) -> None:
+        """End the session, if it has begun."""
+        if self._begun is not None:
+            self._begun.stop()
+
+
+def missing(environ: Mapping[str, str]) -> str:
+    """Return what Spark lacks on this machine; empty: nothing."""
+    try:
+        import pyspark  # noqa: F401 - whether it is there
+    except ImportError:
+        return "pyspark is not installed"
+    try:
+        java.find(environ)
+    except JavaMissing as error:
+        return str(error)
+    return ""
 
 
 def session(

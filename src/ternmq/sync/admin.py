@@ -52,6 +52,7 @@ class DeadLetters:
 
     browse = iterating(deadletters_engine.DeadLetters.browse)
     waiting = iterating(deadletters_engine.DeadLetters.waiting)
+    get = blocking(deadletters_engine.DeadLetters.get)
     retry = blocking(deadletters_engine.DeadLetters.retry)
     delete = blocking(deadletters_engine.DeadLetters.delete)
     redrive = blocking(deadletters_engine.DeadLetters.redrive)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ternmq.broker import stateobjects
+from ternmq.broker import heldobjects, stateobjects
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.shards import shards_of
@@ -33,7 +33,7 @@ class Watched:
             return shards_of(held)
 
         monkeypatch.setattr(stateobjects.StateObjects, "state_encode", state_encode)
-        monkeypatch.setattr(stateobjects, "shards_of", look)
+        monkeypatch.setattr(heldobjects, "shards_of", look)
 
     def set_of(self, world: World) -> Counter[int]:
         """Write a whole set; return how many objects of which type were written."""

@@ -7,13 +7,17 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 import re
 from pathlib import Path
 
+from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS, RUNS
 from ternmq.pipeline.deadletters import DEAD_LETTERS
 from ternmq.pipeline.schemas import ARCHIVE, ERASED, GAPS
 from ternmq.pipeline.stats_schema import STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.trace_schema import KNOWN, TRACE
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
-TABLES = [ARCHIVE, GAPS, ERASED, TRACE, KNOWN, STATS_MINUTE, STATS_HOUR, STATS_DAY, DEAD_LETTERS]
+TABLES = [
+    ARCHIVE, GAPS, ERASED, TRACE, KNOWN, STATS_MINUTE, STATS_HOUR, STATS_DAY, DEAD_LETTERS,
+    AUDIT, FINDINGS, RUNS,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("spec", TABLES, ids=lambda one: one.name)

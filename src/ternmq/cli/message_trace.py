@@ -1,0 +1,284 @@
+"""``ternmq message trace``: the life of a message, at the broker and in the table ``trace``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ternmq.cli import archived, output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.parameters import COUNT, NAME
+from ternmq.cli.problems import not_found
+from ternmq.cli.shapes import Found, shown
+from ternmq.client.client import Client
+from ternmq.model.errors import MessageNotFound, UnknownTopic
+
+if TYPE_CHECKING:
+    from ternmq.pipeline.trace_lookup import TraceLookup
+
+_FIELDS: Final = (
+    "state", "state_time", "deliveries", "attempts", "first_delivered", "last_delivered",
+    "first_client", "last_client", "last_app", "last_cause", "last_reason", "round",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Life:
+    """A message, and what became of it.
+
+    Attributes:
+        id: Its id.
+        place: Topic, queue, offset.
+        stored_at: When it was stored.
+        born_at: When it was sent.
+        key: Its key, where it is known.
+        kept: The broker has it.
+        traced: Rows of the table, by group.
+        now: What the broker says of it, by group.
+    """
+
+    id: str
+    place: tuple[str, int, int]
+    stored_at: datetime | None
+    born_at: datetime | None
+    key: str = ""
+    kept: bool = False
+    traced: dict[str, dict[str, Any]] = field(default_factory=dict)
+    now: dict[str, str] = field(default_factory=dict)
+
+
+@click.command(cls=Command)
+@click.argument("id_", metavar="[ID]", required=False, default="")
+@click.option("-k", "--key", help="Messages that were sent with it, newest first.")
+@click.option("--topic", type=NAME, metavar="TOPIC", help="Only of this topic.")
+@click.option("-n", "--limit", type=COUNT, default=10, help="Most messages of a key; default 10.")
+@archived.tables_option
+@output.json_option
+@asks_broker
+async def trace(
+    client: Client,
+    id_: str,
+    key: str | None,
+    topic: str | None,
+    limit: int,
+    tables: str | None,
+    as_json: bool,
+) -> None:
+    """Show what became of a message in each group: by the id of its receipt, or of a key.
+
+    The broker says how it stands now. With --tables, the pipeline's table `trace` says when it was
+    handed out, to whom, and every failure, also of messages that the broker no longer keeps.
+    """
+    context = click.get_current_context()
+    if bool(id_) is (key is not None):
+        raise click.UsageError("say an id, or --key", context)
+    tables = archived.folder(tables)
+    names = [topic] if topic else [one.spec.name for one in await client.admin.topics()]
+    lives: dict[tuple[str, int, int], Life] = {}
+    for found in await _kept(client, names, id_, key, limit):
+        life = _life(found)
+        life.kept = True
+        lives[life.place] = life
+    with _traces(tables) as traces:
+        if tables:
+            _add_older(lives, tables, topic, id_, key, limit)
+        if traces is not None:
+            _add_traced(lives, traces, topic, id_)
+    chosen = sorted(lives.values(), key=_when, reverse=True)[:limit]
+    for life in chosen:
+        if life.kept:
+            life.now = await _now(client, life)
+    if not chosen:
+        where = f"{' and in ' + tables if tables else ''}"
+        raise not_found(f"no message {id_ or f'with key {key!r}'} is kept by the broker{where}")
+    if as_json:
+        output.document([_plain(one) for one in chosen])
+        return
+    for number, life in enumerate(chosen):
+        if number:
+            click.echo()
+        _show(life)
+
+
+async def _kept(
+    client: Client, topics: Iterable[str], id_: str, key: str | None, limit: int
+) -> list[Found]:
+    """Return what the broker has of it."""
+    found: list[Found] = []
+    for topic in topics:
+        try:
+            if key is None:
+                found.append(shown(await client.get(topic, id_)))
+            else:
+                found += [shown(one) for one in await client.find(topic, key=key, limit=limit)]
+        except (MessageNotFound, UnknownTopic):
+            continue
+    return found
+
+
+@contextmanager
+def _traces(tables: str) -> Iterator[TraceLookup | None]:
+    """Give what reads the table ``trace``; None, if there is none."""
+    if not tables:
+        yield None
+        return
+    try:
+        from ternmq.pipeline.folder import Folder
+        from ternmq.pipeline.trace_lookup import TraceLookup
+        from ternmq.pipeline.trace_schema import TRACE
+    except ImportError as error:
+        raise Failed(
+            f"tables cannot be read without {error.name}: pip install 'ternmq[spark]'",
+            ExitCode.USAGE,
+        ) from None
+    folder = Folder(tables)
+    if not folder.inside(TRACE.name).exists():
+        yield None
+        return
+    lookup = TraceLookup(folder)
+    try:
+        yield lookup
+    finally:
+        lookup.close()
+
+
+def _add_older(
+    lives: dict[tuple[str, int, int], Life],
+    tables: str,
+    topic: str | None,
+    id_: str,
+    key: str | None,
+    limit: int,
+) -> None:
+    """Add what the archive has of it."""
+    from ternmq.pipeline.folder import Folder
+    from ternmq.pipeline.schemas import ARCHIVE
+
+    if not Folder(tables).inside(ARCHIVE.name).exists():
+        return
+    with archived.archive(tables) as lookup:
+        if key is not None:
+            rows = lookup.by_key(key, topic=topic, limit=min(limit, 1000))
+        else:
+            one = lookup.by_id(id_) if archived.is_printed(id_) else None
+            rows = lookup.by_application_id(id_, topic=topic) if one is None else [one]
+    for row in rows:
+        life = _life(archived.shown(row))
+        if topic is None or row.topic == topic:
+            lives.setdefault(life.place, life)
+
+
+def _add_traced(
+    lives: dict[tuple[str, int, int], Life], traces: TraceLookup, topic: str | None, id_: str
+) -> None:
+    """Add what the table ``trace`` has of it."""
+    rows = [row for place in list(lives) for row in traces.at(*place)]
+    if not lives and id_:
+        rows = traces.by_id(id_)
+    for row in rows:
+        if topic is not None and row["topic"] != topic:
+            continue
+        place = row["topic"], row["queue"], row["offset"]
+        life = lives.setdefault(
+            place, Life(row["message_id"] or id_, place, row["stored_time"], row["born_time"])
+        )
+        if not row["message_id"] or row["message_id"] == life.id:
+            # Of a topic of the same name that was deleted before, the row is another message's.
+            life.traced[row["group"] or ""] = row
+
+
+async def _now(client: Client, life: Life) -> dict[str, str]:
+    """Return how it stands in each group, as the broker sees it."""
+    topic, queue, offset = life.place
+    found: dict[str, str] = {}
+    for info in await client.admin.groups(topic):
+        if info.group.startswith("spark."):
+            continue
+        stands = info.queues[queue]
+        if offset >= stands.cursor:
+            found[info.group] = "not handed out yet"
+            continue
+        failed = await client.deadletters.get(topic, info.group, offset, queue=queue)
+        if failed is not None:
+            what = "held" if failed.held else "dead or waits for a retry"
+            reason = failed.reason
+            found[info.group] = f"{what}: {reason}" if reason else what
+        elif offset < stands.floor:
+            found[info.group] = "settled"
+        else:
+            found[info.group] = "handed out"
+    return found
+
+
+def _life(found: Found) -> Life:
+    place = found.topic, found.queue, found.offset
+    return Life(found.id, place, found.stored_at, found.born_at, found.key)
+
+
+def _when(life: Life) -> tuple[float, tuple[str, int, int]]:
+    return (life.stored_at.timestamp() if life.stored_at else 0.0), life.place
+
+
+def _show(life: Life) -> None:
+    topic, queue, offset = life.place
+    output.details(
+        [
+            ("id", life.id),
+            ("place", f"{topic}/{queue}/{offset}"),
+            ("born at", output.iso(life.born_at)),
+            ("stored at", output.iso(life.stored_at)),
+            ("key", life.key),
+            ("kept by the broker", "yes" if life.kept else "no"),
+        ]
+    )
+    click.echo()
+    groups = sorted({*life.traced, *life.now} - {""})
+    rows: list[tuple[output.Cell, ...]] = []
+    for group in groups:
+        row = life.traced.get(group, {})
+        rows.append(
+            (group, row.get("state"), output.iso(row.get("state_time")), row.get("deliveries"),
+             row.get("attempts"), row.get("last_client"), life.now.get(group))
+        )  # fmt: skip
+    output.table(
+        ("group", "state", "since", "deliveries", "attempts", "client", "now"),
+        rows,
+        "no group gets it",
+    )
+    for group in groups:
+        for one in life.traced.get(group, {}).get("failures") or ():
+            said = ": ".join(part for part in (one["cause"], one["reason"]) if part)
+            click.echo(
+                f"{group}  {output.iso(one['time'])}  attempt {one['attempt']}  "
+                f"{one['outcome']}  {output.printable(said)}"
+            )
+
+
+def _plain(life: Life) -> dict[str, Any]:
+    topic, queue, offset = life.place
+    return {
+        "id": life.id,
+        "topic": topic,
+        "queue": queue,
+        "offset": offset,
+        "stored_at": life.stored_at,
+        "born_at": life.born_at,
+        "key": life.key,
+        "kept": life.kept,
+        "groups": [
+            {
+                "group": group,
+                "now": life.now.get(group),
+                **{name: life.traced.get(group, {}).get(name) for name in _FIELDS},
+                "failures": [dict(one) for one in life.traced.get(group, {}).get("failures") or ()],
+            }
+            for group in sorted({*life.traced, *life.now} - {""})
+        ],
+    }

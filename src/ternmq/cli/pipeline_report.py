@@ -1,0 +1,54 @@
+"""``ternmq pipeline report``: a day as one page."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import connection_options
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.pipeline_parts import folder_of, installed, required_tables
+
+
+@click.command(cls=Command)
+@required_tables
+@click.option(
+    "--day",
+    default="today",
+    show_default=True,
+    metavar="DAY",
+    help="A date such as 2026-11-21, in UTC; or today, or yesterday.",
+)
+@click.option(
+    "--output",
+    "-o",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where to; by default ternmq-DAY.html in this folder.",
+)
+@connection_options
+def report(tables: str | None, day: str, file: Path | None, **connection: object) -> None:
+    """Write what happened on a day as one HTML page with plots, which needs nothing else."""
+    del connection
+    with installed():
+        from ternmq.pipeline.report import page
+        from ternmq.pipeline.report_data import day_of, gather
+    now_us = time.time_ns() // 1000
+    try:
+        day = day_of(day, now_us)
+    except ValueError:
+        raise click.BadParameter(
+            f"{day!r} is no day: a date such as 2026-11-21, today or yesterday", param_hint="--day"
+        ) from None
+    made = page(gather(folder_of(tables), day), now_us)
+    file = file or Path(f"ternmq-{day}.html")
+    try:
+        file.write_text(made, encoding="utf-8")
+    except OSError as error:
+        raise Failed(f"{file} cannot be written: {error.strerror}", ExitCode.FAILED) from None
+    output.note(f"{file}: {output.size(len(made.encode()))}")

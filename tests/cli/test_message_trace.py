@@ -1,0 +1,84 @@
+"""``ternmq message trace``: what became of a message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="needs the extra spark")
+
+import ternmq.sync
+from ternmq.cli import archived
+from tests.cli.conftest import CommandLine
+
+TRACE = ("message", "trace")
+
+
+@pytest.fixture
+def tables(tmp_path: Path, cli: CommandLine) -> Path:
+    return tmp_path / "tables"
+
+
+@pytest.fixture
+def ids(client: ternmq.sync.Client, topic: str) -> dict[int, str]:
+    """Send ten, of which a group has handled three; the fourth has failed."""
+    client.admin.create_topic(topic)
+    client.admin.create_group(topic, "billing", start="earliest")
+    for n in range(10):
+        client.send(topic, b"%d" % n, key=f"{topic}-k{n}")
+    for one in client.pull(topic, group="billing", max_messages=4):
+        if one.offset < 3:
+            one.ack()
+        else:
+            one.reject("no such customer")
+    return {one.offset: one.id for one in client.read(topic)}
+
+
+def of(told: Any) -> dict[str, Any]:
+    ((group),) = told[0]["groups"]
+    assert group["group"] == "billing"
+    found: dict[str, Any] = group
+    return found
+
+
+def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str]) -> None:
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "settled"
+    assert "no such customer" in of(cli(*TRACE, ids[3], "--json").json)["now"]
+    assert of(cli(*TRACE, ids[9], "--json").json)["now"] == "not handed out yet"
+    by_key = cli(*TRACE, "--key", f"{topic}-k3", "--json").json
+    assert [(one["id"], one["offset"], one["kept"]) for one in by_key] == [(ids[3], 3, True)]
+    assert "no such customer" in cli(*TRACE, ids[3], "--topic", topic).out
+
+
+@pytest.mark.row("R7")
+def test_going_on_in_the_table(
+    cli: CommandLine,
+    client: ternmq.sync.Client,
+    tables: Path,
+    topic: str,
+    ids: dict[int, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(archived.TABLES, str(tables))
+    cli("pipeline", "run", "--once", "--engine", "local", "--jobs", "archive,trace")
+    told = of(cli(*TRACE, ids[0], "--json").json)
+    assert (told["state"], told["deliveries"], told["now"]) == ("done", 1, "settled")
+    client.admin.delete_topic(topic)
+    (life,) = cli(*TRACE, ids[3], "--json").json
+    assert (life["kept"], life["topic"], life["offset"]) == (False, topic, 3)
+    (group,) = life["groups"]
+    assert (group["state"], group["now"]) == ("dead", None)
+    assert [one["reason"] for one in group["failures"]] == ["no such customer"]
+    (by_key,) = cli(*TRACE, "-k", f"{topic}-k3", "--json").json
+    assert by_key["id"] == ids[3]
+    text = cli(*TRACE, ids[3]).out
+    assert "attempt 1" in text
+    assert "no such customer" in text
+
+
+def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[int, str]) -> None:
+    assert "no message 00f3a1c2d4e5b697:1f" in cli(*TRACE, "00f3a1c2d4e5b697:1f", code=4).err
+    assert str(tables) in cli(*TRACE, "-k", "none", "--tables", tables, code=4).err
+    assert "say an id, or --key" in cli(*TRACE, code=2).err
