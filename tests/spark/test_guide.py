@@ -16,13 +16,8 @@ from tests.pages.blocks import agrees, steps
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "tables.md"
 
 
-<<<<<<< HEAD
-@pytest.mark.timeout(600)
-def test_the_page(spark, real, monkeypatch, capsys, tmp_path):
-=======
 @pytest.mark.timeout(900)
-def test_the_page(spark, real, monkeypatch, capsys):
->>>>>>> sp3
+def test_the_page(spark, real, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TERNMQ_URL", real.url)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
