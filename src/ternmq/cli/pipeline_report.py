@@ -38,6 +38,7 @@ def report(tables: str | None, day: str, file: Path | None, **connection: object
     with installed():
         from ternmq.pipeline.report import page
         from ternmq.pipeline.report_data import day_of, gather
+        from ternmq.pipeline.report_seconds import in_seconds
     now_us = time.time_ns() // 1000
     try:
         day = day_of(day, now_us)
@@ -45,7 +46,10 @@ def report(tables: str | None, day: str, file: Path | None, **connection: object
         raise click.BadParameter(
             f"{day!r} is no day: a date such as 2026-11-21, today or yesterday", param_hint="--day"
         ) from None
-    made = page(gather(folder_of(tables), day), now_us)
+    folder = folder_of(tables)
+    found = gather(folder, day)
+    in_seconds(folder, found)
+    made = page(found, now_us)
     file = file or Path(f"ternmq-{day}.html")
     try:
         file.write_text(made, encoding="utf-8")

@@ -18,6 +18,7 @@ from ternmq.pipeline.report_data import Point, Report
 from ternmq.pipeline.report_plots import Bar, Series, bars, lines
 from ternmq.pipeline.report_style import STYLE
 
+_MINUTE_US: Final = 60_000_000
 _SHOWN_LAGS: Final = 6
 _SHOWN_CAUSES: Final = 12
 _SHOWN_BUCKETS: Final = 40
@@ -37,8 +38,7 @@ def page(report: Report, now_us: int) -> str:
     sections = [
         _tiles(report),
         '<div class="two">',
-        _card("Messages a second", "over all topics; what is handed out counts for each group",
-              _rates(report)),
+        _card("Messages a second", _about_rates(report), _rates(report)),
         _card("From born to done", "over all groups; logarithmic", _latencies(report)),
         _card("Not yet handed out", "at the end of each step, the groups furthest behind",
               _lags(report)),
@@ -74,7 +74,7 @@ def _tiles(report: Report) -> str:
         ("done", _number(counts["done"]), f"{_number(counts['delivered'])} handed out"),
         ("failed attempts", _number(counts["retried"] + counts["dead"]),
          f"{_share(counts['retried'] + counts['dead'], counts['delivered'])} of hand-outs"),
-        ("dead", _number(counts["dead"]), f"{len(report.dead)} causes" if report.dead else ""),
+        ("dead", _number(counts["dead"]), _causes_of(len(report.dead))),
         ("born to done, p99", _duration(latency["p99"]) if latency else "–",
          f"median {_duration(latency['p50'])}" if latency else ""),
         ("audit", *_verdict(report)),
@@ -87,17 +87,28 @@ def _tiles(report: Report) -> str:
     return f'<div class="tiles">{tiles}</div>'
 
 
+def _causes_of(count: int) -> str:
+    return "" if not count else "1 cause" if count == 1 else f"{count} causes"
+
+
 def _coloured(value: str) -> str:
     mood = {"ok": "good", "not ok": "bad"}.get(value)
     return f' class="{mood}"' if mood else ""
 
 
 def _times(report: Report) -> list[str]:
-    return [f"{datetime.fromtimestamp(at // 1_000_000, UTC):%H:%M}" for at in report.begins]
+    shown = "%H:%M" if report.step_us >= _MINUTE_US else "%H:%M:%S"
+    return [f"{datetime.fromtimestamp(at // 1_000_000, UTC):{shown}}" for at in report.begins]
 
 
 def _each(report: Report, name: str, scale: float = 1.0) -> list[float | None]:
     return [0.0 if one is None else one.counts[name] * scale for one in report.steps]
+
+
+def _about_rates(report: Report) -> str:
+    if report.step_us < _MINUTE_US:
+        return "over all topics; what is handed out counts once for each group"
+    return "over all topics; what is handed out counts for each group"
 
 
 def _rates(report: Report) -> str:
