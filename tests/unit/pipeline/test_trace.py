@@ -110,3 +110,26 @@ def test_a_row_that_fails_for_years_keeps_its_newest_failures(tables):
     (row,) = one.trace.read().to_pylist()
     assert [failure["attempt"] for failure in row["failures"]] == list(range(71, 121))
     assert (row["last_reason"], row["attempts"]) == ("no 120", 120)
+
+
+@pytest.mark.row("R7")
+def test_groups_of_the_pipeline_have_no_rows_and_those_of_a_deleted_topic_are_over(tables):
+    told = {"part": 0, "topic": "orders", "topic_number": 1}
+    events = [
+        told | {"position": 8 * n, "time": NOON, "kind": "config", "name": "subscribed",
+                "group": name, "group_number": n,
+                "detail": f'{{"group": {n}, "group_name": "{name}", "topic": 1, "cursors": [0]}}'}
+        for n, name in ((1, "spark.archive"), (2, "mail"))
+    ] + [
+        told | {"position": 24, "time": NOON, "kind": "stored", "queue": 0, "start": 0, "stop": 2,
+                "rows": 2, "bytes": 5, "producer_id": 1, "sequence": 1, "born_time": NOON},
+        told | {"position": 32, "time": NOON, "kind": "cursor", "queue": 0, "cause": "commit",
+                "group": "spark.archive", "group_number": 1, "cursor": 2, "round": 0},
+        told | {"position": 40, "time": NOON + 9, "kind": "config", "name": "topic-deleted",
+                "detail": '{"number": 1}'},
+    ]  # fmt: skip
+    one = fold(tables, events, cuts=[30])
+    rows = one.trace.read().to_pylist()
+    assert [(row["group"], row["state"], row["open"]) for row in rows] == [
+        ("mail", "skipped", 0)
+    ] * 2
