@@ -16,7 +16,7 @@ from tests.pages.blocks import agrees, steps
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "tables.md"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_page(spark, real, monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TERNMQ_URL", real.url)
     monkeypatch.setenv("NO_COLOR", "1")
