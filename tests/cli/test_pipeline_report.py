@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
+import ternmq.sync
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.table import Table
+from ternmq.pipeline.trace_schema import TRACE
 from tests.cli.conftest import CommandLine
 from tests.unit.pipeline.report_day import DAY, make
 
@@ -30,3 +35,27 @@ def test_what_cannot_be_reported_is_said_in_one_line(cli: CommandLine, tmp_path:
     away = tmp_path / "no" / "folder.html"
     assert "cannot be written" in cli(*told, "--day", DAY, "-o", away, code=1).err
     assert not away.exists()
+
+
+@pytest.mark.row("R7", "R9", "R13", "R16")
+def test_from_a_broker_to_the_page(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    client.send_many(topic, [b"%d" % n for n in range(20)])
+    client.pull(topic, group="billing", max_messages=3).reject(reason="KeyError: 'cents'")
+    client.pull(topic, group="billing").ack()
+    told = ("--tables", tables)
+    cli(
+        "pipeline", "run", "--once", "--engine", "local", "--jobs", "trace,stats,deadletters", *told
+    )
+    trace = Table.open(Folder(str(tables)), TRACE, create=False)
+    rows = trace.read(["topic", "state", "hour"]).to_pylist()
+    states = Counter(row["state"] for row in rows if row["topic"] == topic)
+    assert states == {"done": 17, "dead": 3}
+    page = tmp_path / "day.html"
+    day = max(row["hour"] for row in rows if row["topic"] == topic)[:10]
+    cli("pipeline", "report", *told, "--day", day, "-o", page)
+    html = page.read_text(encoding="utf-8")
+    for text in (topic, "billing", "KeyError: &lt;text&gt;", "the audit has not run"):
+        assert text in html

@@ -31,7 +31,7 @@ _LONG: Final = {"hour": 13, "day": 10, "month": 7}
 
 
 def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Table:
-    """Return the statistics by minute of a queue's events (without ``lag``).
+    """Return the statistics by minute of a queue's events (without ``lag``), to be merged.
 
     Args:
         topic: Its topic.
@@ -82,8 +82,7 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
             **{name: done[f"{name}_us"] for name in LATENCIES},
         }
     )
-    parts = [complete(added, topic), complete(_latencies(of), topic)]
-    return merge(pa.concat_tables(parts), STATS_MINUTE)
+    return pa.concat_tables([complete(added, topic), complete(_latencies(of), topic)])
 
 
 def _floor(times: Numbers, step: int) -> pa.Array:
@@ -129,9 +128,9 @@ def complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
 
 
 def lags(topic: str, begin: Numbers, group: list[str], lag: Numbers) -> pa.Table:
-    """Return rows that say how far groups were behind."""
+    """Return rows that say how far groups were behind, to be merged."""
     rows = pa.table({"begin": pa.array(begin), "group": pa.array(group, pa.string()), "lag": lag})
-    return merge(complete(rows, topic), STATS_MINUTE)
+    return complete(rows, topic)
 
 
 def merge(rows: pa.Table, spec: TableSpec, step_us: int = 0) -> pa.Table:

@@ -44,7 +44,7 @@ class TraceJob:
         try:
             while at < end:
                 try:
-                    if context.spark is not None and end - at >= context.integer("spark_bytes"):
+                    if end - at >= context.integer("spark_bytes") and context.spark is not None:
                         from ternmq.pipeline.trace_spark import fold_by_spark
 
                         stop = _cut(port, at, end, context.integer("spark_piece_bytes"))

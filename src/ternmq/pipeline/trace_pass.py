@@ -158,7 +158,10 @@ class TracePass:
 
     def _commit_stats(self, known: Known, stop: int, dones: Sequence[Done]) -> None:
         new = [one.stats for one in dones] + _lags(known, dones)
-        rows = pa.concat_tables([STATS_MINUTE.schema.empty_table(), *new])
+        if not new:
+            self._stats.commit(remember={APP: stop})
+            return
+        rows = stats.merge(pa.concat_tables(new), STATS_MINUTE)
         hours = pc.unique(rows["hour"]).to_pylist()
         old = [file for hour in hours for file in self._stats.files(hour=hour)]
         merged = stats.merge(pa.concat_tables([self._stats.read_files(old), rows]), STATS_MINUTE)

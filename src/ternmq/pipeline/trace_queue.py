@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +21,11 @@ from ternmq.pipeline.table import Table
 from ternmq.pipeline.trace_fold import OF_GROUPS, OF_MESSAGES, Group, Place, fold
 from ternmq.pipeline.trace_rows import NULL, Numbers, from_position, member, numbers
 
-_FOREVER = 1 << 62
-KINDS = (*OF_GROUPS, *OF_MESSAGES)
+_FOREVER: Final = 1 << 62
+BLOCK_BITS = 18
+"""A file has rows of one hour and of 2^18 offsets at most: what is written anew when one of its
+messages moves on."""
+KINDS: Final = (*OF_GROUPS, *OF_MESSAGES)
 """Kinds of events that are about a queue."""
 
 
@@ -98,17 +102,30 @@ def fold_queue(table: Table, work: Work, events: pa.Table) -> Done:
 def _changed(
     table: Table, files: Sequence[DataFile], before: pa.Table, after: pa.Table
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Write the hours in which rows changed; return what was written, and what it stands for."""
-    was = {partition["hour"]: part for partition, part in parts(before, ("hour",))}
+    """Write the blocks in which rows changed; return what was written, and what it stands for."""
+    was = dict(_blocks(before))
     add: list[DataFile] = []
-    same: set[str] = set()
-    for partition, part in parts(after, ("hour",)):
-        hour = partition["hour"]
-        if hour in was and was[hour].equals(part):
-            same.add(hour)
+    same: set[tuple[str, int]] = set()
+    for key, rows in _blocks(after):
+        if key in was and was[key].equals(rows):
+            same.add(key)
         else:
-            add += table.stage(part)
-    return add, [one for one in files if one.partition["hour"] not in same]
+            add += table.stage(rows)
+    return add, [one for one in files if _block_of(one) not in same]
+
+
+def _blocks(rows: pa.Table) -> Iterable[tuple[tuple[str, int], pa.Table]]:
+    """Yield rows by hour and block of offsets: what one file has."""
+    for partition, part in parts(rows, ("hour",)):
+        block = numbers(part["offset"]) >> BLOCK_BITS
+        numbered = np.unique(block).tolist()
+        for one in numbered:
+            some = part if len(numbered) == 1 else part.filter(pa.array(block == one))
+            yield (partition["hour"], one), some
+
+
+def _block_of(file: DataFile) -> tuple[str, int]:
+    return file.partition["hour"], _number(file.low["offset"]) >> BLOCK_BITS
 
 
 def touched(work: Work, events: pa.Table) -> list[DataFile]:

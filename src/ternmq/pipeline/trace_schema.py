@@ -80,7 +80,8 @@ TRACE: Final = TableSpec(
     bounds=("topic_number", "queue", "offset", "position", "state_time", "open"),
 )
 """One row for each message and group; for a message that no group is to get, one without a group.
-``hour`` is that of the stored time, in UTC (``2026-11-21T12``). Each file is of one queue."""
+``hour`` is that of the stored time, in UTC (``2026-11-21T12``). Each file is of one queue
+and of 2^18 offsets at most."""
 
 KNOWN: Final = TableSpec(
     name="trace_known",
