@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import ternmq.sync
 from ternmq.client.bulk import Bulk, BulkOptions
@@ -14,7 +15,7 @@ from ternmq.spark.journal_broker import BrokerJournal
 from ternmq.spark.journal_events import Events
 from tests.unit.pipeline.trace_reference import Reference, micros
 
-_prepared = []
+_prepared: list[Any] = []
 """What the first day leaves undecided."""
 
 
