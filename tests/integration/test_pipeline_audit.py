@@ -10,17 +10,20 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
+import pyarrow as pa
+
 import ternmq
 import ternmq.sync
 from ternmq.client.address import Address
 from ternmq.pipeline.archive_commit import Archive
-from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS, RUNS
+from ternmq.pipeline.audit_schemas import AUDIT, BUCKET_US, FINDINGS, RUNS
+from ternmq.pipeline.schemas import ERASED, GAPS
 from ternmq.pipeline.table import Table
 from ternmq.record.batch import Row, encode, topic_seed
 from ternmq.spark.bulk_port import BulkPort
 from ternmq.spark.connecting import Broker
 from ternmq.spark.port import Outgoing
-from ternmq.wire import bodies
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from tests.black_box.process import BrokerProcess
 from tests.integration.auditing import LATER_US, Audit, now_us
@@ -156,9 +159,33 @@ def test_rows_cut_from_a_file_of_the_archive_are_named(real, audit):
     assert len(audit.findings()) == 3
 
 
-def test_a_body_of_the_archive_that_was_changed_is_named(real, audit):
-    import pyarrow as pa
+@pytest.mark.row("R8")
+def test_rows_that_were_erased_or_are_noted_as_gaps_are_no_loss(real, audit):
+    with ternmq.sync.connect(real.url) as client:
+        receipts = client.send_many("orders", [b"%d" % n for n in range(9)])
+    audit.archive()
+    archive = Archive(audit.tables)
+    (number,) = set(archive.table.read(["topic_number"])["topic_number"].to_pylist())
+    whole = archive.table.read()
+    kept = [row not in (3, 7) for row in whole["offset"].to_pylist()]
+    archive.table.commit(archive.table.stage(whole.filter(kept)), archive.table.files())
+    audit.run()
+    assert audit.named("lost") == [receipts[3].id, receipts[7].id]
+    about = {"topic": "orders", "topic_number": number, "queue": 0, "schema_version": 1}
+    Table.open(audit.tables, ERASED).append(
+        pa.Table.from_pylist([{**about, "offset": 3}], schema=ERASED.schema)
+    )
+    audit.run(again_hours="2")
+    assert audit.named("lost") == [receipts[7].id]
+    archive.gaps.append(
+        pa.Table.from_pylist([{**about, "start": 6, "stop": 8}], schema=GAPS.schema)
+    )
+    audit.run(again_hours="2")
+    assert audit.verdicts("archive") == {"ok"}
+    assert audit.findings() == []
 
+
+def test_a_body_of_the_archive_that_was_changed_is_named(real, audit):
     with ternmq.sync.connect(real.url) as client:
         receipts = client.send_many("orders", [b"%d" % n for n in range(9)])
     audit.archive()
@@ -172,6 +199,31 @@ def test_a_body_of_the_archive_that_was_changed_is_named(real, audit):
     assert audit.verdicts("archive") == {"ok"}
     audit.run(again_hours="2", bodies="true")
     assert audit.named("damaged") == [receipts[4].id]
+
+
+@pytest.mark.row("R8")
+@pytest.mark.parametrize("reported", [True, False])
+def test_what_is_stored_after_its_ten_minutes_were_judged_is_named(real, audit, reported):
+    """By a client of few words that reports by the protocol, or does not."""
+    raw = RawClient(real.port)
+    raw.create("orders")
+    born = now_us() - 40 * 60_000_000
+    batch = encode(
+        [Row(b"%d" % n) for n in range(3)], topic_seed=topic_seed("orders"), producer_id=7,
+        first_sequence=10, born_us=born,
+    )  # fmt: skip
+    raw.call(Command.SEND, bodies.pack_send("orders", 0, batch))
+    if reported:
+        count = control.ReportEntry(
+            bucket_us=born - born % BUCKET_US, sent=3, given_up=0, first=10, stop=13, closed=True
+        )
+        report = control.Report(topic="orders", producer=7, entries=[count])
+        raw.manage(Command.REPORT, report, control.Nothing)
+    audit.run(now_us())
+    assert audit.verdicts() == {"late" if reported else "unverified"}
+    assert audit.named("late") == [f"{7:016x}:{n:x}" for n in (10, 11, 12)]
+    unverified = [one["producer_id"] for one in audit.findings(kind="unverified")]
+    assert unverified == ([] if reported else [7])
 
 
 @pytest.mark.row("R8")
