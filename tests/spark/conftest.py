@@ -22,8 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            # The first pays for Spark's start.
-            item.add_marker(pytest.mark.timeout(300))
+            # The first pays for Spark's start; a machine may be busy with other things.
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ START_S = 500
 
 
 def often(times: int) -> int:
-    """Return how often something is killed: so often, and more where there is time for it."""
+    """Return how often something is killed: so often, and more by ``make spark-matrix``."""
     return times * int(os.environ.get("TERNMQ_SPARK_KILLS", "1"))
 
 

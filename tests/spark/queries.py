@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-WAIT_S = 120
+WAIT_S = 280
 _NOT_STARTED = "Python worker failed to connect back"
 """Spark gives the process of a source ten seconds to start, whatever else the machine does."""
 

@@ -84,7 +84,7 @@ def test_the_answer_to_a_commit_is_lost(spark, real, client, topics, tmp_path):
     with LosingProxy(real.port) as proxy:
         proxy.lose.add(Command.TRANSACTION_COMMIT)
         with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
-            run(spark, real, tmp_path, port=proxy.port, **{"ternmq.timeoutMs": "1500"})
+            run(spark, real, tmp_path, port=proxy.port)
         assert proxy.lost
     first = copied(client)
     assert len(first) == 40, "the first batch is visible: only its answer was lost"
@@ -99,7 +99,7 @@ def test_tasks_that_fail_leave_nothing(spark, real, client, topics, tmp_path):
     with LosingProxy(real.port) as proxy:
         proxy.lose.add(Command.PREPARE)
         with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
-            run(spark, real, tmp_path, port=proxy.port, **{"ternmq.timeoutMs": "1500"})
+            run(spark, real, tmp_path, port=proxy.port)
         assert proxy.lost
     assert copied(client) == []
     run(spark, real, tmp_path)
@@ -135,7 +135,7 @@ def test_a_batch_job_that_is_run_again(spark, real, client, topics):
         with LosingProxy(real.port) as proxy:
             proxy.lose.add(lost)
             with pytest.raises(Exception, match=r"ConnectionLost|CannotConnect"):
-                writing(spark, proxy.port, **{"ternmq.timeoutMs": "1500"})()
+                writing(spark, proxy.port)()
             assert proxy.lost
         assert copied(client) == visible
     writing(spark, real.port)()

@@ -46,7 +46,7 @@ def test_spark_on_the_java_of_the_wheel(tmp_path):
                     (tools / name).symlink_to(f"{folder}/{name}")
         environ["PATH"] = f"{tools}{os.pathsep}{path}"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=280,
+        [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=600,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -124,7 +124,7 @@ def test_tokens_are_not_shown(spark, real, client, capfd):
 
 def test_a_broker_that_is_away_is_one_clear_error(spark, real, client):
     client.admin.create_topic("orders")
-    table = reader(spark, real, ternmq__timeoutMs="500", fetchOffset__numRetries="0").load()
+    table = reader(spark, real, fetchOffset__numRetries="0").load()
     real.stop()
     with pytest.raises(Exception, match="no broker answers at ternmq:"):
         table.collect()

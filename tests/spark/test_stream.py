@@ -187,3 +187,13 @@ def test_a_query_over_what_is_new_begins_where_it_was_started(spark, real, clien
     send(client, 10, 20)
     run(table, tmp_path)
     assert sorted(value for *_, value in values(spark, tmp_path)) == list(range(10, 30))
+
+
+@pytest.mark.row("R2")
+def test_the_only_batch_of_a_query_has_rows(spark, real, client, tmp_path):
+    client.admin.create_topic("orders")
+    send(client, 0, 10)
+    writer = stream(spark, real).writeStream.format("parquet")
+    writer = writer.option("path", str(tmp_path / "out")).trigger(once=True)
+    finish(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start)
+    assert values(spark, tmp_path) == truth(client)

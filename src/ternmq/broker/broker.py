@@ -122,6 +122,7 @@ class Broker:
         self.ticking = Ticking(
             views,
             self.timers,
+            self.delivery,
             self.settling,
             self.leases,
             self.parking,

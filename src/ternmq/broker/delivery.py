@@ -19,6 +19,7 @@ from ternmq.broker.ordered import OrderedPlanner
 from ternmq.broker.plan import Plan
 from ternmq.broker.replies import PullReply
 from ternmq.broker.shared import SharedPlanner
+from ternmq.broker.timers import Timer
 from ternmq.journal.tail import Places
 from ternmq.record import facts
 from ternmq.record.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, Pulled, Span
@@ -197,9 +198,21 @@ class Delivery:
         ):
             if held.scan_since_us == 0:
                 held.scan_since_us = now_us
+                # Whether anybody pulls again is not known.
+                context.timers.set(now_us + context.limits.filter_cursor_us, Timer.PASSED, held)
             held.scan = cursor
             return
         self.move_cursor(now_us, held, Move.FILTERED, cursor)
+
+    def record_passed(self, now_us: int, held: GroupQueue) -> None:
+        """Record the rows that were passed over, if no record says so yet.
+
+        Raises:
+            JournalFull: no segment is ready; it is still to be done.
+        """
+        if held.scan > held.cursor:
+            self.move_cursor(now_us, held, Move.FILTERED, held.scan)
+        held.scan_since_us = 0
 
     def move_cursor(self, now_us: int, held: GroupQueue, move: Move, cursor: int) -> int:
         """Record a cursor that moves without a pull; return the end of the record."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.broker.clients import Clients
+from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.parking import Parking
@@ -35,6 +36,7 @@ class Ticking:
 
     __slots__ = (
         "_clients",
+        "_delivery",
         "_expiry_us",
         "_leases",
         "_parking",
@@ -48,6 +50,7 @@ class Ticking:
         self,
         views: Views,
         timers: TimerStore,
+        delivery: Delivery,
         settling: Settling,
         leases: Leases,
         parking: Parking,
@@ -56,6 +59,7 @@ class Ticking:
     ) -> None:
         self._views = views
         self._timers = timers
+        self._delivery = delivery
         self._settling = settling
         self._leases = leases
         self._parking = parking
@@ -85,7 +89,8 @@ class Ticking:
                 rows += self._fire(now_us, when_us, kind, owner)
             except JournalFull:
                 # No segment is ready: nothing was recorded, and what has come due stays due.
-                if isinstance(owner, GroupQueue):
+                if kind is Timer.LEASES:
+                    assert isinstance(owner, GroupQueue)
                     self._timers.arm_leases(owner, now_us + FULL_RETRY_US)
                 else:
                     self._timers.set(now_us + FULL_RETRY_US, kind, owner)
@@ -105,6 +110,11 @@ class Ticking:
         if kind is Timer.DUE:
             assert isinstance(owner, GroupQueue)
             return self._look_for_due(now_us, when_us, owner)
+        if kind is Timer.PASSED:
+            assert isinstance(owner, GroupQueue)
+            if self._views.catalog.consumer_of(owner) is not None:
+                self._delivery.record_passed(now_us, owner)
+            return 1
         return self._keep_house(now_us)
 
     def _end_leases(self, now_us: int, when_us: int, held: GroupQueue) -> int:

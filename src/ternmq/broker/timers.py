@@ -30,6 +30,8 @@ class Timer(enum.IntEnum):
     DUE = 1
     SESSION = 2
     HOUSEKEEPING = 3
+    PASSED = 4
+    """Rows without a match are behind a group, and no record says so yet."""
 
 
 class TimerStore:

@@ -207,6 +207,10 @@ class JournalStream:
         """Go no further than what is there now (``availableNow``)."""
         self._frozen = self._bounds(fresh=True).end
 
+    def only_batch(self) -> None:
+        """There will be one batch: rows come with it, although where it begins is not written."""
+        self._begun = True
+
     def newest(self) -> int:
         """Return the end of the journal."""
         return self._bounds().end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -31,6 +32,9 @@ from ternmq.spark.option_table import Use
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_MOST_ROWS: Final = 1 << 62
 
 
 class JournalSource(DataSource):  # type: ignore[misc]
@@ -85,8 +89,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self.stream = stream
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Say that the limit is applied here."""
-        return ReadAllAvailable()
+        """Say that there is a limit; it is applied here, and in bytes."""
+        return ReadMaxRows(_MOST_ROWS)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Go no further than what is there now."""
@@ -96,10 +100,12 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """Return where a new query begins."""
         return to_json(self.stream.initial())
 
-    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: ARG002, N802
+    def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
         """Return how far the next batch goes."""
         if start is None:
             return to_json(self.stream.newest())
+        if isinstance(limit, ReadAllAvailable):  # trigger(once=True)
+            self.stream.only_batch()
         return to_json(self.stream.latest(of_json(start)))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802

@@ -163,6 +163,10 @@ class StreamRead:
         self._learn(states)
         self._frozen = {place: one.next for place, one in states.items()}
 
+    def only_batch(self) -> None:
+        """There will be one batch: rows come with it, although where it begins is not written."""
+        self._begun = True
+
     def newest(self) -> dict[Place, int]:
         """Return the ends of the queues."""
         return {place: one.next for place, one in self._states().items()}

@@ -151,6 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return to_json(self.stream.newest())
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         assert limit is None or isinstance(limit, ReadMaxRows | ReadAllAvailable)
+        if isinstance(limit, ReadAllAvailable):  # trigger(once=True)
+            self.stream.only_batch()
         return to_json(self.stream.latest(of_json(start), most))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802

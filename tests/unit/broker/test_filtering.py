@@ -97,6 +97,8 @@ def test_progress_over_rows_that_do_not_match_is_recorded_now_and_then() -> None
         if world.state_from is None:
             assert world.broker.journal.end == end
         world.pass_time(SECOND)
+        held = world.held("t", "g")
+        assert held.cursor == 3, "though nobody pulls any more"
         assert world.pull(session, "t", "g") is None
         assert held.cursor == 3
         for _ in range(5):

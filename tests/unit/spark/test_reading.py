@@ -286,6 +286,10 @@ def test_where_a_query_begins_is_written_down_before_anything_is_read(broker):
     same = stream(broker)
     assert same.spans(same.initial(), same.initial()) == []
     assert same.latest(same.initial()) == {Q0: 5, Q1: 0}
+    # Where there is but one batch, it has rows.
+    once = stream(broker)
+    once.only_batch()
+    assert once.latest(once.initial()) == {Q0: 5, Q1: 0}
 
 
 def test_batches_are_limited_in_rows(broker):
