@@ -33,6 +33,8 @@ def ids(client: ternmq.sync.Client, topic: str) -> dict[int, str]:
             one.ack()
         else:
             one.reject("no such customer")
+    for one in client.pull(topic, group="billing", max_messages=1):
+        one.retry(delay=3600, reason="later")
     return {one.offset: one.id for one in client.read(topic)}
 
 
@@ -45,7 +47,8 @@ def of(told: Any) -> dict[str, Any]:
 
 def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str]) -> None:
     assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "settled"
-    assert "no such customer" in of(cli(*TRACE, ids[3], "--json").json)["now"]
+    assert of(cli(*TRACE, ids[3], "--json").json)["now"] == "dead: no such customer"
+    assert of(cli(*TRACE, ids[4], "--json").json)["now"] == "waits for a retry: later"
     assert of(cli(*TRACE, ids[9], "--json").json)["now"] == "not handed out yet"
     by_key = cli(*TRACE, "--key", f"{topic}-k3", "--json").json
     assert [(one["id"], one["offset"], one["kept"]) for one in by_key] == [(ids[3], 3, True)]

@@ -91,6 +91,10 @@ async def test_some_rows_differently(api: API, timed: InProcessBroker) -> None:
     ]
     (dead,) = [one async for one in client.deadletters.browse("orders", "g")]
     assert (dead.offset, dead.reason) == (5, "never")
+    found = [await client.deadletters.get("orders", "g", offset) for offset in range(8)]
+    assert [None if one is None else (one.offset, one.reason) for one in found] == [
+        None, (1, "not yet"), None, (3, "not yet"), None, (5, "never"), None, None,
+    ]  # fmt: skip
     await asyncio.to_thread(timed.clock.advance, minutes=2)
     again = await client.pull("orders", group="g", wait=1)
     assert [(one.offset, one.attempt) for one in again] == [(1, 2), (3, 2)]

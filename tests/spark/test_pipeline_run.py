@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 pytest.importorskip("deltalake", reason="needs pyspark and a Java: pip install ternmq[spark]")
@@ -10,7 +17,7 @@ import ternmq.sync
 from ternmq.client.address import parse
 from ternmq.pipeline.folder import Folder
 from ternmq.spark.connecting import Broker
-from tests.spark.killing import kept, sent
+from tests.spark.killing import START_S, kept, sent, traces
 
 NOW = 1_795_262_400_000_000
 
@@ -89,3 +96,44 @@ def test_a_replay_by_workers(spark, real, client, tmp_path):
     assert sum(one.rows for one in send_all(spark, replay, sources)) == 1000
     assert sum(one.rows for one in send_all(spark, replay, sources)) == 0
     assert [one[1:] for one in sent(client, "again")] == [one[1:] for one in sent(client)]
+
+
+@pytest.mark.row("R6")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_driver_that_is_killed_with_its_workers(spark, real, client, tmp_path):
+    """Whatever was under way, the next run has each message once; Spark is not asked for twice."""
+    tables = tmp_path / "tables"
+    client.admin.create_topic("orders", queues=2)
+    body = b"x" * 50_000
+    client.send_many("orders", [ternmq.sync.Message(b"%d " % n + body) for n in range(400)])
+
+    def start():
+        kept_ = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
+        return subprocess.Popen(
+            [
+                sys.executable, "-m", "ternmq", "--url", real.url, "pipeline", "run", "--once",
+                "--jobs", "archive,compaction", "--tables", str(tables), "--master", "local[2]",
+                "--set", "archive.spark_from_mb=0", "--set", "archive.pass_mb=1", "--json",
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={
+                **kept_, "XDG_CONFIG_HOME": str(tmp_path),
+                "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
+            },
+        )  # fmt: skip
+
+    for more in (4, 9):
+        process = start()
+        wanted = traces(tables) + more
+        until = time.monotonic() + START_S
+        while traces(tables) < wanted and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    process = start()
+    out, _ = process.communicate(timeout=START_S)
+    assert process.returncode == 0
+    assert [one.get("error") for one in json.loads(out)["jobs"]] == [None, None]
+    assert kept(tables) == sent(client)

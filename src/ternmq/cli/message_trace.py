@@ -18,6 +18,7 @@ from ternmq.cli.parameters import COUNT, NAME
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import Found, shown
 from ternmq.client.client import Client
+from ternmq.client.deadletters import FailedMessage
 from ternmq.model.errors import MessageNotFound, UnknownTopic
 
 if TYPE_CHECKING:
@@ -207,14 +208,19 @@ async def _now(client: Client, life: Life) -> dict[str, str]:
             continue
         failed = await client.deadletters.get(topic, info.group, offset, queue=queue)
         if failed is not None:
-            what = "held" if failed.held else "dead or waits for a retry"
-            reason = failed.reason
-            found[info.group] = f"{what}: {reason}" if reason else what
+            found[info.group] = _failed(failed)
         elif offset < stands.floor:
             found[info.group] = "settled"
         else:
             found[info.group] = "handed out"
     return found
+
+
+def _failed(found: FailedMessage) -> str:
+    """Return how a message stands that a group failed on, and why."""
+    last = found.failures[-1].outcome if found.failures else ""
+    what = "held" if found.held else "dead" if last == "dead" else "waits for a retry"
+    return f"{what}: {found.reason}" if found.reason else what
 
 
 def _life(found: Found) -> Life:
