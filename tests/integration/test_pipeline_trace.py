@@ -86,7 +86,7 @@ def test_a_run_that_broke_off_between_its_commits(real, tables, monkeypatch, tab
 def test_two_runs_at_once(real, tables, monkeypatch):
     living.first_day(real)
     commit = Table.commit
-    others = []
+    others: list[bool] = []
 
     def slow(self, *given, **more):
         if self.spec.name == "trace" and not others:

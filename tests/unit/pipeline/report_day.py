@@ -9,6 +9,7 @@ import math
 import random
 import sys
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ REASONS = {
 def minutes(chance, count, first=0):
     """Return statistics of so many minutes."""
     rows = []
-    sketches = {"end_to_end": [], "handling": []}
+    sketches: dict[str, list[tuple[int, list[int]]]] = {"end_to_end": [], "handling": []}
     for number in range(first, first + count):
         begin = MIDNIGHT + number * MINUTE
         wave = 1.3 + math.sin((number / 60 - 9) / 24 * 2 * math.pi)
@@ -70,14 +71,14 @@ def minutes(chance, count, first=0):
             ("app", pa.string()), *[(name, pa.int64()) for name in (*COUNTS, "lag")],
         )
     }  # fmt: skip
-    for name, lots in sketches.items():
-        which = np.repeat([n for n, _ in lots], [len(v) for _, v in lots])
-        values = np.array([one for _, v in lots for one in v], np.int64)
-        told[name] = Logs.of(which, values, len(rows)).column()
+    for name, parts in sketches.items():
+        which = np.repeat([n for n, _ in parts], [len(v) for _, v in parts])
+        latencies = np.array([one for _, v in parts for one in v], np.int64)
+        told[name] = Logs.of(which, latencies, len(rows)).column()
     return stats.merge(pa.table(told), STATS_MINUTE)
 
 
-def make(folder, count=1440, *, first=0, audit=True):
+def make(folder: Path | str, count: int = 1440, *, first: int = 0, audit: bool = True) -> Folder:
     """Make the tables of a day."""
     tables = Folder(str(folder))
     rows = minutes(random.Random(1), count, first)

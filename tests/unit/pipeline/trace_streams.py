@@ -46,7 +46,7 @@ class Stream:
         topic = told.get("topic_number")
         event = {
             "position": self.position, "part": 0, "time": self.time, "kind": kind,
-            "topic": TOPICS.get(topic), "app": None, "client": None, **told,
+            "topic": TOPICS.get(topic or 0), "app": None, "client": None, **told,
         }  # fmt: skip
         if "start" in told:
             event["rows"] = told["stop"] - told["start"]
