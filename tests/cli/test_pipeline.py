@@ -63,6 +63,31 @@ def test_how_far_a_job_is_behind_is_seen_as_that_of_a_group(
     assert [(one["group"], one["lag"]) for one in lags] == [("spark.archive", 1)]
 
 
+@pytest.mark.row("R15")
+def test_a_job_that_reads_the_journal_holds_it_and_lags_in_bytes(
+    cli: CommandLine, client: ternmq.sync.Client, tables: Path, sent: str
+) -> None:
+    def lag() -> tuple[int, int]:
+        lines = cli("group", "lag", "--json").lines
+        (found,) = [one for one in lines if one.get("hold") == "spark.trace"]
+        return found["position"], found["lag_bytes"]
+
+    cli(*RUN, "--once", "--jobs", "trace")
+    position, behind = lag()
+    for _ in range(3):
+        client.send(sent, b"x" * 10_000)
+    assert lag()[0] == position
+    assert lag()[1] >= behind + 30_000
+    cli(*RUN, "--once", "--jobs", "trace")
+    assert lag()[0] > position
+    assert lag()[1] < 30_000
+    told = cli("pipeline", "status", "--json").json
+    assert "spark.trace" in {one["job"] for one in told["lag"]}
+    (trace,) = [one for one in told["tables"] if one["table"] == "trace"]
+    assert trace["rows"] >= 13
+    assert trace["position"] is not None
+
+
 def test_only_the_jobs_that_are_named(cli: CommandLine, tables: Path, sent: str) -> None:
     (done,) = cli(*RUN, "--once", "--jobs", "compaction", "--json").lines
     assert [one["job"] for one in done["jobs"]] == ["compaction"]

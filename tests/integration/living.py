@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import ternmq.sync
 from ternmq.client.bulk import Bulk, BulkOptions
@@ -13,6 +14,9 @@ from ternmq.spark.connecting import Broker, addresses
 from ternmq.spark.journal_broker import BrokerJournal
 from ternmq.spark.journal_events import Events
 from tests.unit.pipeline.trace_reference import Reference, micros
+
+_prepared: list[Any] = []
+"""What the first day leaves undecided."""
 
 
 def address(real):
@@ -69,6 +73,7 @@ def first_day(real):
         for n in range(30):
             client.send("orders", b"single %d" % n, key=f"k{n}")
         taken(client, "mail", leave=3)
+        _prepared[:] = client.prepare("orders", [b"t"] * 3, writer="w", batch_id=1)
         client.admin.skip(
             "orders", "mail", queue=0, offset=client.admin.groups("orders", "mail")[0].queues[0].end
         )
@@ -78,6 +83,12 @@ def second_day(real):
     """A group that is born late and one that ends; what waited comes again."""
     with ternmq.sync.connect(real.url, app="shop") as client:
         taken(client, "billing", most=400)
+        client.commit_prepared("w", 1, _prepared, digest=7)
+        client.prepare("orders", [b"never"], writer="w", batch_id=2)
+        client.abort_prepared("w", 2)
+        client.replay("orders", "billing", offsets=range(5, 15), queue=0)
+        client.deadletters.redrive("orders", "billing", [0], queue=1)
+        taken(client, "billing", reject=1)
         client.admin.create_group("orders", "late", start="earliest")
         taken(client, "late", most=50)
         client.admin.reset_group("orders", "late", "earliest")

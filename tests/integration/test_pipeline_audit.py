@@ -10,11 +10,16 @@ import pytest
 
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
+import ternmq
 import ternmq.sync
+from ternmq.client.address import Address
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.audit_schemas import AUDIT, FINDINGS, RUNS
 from ternmq.pipeline.table import Table
 from ternmq.record.batch import Row, encode, topic_seed
+from ternmq.spark.bulk_port import BulkPort
+from ternmq.spark.connecting import Broker
+from ternmq.spark.port import Outgoing
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from tests.black_box.process import BrokerProcess
@@ -209,9 +214,9 @@ def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_p
                 assert all(one.result().id for one in futures)
                 audit.run(now_us())
         audit.run()
+        assert audit.findings() == []
         assert audit.verdicts() == {"ok"}
         assert audit.total("sent") == audit.total("stored") == 2000
-        assert audit.findings() == []
 
 
 @pytest.mark.row("R8")
@@ -229,6 +234,35 @@ def test_rows_of_transactions_are_sent_by_their_commit(real, audit):
     audit.run()
     assert audit.verdicts() == {"ok"}
     assert (audit.total("sent"), audit.total("stored")) == (4, 4)
+
+
+@pytest.mark.row("R8")
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_sink_of_spark_that_sends_without_transactions_reports(real, audit, bad):
+    start = now_us()
+    batches = [
+        Outgoing("orders", None, encode(
+            [Row(b"%d" % n, application_id=f"app-{n % 5}")], topic_seed=topic_seed("orders"),
+            producer_id=2**64 - 3, first_sequence=n, born_us=start,
+        ), 1)
+        for n in range(9 if bad else 8)
+    ]  # fmt: skip
+    if bad:
+        batches[8] = batches[8]._replace(batch=batches[8].batch[:-1])
+    with ternmq.sync.connect(real.url) as client:
+        client.admin.create_topic("orders")
+    port = BulkPort(Broker((Address("127.0.0.1", real.port),)))
+    if bad:
+        with pytest.raises(ternmq.TernMQError):
+            list(port.send(batches, 4))
+    else:
+        # The last three have application ids that are there, and other bodies.
+        assert list(port.send(batches, 4)) == [1] * 8
+    port.close()
+    audit.run()
+    assert audit.verdicts() == {"ok"}
+    assert (audit.total("sent"), audit.total("stored")) == (9 if bad else 8, 5)
+    assert audit.findings() == []
 
 
 @pytest.mark.row("R8")

@@ -15,9 +15,17 @@ import pytest
 pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
+from ternmq.client.address import parse
+from ternmq.model.errors import TableConflict
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.cleaning import DAY_US, clean
 from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.jobs import chosen
+from ternmq.pipeline.replay import Replay, plan, windows
+from ternmq.pipeline.replay_select import Selection
+from ternmq.pipeline.runner import Runner
+from ternmq.spark.connecting import Broker
+from ternmq.wire.control import GrantInfo
 from tests.black_box.process import BrokerProcess
 from tests.spark.killing import kept, sent, traces
 
@@ -75,6 +83,55 @@ def test_the_second_run_finds_nothing_to_do(broker, client, tmp_path):
     assert [one["rows"] for one in first["jobs"][:1]] == [1000]
     assert [one["rows"] for one in second["jobs"][:1]] == [0]
     assert kept(tables) == sent(client)
+
+
+ADMIN = "tmq_admin-token-of-this-test"
+
+
+def as_app(broker, tables, app, token, *arguments):
+    """Run a command as an app, whose token stands in the environment."""
+    kept_ = {name: value for name, value in os.environ.items() if "TERNMQ" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "ternmq", *arguments],
+        env={
+            **kept_, "TERNMQ_URL": broker.url, "TERNMQ_APP": app, "TERNMQ_TOKEN": token,
+            "TERNMQ_TABLES": str(tables), "XDG_CONFIG_HOME": str(tables.parent),
+        },
+        capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_the_pipeline_must_be_granted(tmp_path):
+    tables = tmp_path / "tables"
+    with BrokerProcess("serve", tmp_path / "broker", admin_token=ADMIN) as broker:
+        with ternmq.sync.connect(broker.url, app="admin", token=ADMIN) as client:
+            client.admin.create_topic("orders")
+            client.send("orders", b"1")
+            tokens = {
+                name: client.admin.put_app(
+                    name, [GrantInfo(right=right, topic="*", group="*") for right in rights],
+                    new_token=True,
+                )
+                for name, rights in {
+                    "pipeline": ("consume", "audit"), "reader": ("consume",), "nobody": (),
+                }.items()
+            }  # fmt: skip
+        all_ = as_app(broker, tables, "pipeline", tokens["pipeline"], *RUN)
+        assert all_.returncode == 0, all_.stderr
+        assert json.loads(all_.stdout)["jobs"][0]["rows"] == 1
+        reader = as_app(broker, tables, "reader", tokens["reader"], *RUN)
+        assert reader.returncode == 1
+        jobs = {one["job"]: one for one in json.loads(reader.stdout)["jobs"]}
+        assert "error" not in jobs["archive"]
+        assert "audit" in jobs["trace"]["error"]
+        wrong = as_app(broker, tables, "pipeline", "tmq_another-token", *RUN)
+        assert wrong.returncode == 5
+        said = [one.stdout + one.stderr for one in (all_, reader, wrong)]
+        assert not any(token in text for token in tokens.values() for text in said)
+        for file in tables.rglob("*"):
+            assert file.is_dir() or tokens["pipeline"].encode() not in file.read_bytes()
 
 
 @pytest.mark.row("R6")
@@ -149,4 +206,39 @@ def test_a_broker_that_is_killed_while_it_is_sent_to(broker, client, tmp_path):
     assert client.admin.topic("again").queues[0].next > 0
     if process.returncode:  # it had no answer for too long: it is run again
         run(broker, tables, *replay, "--json")
+    assert [one[1:] for one in sent(client, "again")] == [one[1:] for one in sent(client)]
+
+
+@pytest.mark.row("R10")
+def test_two_that_send_the_same_at_once(broker, client, tmp_path):
+    """One of them cuts the queue elsewhere: the archive had grown when it began."""
+    tables = Folder(str(tmp_path / "tables"))
+    for topic in ("orders", "again"):
+        client.admin.create_topic(topic)
+    here = Broker((parse(broker.url),))
+    chosen_ = Selection("orders")
+    replay = Replay("r", tables.uri, here, "again", chosen_)
+    runner = Runner(chosen(["archive"]), tables, here, lambda: time.time_ns() // 1000)
+    plans = []
+    for count in (300, 100):
+        client.send_many("orders", [ternmq.sync.Message(b"%d" % n) for n in range(count)])
+        runner.round()
+        plans.append(plan(tables, chosen_))
+    (first,), (second,) = plans
+    assert (first.rows, second.rows) == (300, 400)
+    begun: list[object] = []
+
+    def overtaken(rows, source, start):
+        """Let the other one send its rows when this one has seen how far it is."""
+        if not begun:
+            begun.append(source)
+            assert replay.send(first).rows == 300
+        yield from windows(rows, source, start)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ternmq.pipeline.replay.windows", overtaken)
+        with pytest.raises(TableConflict, match="somebody else sends queue 0 as r"):
+            replay.send(second)
+    assert [one.next for one in client.admin.topic("again").queues] == [300]
+    assert replay.send(second).rows == 100
     assert [one[1:] for one in sent(client, "again")] == [one[1:] for one in sent(client)]

@@ -6,8 +6,9 @@ import pytest
 
 import ternmq
 from ternmq.client.reports import BUCKET_US, Counts
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import Busy, TernMQError
 from ternmq.testing import InProcessBroker
+from ternmq.wire.control import Report
 
 
 async def test_topics_behind_it_are_told_later(real: InProcessBroker) -> None:
@@ -43,3 +44,24 @@ async def test_a_topic_that_is_gone_keeps_no_other_back(real: InProcessBroker) -
     await client._reporter.report(5.0)
     assert not client._producer.counts.reports(client._producer.id, 0)
     await client.close()
+
+
+async def test_the_last_report_is_tried_again(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await ternmq.connect(real.url)
+    await client.send("first", b"one")
+    asked: list[Report] = []
+    control = client._session.control
+
+    async def refused_once(command, request, answer, seconds=None):  # type: ignore[no-untyped-def]
+        asked.append(request)
+        if len(asked) == 1:
+            raise Busy("not now")
+        return await control(command, request, answer, seconds)
+
+    monkeypatch.setattr(client._session, "control", refused_once)
+    await client.close()
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+    assert asked[1].entries[0].closed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -187,6 +188,7 @@ def replay(
     if as_json and not (yes or dry_run):
         raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
     with installed():
+        from ternmq.pipeline.lock import only_one
         from ternmq.pipeline.replay import Replay, plan
         from ternmq.pipeline.replay_select import Selection
     folder = folder_of(tables)
@@ -212,7 +214,8 @@ def replay(
     left = [one for one in sources if known[one] < one.stop]
     if left:
         confirm(f"send {rows:,} messages into {to_topic}, as {name}?", yes=yes)
-    sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
+    with only_one(folder, f"replay-{name}", f"replay {name}"):
+        sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
     total = sum(one.rows for one in sent)
     if as_json:
         output.document(
@@ -235,7 +238,20 @@ def _send(
     if engine != "spark" and master is None:
         done: list[Sent] = []
         for one in sources:
-            done.append(made.send(one))
+            with click.progressbar(
+                length=one.rows,
+                label=f"{one.topic}/{one.queue}",
+                file=sys.stderr,
+                hidden=as_json or not sys.stderr.isatty(),
+            ) as bar:
+                known = 0
+
+                def between(sent: Sent) -> None:
+                    nonlocal known
+                    bar.update(sent.rows - known)
+                    known = sent.rows
+
+                done.append(made.send(one, between))
             if not as_json:
                 output.note(f"{one.topic}/{one.queue}: {done[-1].rows:,} of {one.rows:,} sent now")
         return done

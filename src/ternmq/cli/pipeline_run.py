@@ -99,7 +99,7 @@ def run(
     with installed():
         from ternmq.pipeline import jobs as known
         from ternmq.pipeline.health import HealthPort, Numbers
-        from ternmq.pipeline.lock import only_runner
+        from ternmq.pipeline.lock import only_one
         from ternmq.pipeline.runner import Runner
     _be_quiet()
     names = known.names() if jobs == "all" else [one.strip() for one in jobs.split(",")]
@@ -118,21 +118,37 @@ def run(
         progress=_progress if sys.stderr.isatty() else lambda _job, _line: None,
         stopping=stop.told,
     )
-    with only_runner(folder), contextlib.ExitStack() as stack:
+    with only_one(folder), contextlib.ExitStack() as stack:
         runner.open()
         numbers = Numbers(every_s)
         if place is not None:
             port = _listen(place, numbers, HealthPort)
             stack.callback(port.close)
             output.note(f"health is told on port {port.port}")
-        # Workers are given it so, and no plan shows it; never that of another broker.
-        os.environ[TOKEN] = broker.secret()
+        stack.enter_context(_token_for_workers(broker.secret()))
         spark = session(engine, master, dict(confs))
         if spark is not None:
             stack.callback(spark.stop)
             runner.use(spark)
         stack.enter_context(stop.signals())
         _rounds(runner, numbers, stop, once=once, every_s=every_s, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _token_for_workers(token: str) -> Iterator[None]:
+    """Have a token in the environment, where workers find it, and no plan of Spark's shows it.
+
+    It is never that of another broker: without one it is empty.
+    """
+    before = os.environ.get(TOKEN)
+    os.environ[TOKEN] = token
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[TOKEN]
+        else:
+            os.environ[TOKEN] = before
 
 
 def _rounds(

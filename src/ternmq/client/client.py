@@ -25,7 +25,7 @@ from ternmq.client.puller import Source
 from ternmq.client.receiving import Receiving
 from ternmq.client.stats import ClientStats
 from ternmq.client.transacting import Transacting
-from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, UnsentMessages
+from ternmq.model.errors import CannotConnect, InvalidRequest, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
 log: Final = logging.getLogger("ternmq")
@@ -116,8 +116,7 @@ class Client(Transacting, Receiving):
         self._producer.give_up()
         await self._settler.drained(_CLOSE_TIMEOUT)
         if session.link is not None:
-            with suppress(TernMQError):
-                await self._reporter.report(_CLOSE_TIMEOUT, ends=True)
+            await self._reporter.last(_CLOSE_TIMEOUT)
         try:
             await asyncio.to_thread(self._keeper.stop)
         except RuntimeError:  # the interpreter ends: it begins no more threads

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
-from ternmq.model.errors import Forbidden, TernMQError, UnknownTopic
+from ternmq.model.errors import ConnectionLost, Forbidden, TernMQError, UnknownTopic
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
@@ -30,6 +30,8 @@ BEAT: Final = 10.0
 """Seconds between reports."""
 MAX_RUNS: Final = 1000
 """Most runs of sequences given up or left out that are named of a bucket."""
+_PAUSE: Final = 0.1
+"""Seconds before the last report is tried again."""
 _ENTRIES: Final = 100
 """Most entries of a report."""
 _KEPT: Final = 3
@@ -171,6 +173,21 @@ class Reporter(Member):
                 await self.report(BEAT)
             except TernMQError as error:
                 log.debug("counts were not reported: %s", error)
+
+    async def last(self, timeout: float) -> None:
+        """Report for the last time; try again for so long, since nobody makes up for this one."""
+        loop = self._session.loop
+        until = loop.time() + timeout
+        while True:
+            try:
+                await self.report(max(_PAUSE, until - loop.time()), ends=True)
+            except TernMQError as error:
+                again = error.retriable or isinstance(error, ConnectionLost)
+                if again and loop.time() + _PAUSE < until:
+                    await asyncio.sleep(_PAUSE)
+                    continue
+                log.info("what was sent last is not reported: %s", error)
+            return
 
     async def report(self, timeout: float, *, ends: bool = False) -> None:
         """Report what changed since the last time; a report that fails is made up for by the next.

@@ -80,7 +80,11 @@ def parts(rows: pa.Table, names: Sequence[str]) -> Iterable[tuple[dict[str, str]
         if len(rows):
             yield {}, rows
         return
-    for key in rows.select(list(names)).group_by(list(names)).aggregate([]).to_pylist():
+    keys = rows.select(list(names)).group_by(list(names)).aggregate([]).to_pylist()
+    if len(keys) == 1:
+        yield {name: text(value) for name, value in keys[0].items()}, rows
+        return
+    for key in keys:
         chosen = None
         for name, value in key.items():
             same = pc.equal(rows.column(name), pa.scalar(value, rows.column(name).type))

@@ -1,4 +1,4 @@
-"""One runner at a time for a folder of tables: two would be right, and do everything twice.
+"""One runner at a time for a folder of tables: two would be right, and do it all twice.
 
 On this machine a file in the folder is locked; the lock goes with the process, however it ends. In
 an object store there is none.
@@ -16,12 +16,19 @@ from typing import Final
 from ternmq.model.errors import TableError
 from ternmq.pipeline.folder import Folder
 
-NAME: Final = "_runner.lock"
+RUNNER: Final = "runner"
 
 
 @contextmanager
-def only_runner(tables: Folder) -> Iterator[None]:
-    """Be the only runner of a folder of tables.
+def only_one(
+    tables: Folder, name: str = RUNNER, what: str = "`ternmq pipeline run`"
+) -> Iterator[None]:
+    """Be the only one of a name that works on a folder of tables.
+
+    Args:
+        tables: The folder.
+        name: Of the lock.
+        what: For people.
 
     Raises:
         TableError: There is another one; or the folder cannot be written to.
@@ -32,7 +39,7 @@ def only_runner(tables: Folder) -> Iterator[None]:
     root = Path(tables.uri)
     try:
         root.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(root / NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(root / f"_{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise TableError(f"{root} cannot hold tables: {error.strerror or error}") from error
     try:
@@ -41,8 +48,7 @@ def only_runner(tables: Folder) -> Iterator[None]:
         except BlockingIOError:
             who = os.read(descriptor, 32).decode("ascii", "replace").strip()
             raise TableError(
-                f"another `ternmq pipeline run` works on {root}"
-                + (f" (process {who})" if who else "")
+                f"another {what} works on {root}" + (f" (process {who})" if who else "")
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

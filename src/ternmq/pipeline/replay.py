@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ternmq.model.errors import InvalidRequest, OptionError, UnknownTopic
+from ternmq.model.errors import InvalidRequest, OptionError, TableConflict, UnknownTopic
 from ternmq.pipeline.archive_commit import Place
 from ternmq.pipeline.files import DataFile
 from ternmq.pipeline.folder import Folder
@@ -131,6 +131,7 @@ class Replay:
         Raises:
             UnknownTopic: The topic is not there.
             RowError: A row cannot be a message of it.
+            TableConflict: Somebody else sends the same under this name.
         """
         port = BulkPort(self.broker)
         reading = Reading(Folder(self.tables).inside(ARCHIVE.name), self.selection)
@@ -139,8 +140,12 @@ class Replay:
             writer = source.writer(self.name)
             begun = port.highest(writer) or 0
             sent = Sent(source.topic_number, source.queue, 0, begun)
+            behind = begun
             for stop, batches in windows(rows_of(reading, source, begun), source, begun):
-                rows = self._transaction(port, facts, Transaction(writer, stop), source, batches)
+                rows = self._transaction(
+                    port, facts, Transaction(writer, stop), source, batches, behind
+                )
+                behind = stop
                 sent = msgspec.structs.replace(
                     sent, rows=sent.rows + rows, transactions=sent.transactions + 1
                 )
@@ -157,7 +162,9 @@ class Replay:
         transaction: Transaction,
         source: Source,
         batches: Iterable[pa.RecordBatch],
+        behind: int,
     ) -> int:
+        """Send the rows of a transaction, which comes behind another one; return how many."""
         columns = (*_COLUMNS, "partition") if not facts.ordered else _COLUMNS
         options = WriteOptions(self.broker, self.to_topic, transaction.writer)
         stage = Stage(options, columns, lambda _topic: facts)
@@ -166,6 +173,11 @@ class Replay:
         ids: list[int] = []
         try:
             ids += port.prepare(outgoing, transaction, "0/0", options.in_flight)
+            if (port.highest(transaction.writer) or 0) not in {behind, transaction.batch_id}:
+                raise TableConflict(
+                    f"somebody else sends queue {source.queue} as {self.name}, too; let one of "
+                    "them end, then do it again"
+                )
         except CommittedError:
             # Somebody else did the same in this moment; the digest says whether it was the same.
             ids.clear()

@@ -15,7 +15,7 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 
-from ternmq.model.errors import InvalidRequest, OptionError
+from ternmq.model.errors import InvalidRequest, OptionError, TableError
 from ternmq.pipeline.files import DataFile
 from ternmq.pipeline.folder import Folder
 
@@ -223,9 +223,13 @@ def _told() -> Iterator[None]:
 
     Raises:
         OptionError: What the user wrote cannot be worked out for it.
+        TableError: Its file cannot be read: it was compacted or erased meanwhile, and removed.
     """
     try:
         yield
+    except duckdb.IOException as error:
+        said = " ".join(str(error).split())
+        raise TableError(f"the archive is not as it was ({said}); do it again") from None
     except (duckdb.Error, pa.ArrowException) as error:
         said = " ".join(str(error).partition("LINE")[0].split())
         raise OptionError(f"--where and --set: {said}") from None

@@ -22,7 +22,9 @@ _SHOWN_LAGS: Final = 6
 _SHOWN_CAUSES: Final = 12
 _SHOWN_BUCKETS: Final = 40
 _GOOD: Final = frozenset({"ok"})
-_BAD: Final = frozenset({"missing", "lost", "duplicate", "doubled", "late"})
+_BAD: Final = frozenset({"lost", "doubled", "expired"})
+_QUIET: Final = frozenset({"ok", "open"})
+"""Verdicts that are counted, and not listed."""
 
 
 def page(report: Report, now_us: int) -> str:
@@ -216,7 +218,7 @@ def _verdict(report: Report) -> tuple[str, str]:
     if not report.audit:
         return "–", "nothing of this day"
     good = sum(counts[one] for one in _GOOD)
-    return ("ok" if good == len(report.audit) else "open"), f"{good} of {len(report.audit)} ok"
+    return ("ok" if good == len(report.audit) else "not all"), f"{good} of {len(report.audit)} ok"
 
 
 def _audit(report: Report) -> str:
@@ -229,7 +231,7 @@ def _audit(report: Report) -> str:
         f'<li class="{_mood(verdict)}">{escape(verdict)} <b>{_number(count)}</b></li>'
         for verdict, count in sorted(counts.items())
     )
-    others = [row for row in report.audit if row["verdict"] not in _GOOD]
+    others = [row for row in report.audit if row["verdict"] not in _QUIET]
     head = (
         "ten minutes",
         "tier",

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from ternmq.model.errors import TableError
 from ternmq.pipeline import stats
+from ternmq.pipeline.audit_schemas import AUDIT
 from ternmq.pipeline.deadletters import DEAD_LETTERS
 from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.schemas import INSTANT
 from ternmq.pipeline.stats_schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.table import Table
 
@@ -23,20 +23,6 @@ _MINUTE_US: Final = 60_000_000
 _DAY_US: Final = 86_400_000_000
 _STEPS: Final = (1, 2, 5, 10, 15)
 _POINTS: Final = 145
-_AUDIT: Final = TableSpec(
-    "audit",
-    1,
-    pa.schema(
-        [
-            ("bucket", INSTANT), ("tier", pa.string()), ("topic", pa.string()),
-            ("group", pa.string()), ("verdict", pa.string()), ("final", pa.bool_()),
-            ("sent", pa.int64()), ("stored", pa.int64()), ("lost", pa.int64()),
-            ("doubled", pa.int64()), ("late", pa.int64()), ("day", pa.date32()),
-        ]
-    ),
-    ("day",),
-)  # fmt: skip
-"""The columns of the audit that the report shows."""
 
 
 @dataclass(slots=True)
@@ -198,7 +184,7 @@ def _dead(folder: Folder, day: str) -> list[dict[str, Any]]:
 
 
 def _audit(folder: Folder, day: str) -> list[dict[str, Any]] | None:
-    table = _open(folder, _AUDIT)
+    table = _open(folder, AUDIT)
     if table is None:
         return None
     rows: list[dict[str, Any]] = table.read(day=day).sort_by("bucket").to_pylist()

@@ -16,9 +16,17 @@ import pyarrow.compute as pc
 from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.sketches import Distinct, Logs
 from ternmq.pipeline.stats_schema import COUNTS, KEY, LATENCIES, SHARES, STATS_MINUTE, STEPS_US
-from ternmq.pipeline.trace_rows import NULL, Numbers, numbers
+from ternmq.pipeline.trace_rows import NULL, Numbers, from_position, member, numbers
 
 _MINUTE_US: Final = STEPS_US["stats_minute"]
+_KINDS: Final = ("stored", "resolved", "pulled", "skipped", "settled", "ended")
+_STORED, _RESOLVED, _PULLED, _SKIPPED, _SETTLED, _ENDED = range(6)
+_OUTCOMES: Final = ("done", "retry", "released", "dead", "held")
+_DONE, _RETRY, _RELEASED, _DEAD, _HELD = range(5)
+_CAUSES: Final = ("operator", "expired")
+_OPERATOR, _EXPIRED = range(2)
+_DECISIONS: Final = ("committed",)
+_COMMITTED: Final = 0
 _LONG: Final = {"hour": 13, "day": 10, "month": 7}
 
 
@@ -31,56 +39,37 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
         done: ``trace_fold.Folded.done``: with latencies.
         begin: Events before this position were counted already.
     """
-    events = events.filter(pc.greater_equal(events["position"], begin))
+    events = from_position(events, begin)
     done = done.filter(pc.greater_equal(done["position"], begin))
-    rows = events["rows"].combine_chunks().cast(pa.int64())
-    kind, outcome, cause = (events[name].combine_chunks() for name in ("kind", "outcome", "cause"))
-
-    def counted(which: pa.BooleanArray, of: pa.Array = rows) -> pa.Array:
-        return pc.fill_null(pc.if_else(pc.fill_null(which, False), of, 0), 0)
-
-    def ended(name: str) -> pa.BooleanArray:
-        return pc.and_kleene(settled, pc.equal(outcome, name))
-
-    settled = pc.is_in(kind, value_set=pa.array(["settled", "ended"]))
-    stored = pc.or_kleene(
-        pc.equal(kind, "stored"),
-        pc.and_kleene(
-            pc.equal(kind, "resolved"), pc.equal(events["decision"].combine_chunks(), "committed")
-        ),
-    )
-    pulled = pc.equal(kind, "pulled")
-    again = pc.and_kleene(pulled, pc.greater(events["deliveries"].combine_chunks(), 1))
-    was_done, operator = ended("done"), pc.equal(cause, "operator")
-    old = pc.equal(cause, "expired")
-    told = {
-        "stored": counted(stored),
-        "stored_bytes": counted(stored, events["bytes"].combine_chunks()),
-        "delivered": counted(pulled),
-        "redelivered": counted(again),
-        "done": counted(
-            pc.and_kleene(
-                was_done,
-                pc.invert(pc.or_kleene(pc.fill_null(operator, False), pc.fill_null(old, False))),
-            )
-        ),
-        "released": counted(ended("released")),
-        "retried": counted(pc.and_kleene(ended("retry"), pc.invert(pc.fill_null(operator, False)))),
-        "dead": counted(pc.or_kleene(ended("dead"), ended("held"))),
-        "expired": counted(pc.and_kleene(was_done, old)),
-        "skipped": counted(
-            pc.or_kleene(pc.equal(kind, "skipped"), pc.and_kleene(was_done, operator))
-        ),
+    rows, size = numbers(events["rows"], 0), numbers(events["bytes"], 0)
+    kind, outcome = member(events["kind"], _KINDS), member(events["outcome"], _OUTCOMES)
+    cause, decision = member(events["cause"], _CAUSES), member(events["decision"], _DECISIONS)
+    stored = (kind == _STORED) | ((kind == _RESOLVED) & (decision == _COMMITTED))
+    pulled, settled = kind == _PULLED, kind >= _SETTLED
+    ended = settled & (outcome == _DONE)
+    chosen = {
+        "stored": stored,
+        "delivered": pulled,
+        "redelivered": pulled & (numbers(events["deliveries"], 0) > 1),
+        "done": ended & (cause < 0),
+        "released": settled & (outcome == _RELEASED),
+        "retried": settled & (outcome == _RETRY) & (cause != _OPERATOR),
+        "dead": settled & (outcome >= _DEAD),
+        "expired": ended & (cause == _EXPIRED),
+        "skipped": (kind == _SKIPPED) | (ended & (cause == _OPERATOR)),
     }
     some = np.zeros(len(events), bool)
-    for values in told.values():
-        some |= values.to_numpy(zero_copy_only=False) > 0
+    told = {}
+    for name, which in chosen.items():
+        some |= which
+        told[name] = np.where(which, rows, 0)
+    told["stored_bytes"] = np.where(stored, size, 0)
     counts = pa.table(
         {
             "begin": _floor(numbers(events["time"]), _MINUTE_US),
             "group": events["group"],
-            "app": pc.if_else(stored, None, events["app"].combine_chunks()),
-            **told,
+            "app": pc.if_else(pa.array(stored), None, events["app"].combine_chunks()),
+            **{name: pa.array(values) for name, values in told.items()},
         }
     ).filter(pa.array(some))
     added = counts.group_by(["begin", "group", "app"]).aggregate([(name, "sum") for name in COUNTS])

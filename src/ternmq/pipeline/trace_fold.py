@@ -39,6 +39,18 @@ OF_MESSAGES: Final = ("stored", "resolved", "moved")
 """Kinds of events that are about messages, whatever the group."""
 
 
+_STORED: Final = [
+    "position",
+    "time",
+    "start",
+    "stop",
+    "producer_id",
+    "sequence",
+    "born_time",
+    "refers_to",
+]
+
+
 @dataclass(slots=True, frozen=True)
 class Place:
     """A queue."""
@@ -110,7 +122,7 @@ def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> M
             False,
         ),
     )
-    some = events.filter(which)
+    some = events.select(_STORED).filter(which)
     start, stop = numbers(some["start"], 0), numbers(some["stop"], 0)
     producer, sequence, born = [
         numbers(some[name]).copy() for name in ("producer_id", "sequence", "born_time")

@@ -47,6 +47,10 @@ _DONE, _RETRY, _DEAD, _RELEASED, _HELD = range(5)
 _AFTER: Final = np.array([DONE, WAITING, DEAD, RELEASED, HELD], np.int32)
 _CAUSES: Final = ("consumer", "operator", "expired")
 _CONSUMER, _OPERATOR, _OLD = range(3)
+_FACTS: Final = [
+    "kind", "position", "time", "start", "stop", "cursor", "attempt", "round", "outcome", "cause",
+    "app", "client", "reason", "group_number", "group",
+]  # fmt: skip
 _MOVES: Final = ("reset", "expired", "commit")
 _RESET, _GONE_BY, _COMMIT = range(3)
 
@@ -131,7 +135,7 @@ def about_groups(events: pa.Table) -> pa.ChunkedArray:
 
 def facts_of(events: pa.Table, words: Words) -> tuple[Facts, dict[int, str]]:
     """Return the events about rows of groups, and the groups that they are about."""
-    some = events.filter(about_groups(events))
+    some = events.select(_FACTS).filter(about_groups(events))
     kind = member(some["kind"], OF_GROUPS)
     found = Facts(
         kind,

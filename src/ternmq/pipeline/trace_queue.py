@@ -18,7 +18,7 @@ from ternmq.pipeline.files import DataFile, Value, parts
 from ternmq.pipeline.stats_schema import STEPS_US
 from ternmq.pipeline.table import Table
 from ternmq.pipeline.trace_fold import OF_GROUPS, OF_MESSAGES, Group, Place, fold
-from ternmq.pipeline.trace_rows import NULL, Numbers, member, numbers
+from ternmq.pipeline.trace_rows import NULL, Numbers, from_position, member, numbers
 
 _FOREVER = 1 << 62
 KINDS = (*OF_GROUPS, *OF_MESSAGES)
@@ -83,9 +83,8 @@ def fold_queue(table: Table, work: Work, events: pa.Table) -> Done:
     Args:
         table: The trace.
         work: What is to be done.
-        events: Of the queue, in the order of the journal.
+        events: Of the queue, of ``KINDS``, in the order of the journal.
     """
-    events = events.filter(pc.is_in(events["kind"], value_set=pa.array(KINDS)))
     old = touched(work, events)
     rows = table.read_files(old)
     folded = fold(work.place, rows, events, work.groups, work.begin, work.prepared)
@@ -167,7 +166,7 @@ def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
 
 def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, int]]:
     """Return how far the queue and its groups were at the end of each minute with events."""
-    later = events.filter(pc.greater_equal(events["position"], work.known_from))
+    later = from_position(events, work.known_from)
     time = numbers(later["time"])
     step = STEPS_US["stats_minute"]
     minutes = np.unique(time // step * step)

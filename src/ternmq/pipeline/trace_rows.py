@@ -61,8 +61,14 @@ def numbers(column: pa.Array | pa.ChunkedArray, null: int = NULL) -> Numbers:
     """Return a column of numbers or times."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     plain = whole.cast(pa.int64())
-    found: Numbers = pc.fill_null(plain, null).to_numpy(zero_copy_only=False)
+    filled = pc.fill_null(plain, null) if plain.null_count else plain
+    found: Numbers = filled.to_numpy(zero_copy_only=False)
     return found
+
+
+def from_position(events: pa.Table, position: int) -> pa.Table:
+    """Return the events at or behind a position; they are in the order of the journal."""
+    return events.slice(int(np.searchsorted(numbers(events["position"]), position)))
 
 
 def column(values: Numbers | Codes, kind: pa.DataType, null: int = NULL) -> pa.Array:

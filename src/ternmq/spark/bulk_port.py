@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Final, TypeVar
 
 import msgspec
@@ -11,7 +14,9 @@ import msgspec
 from ternmq.client.address import Address
 from ternmq.client.bulk import Bulk, BulkOptions, RangesAsk, RangeStart
 from ternmq.client.bulk_line import BulkLine
-from ternmq.model.errors import CannotConnect, InvalidRequest, TransactionDecided
+from ternmq.client.reports import Counts
+from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, TransactionDecided
+from ternmq.record.batch_layout import HEADER as BATCH
 from ternmq.spark.connecting import Broker
 from ternmq.spark.offsets import Place
 from ternmq.spark.port import (
@@ -25,6 +30,8 @@ from ternmq.spark.port import (
 )
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
+
+log: Final = logging.getLogger("ternmq.spark")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -158,10 +165,26 @@ class BulkPort:
 
     def send(self, batches: Iterable[Outgoing], in_flight: int) -> Iterator[int]:
         """See ``Port``."""
-        packed = (bodies.pack_send(one.topic, one.queue, one.batch) for one in batches)
-        for answer in self._in_turn(Command.SEND, packed, in_flight):
-            receipt = bodies.unpack_receipt(answer)
-            yield receipt.stored + len(receipt.others)
+        told = _Told()
+        packed = (
+            bodies.pack_send(one.topic, one.queue, told.leaving(one).batch) for one in batches
+        )
+        try:
+            with closing(self._in_turn(Command.SEND, packed, in_flight)) as answers:  # type: ignore[type-var]
+                for answer in answers:
+                    receipt = bodies.unpack_receipt(answer)
+                    told.answered(receipt)
+                    yield receipt.stored + len(receipt.others)
+        finally:
+            self._report(told)
+
+    def _report(self, told: _Told) -> None:
+        """Say what was sent, for the audit; if that fails, the audit says that nobody said it."""
+        try:
+            for report in told.reports():
+                self._sender().ask(Command.REPORT, control.encode(report))
+        except TernMQError as error:
+            log.warning("what was sent is not reported: %s", error)
 
     def _in_turn(
         self, command: Command, packed: Iterable[bytes], in_flight: int
@@ -238,3 +261,32 @@ def _state(place: Place, queue: control.QueueRange, timed: bool) -> QueueState:
 def connect(broker: Broker) -> BulkPort:
     """Return a port; the connection is made when something is asked."""
     return BulkPort(broker)
+
+
+class _Told:
+    """What a task says to have sent; its producers send nothing more."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, Counts] = {}
+        self._waiting: deque[tuple[str, int, int, int, int]] = deque()
+
+    def leaving(self, one: Outgoing) -> Outgoing:
+        """Count a batch."""
+        *_, rows, producer, first, born_us = BATCH.unpack_from(one.batch)
+        counts = self._counts.setdefault(producer, Counts())
+        counts.sent(one.topic, born_us, first, rows)
+        self._waiting.append((one.topic, producer, born_us, first, rows))
+        return one
+
+    def answered(self, receipt: bodies.Receipt) -> None:
+        """The oldest batch was answered."""
+        topic, producer, born_us, first, _ = self._waiting.popleft()
+        self._counts[producer].left_out(topic, born_us, (first + one.row for one in receipt.others))
+
+    def reports(self) -> Iterator[control.Report]:
+        """Yield what is to be said; what was not answered is given up."""
+        while self._waiting:
+            topic, producer, born_us, first, rows = self._waiting.popleft()
+            self._counts[producer].given_up(topic, born_us, first, rows)
+        for producer, counts in self._counts.items():
+            yield from counts.reports(producer, 0, ends=True)

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from ternmq.pipeline import stats
+from ternmq.pipeline.audit_schemas import AUDIT
 from ternmq.pipeline.deadletters import DEAD_LETTERS, fingerprint
 from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.report_data import _AUDIT
 from ternmq.pipeline.sketches import Logs
 from ternmq.pipeline.stats_schema import COUNTS, STATS_DAY, STATS_HOUR, STATS_MINUTE
 from ternmq.pipeline.table import Table
@@ -71,14 +71,14 @@ def minutes(chance, count, first=0):
             ("app", pa.string()), *[(name, pa.int64()) for name in (*COUNTS, "lag")],
         )
     }  # fmt: skip
-    for name, parts in sketches.items():
-        which = np.repeat([n for n, _ in parts], [len(v) for _, v in parts])
-        latencies = np.array([one for _, v in parts for one in v], np.int64)
-        told[name] = Logs.of(which, latencies, len(rows)).column()
+    for name, some in sketches.items():
+        which = np.repeat([n for n, _ in some], [len(v) for _, v in some])
+        taken = np.array([one for _, v in some for one in v], np.int64)
+        told[name] = Logs.of(which, taken, len(rows)).column()
     return stats.merge(pa.table(told), STATS_MINUTE)
 
 
-def make(folder: Path | str, count: int = 1440, *, first: int = 0, audit: bool = True) -> Folder:
+def make(folder: Path, count: int = 1440, *, first: int = 0, audit: bool = True) -> Folder:
     """Make the tables of a day."""
     tables = Folder(str(folder))
     rows = minutes(random.Random(1), count, first)
@@ -88,7 +88,7 @@ def make(folder: Path | str, count: int = 1440, *, first: int = 0, audit: bool =
     Table.open(tables, STATS_DAY).append(stats.merge(hours, STATS_DAY))
     Table.open(tables, DEAD_LETTERS).append(pa.Table.from_pylist(dead(), DEAD_LETTERS.schema))
     if audit:
-        Table.open(tables, _AUDIT).append(pa.Table.from_pylist(audited(), _AUDIT.schema))
+        Table.open(tables, AUDIT).append(pa.Table.from_pylist(audited(), AUDIT.schema))
     return tables
 
 
@@ -112,15 +112,16 @@ def audited():
     found = []
     for bucket in range(144):
         for topic in GROUPS:
-            verdict = "missing" if (bucket, topic) == (86, "orders") else "ok"
+            verdict = "lost" if (bucket, topic) == (86, "orders") else "ok"
             verdict = "unverified" if bucket in (12, 13) and topic == "mail" else verdict
             found.append(
                 {"bucket": MIDNIGHT + 10 * bucket * MINUTE, "tier": "stored", "topic": topic,
                  "verdict": verdict, "final": True, "sent": 9000, "stored": 8998, "lost": 2 if
-                 verdict == "missing" else 0, "doubled": 0, "late": 0, "day": date(2026, 11, 21)}
+                 verdict == "lost" else 0, "doubled": 0, "late": 0, "day": date(2026, 11, 21),
+                 "schema_version": 1}
             )  # fmt: skip
     return found
 
 
 if __name__ == "__main__":
-    make(sys.argv[1])
+    make(Path(sys.argv[1]))

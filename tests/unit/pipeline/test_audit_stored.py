@@ -173,6 +173,8 @@ def test_more_given_up_than_was_named():
 def test_what_was_left_out_had_been_stored_before():
     found = audited(Facts().stored(0, 5, 1).left_out(2, 6).counts(7))
     assert (row(found)["verdict"], row(found)["left_out"]) == ("ok", 2)
+    found = audited(Facts().stored(0, 5, 1).left_out(2, 6).counts(8))
+    assert (named(found, "lost"), findings(found)[0]["detail"]) == (ids(8), None)
 
 
 def test_a_batch_that_was_left_out_whole_leaves_no_record():
@@ -204,6 +206,7 @@ def test_both_topics_of_a_producer_lack_messages():
     found = audited(facts)
     assert named(found, "lost", topic="payments") == ids(5)
     assert named(found, "lost", topic="orders") == ids(3)
+    assert {one["detail"] for one in findings(found)} == {None}
     facts = (
         Facts().stored(0, 1, 1).stored(0, 1, 2, topic="payments").stored(1, 1, 5)
         .stored(1, 1, 6, topic="payments")

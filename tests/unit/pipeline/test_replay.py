@@ -9,7 +9,7 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 import pyarrow as pa
 
 from ternmq.client.address import Address
-from ternmq.model.errors import InvalidRequest, OptionError
+from ternmq.model.errors import InvalidRequest, OptionError, TableError
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.archive_files import write_range
 from ternmq.pipeline.compaction import When, compact
@@ -156,6 +156,23 @@ def test_a_condition_that_is_none(tables, where):
     archived(tables, span(0, 1))
     with pytest.raises(OptionError, match="--where"):
         plan(tables, Selection("orders", where=where))
+
+
+def test_a_file_that_was_removed_meanwhile(tables):
+    archive = archived(tables, span(0, 10))
+    (found,) = plan(tables, Selection("orders"))
+    archive.table.folder.remove([found.files[0][0]])
+    reading = Reading(archive.table.folder, Selection("orders"))
+    with pytest.raises(TableError, match="do it again"):
+        list(rows_of(reading, found, 0))
+    reading.close()
+
+
+def test_a_value_that_cannot_be_worked_out(tables):
+    archived(tables, span(0, 10))
+    chosen = Selection("orders", sets={"key": "cast(text as integer)::varchar"})
+    with pytest.raises(OptionError, match="--where and --set: Conversion Error"):
+        read(tables, chosen)
 
 
 def test_a_condition_ends_where_it_ends(tables):

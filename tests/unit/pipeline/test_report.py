@@ -64,7 +64,7 @@ def test_it_tells_rates_latency_lag_failures_and_the_verdict(whole):
         assert f"{told:,}".replace(",", "\u202f") in html
     for text in (
         "orders · billing", "TimeoutError: no answer of &lt;number&gt; after &lt;number&gt; s",
-        "+11% to the day before", "new", "-61%", "not ok", "missing <b>1</b>", "14:20",
+        "+11% to the day before", "new", "-61%", "not ok", "lost <b>1</b>", "14:20",
         "unverified", "Messages a second", "p99", "Not yet handed out",
     ):  # fmt: skip
         assert text in html, text

@@ -16,7 +16,7 @@ from ternmq.model.errors import DataLoss, OptionError, TableError
 from ternmq.pipeline import runner as module
 from ternmq.pipeline.health import HealthPort, Numbers
 from ternmq.pipeline.job import Outcome, Setting, Stopped
-from ternmq.pipeline.lock import only_runner
+from ternmq.pipeline.lock import only_one
 from ternmq.pipeline.runner import Ran, Round, Runner, check_tables, source_options
 from ternmq.pipeline.schemas import ARCHIVE, ERASED, GAPS
 from ternmq.pipeline.table import Table
@@ -127,12 +127,12 @@ def test_tables_are_made_unless_one_is_somebody_elses(tables):
 
 def test_one_runner_at_a_time(tables):
     with (
-        only_runner(tables),
+        only_one(tables),
         pytest.raises(TableError, match=r"another .* works on .*tables"),
-        only_runner(tables),
+        only_one(tables),
     ):
         pass
-    with only_runner(tables):
+    with only_one(tables):
         pass
 
 
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be(tmp_path):
 
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(TableError, match="file"), only_runner(Folder(str(file))):
+    with pytest.raises(TableError, match="file"), only_one(Folder(str(file))):
         pass
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.unit.pipeline.trace_streams import TOPICS, Stream
 
 def counted(events):
     """Return counts by (minute, topic, group, app), as a person would count them."""
-    found: dict[tuple[object, ...], Counter[str]] = defaultdict(Counter)
+    found: defaultdict[Any, Counter[str]] = defaultdict(Counter)
     for one in events:
         kind, outcome, cause = one["kind"], one.get("outcome"), one.get("cause")
         key = one["time"] // MINUTE * MINUTE, one["topic"], one.get("group"), one["app"]
@@ -47,7 +48,7 @@ def counted(events):
 
 def lags(events):
     """Return how far each group was behind at the end of each minute in which a topic had facts."""
-    ends: Counter[object] = Counter()
+    ends: Counter[Any] = Counter()
     cursors, topics, found = {}, {}, {}
     minutes = sorted({one["time"] // MINUTE * MINUTE for one in events})
     for minute in minutes:
@@ -103,8 +104,8 @@ def test_minutes_are_what_counting_event_by_event_gives(tables, seed):
         key = times[position] // MINUTE * MINUTE, TOPICS[topic], f"g{group}", app
         latencies["end_to_end", *key].append(whole)
         latencies["handling", *key].append(handling)
-    for (name, *where), values in latencies.items():
-        row = rows[tuple(where)]
+    for (name, *which), values in latencies.items():
+        row = rows[tuple(which)]
         assert row[f"{name}_max_us"] == max(values)
         exact = sorted(values)[int(0.9 * (len(values) - 1))]
         assert abs(row[f"{name}_p90_us"] - exact) <= 0.01 * exact + 1
