@@ -288,7 +288,7 @@ SUITE: Final = Suite(
             {"rows": 1_000_000, "body_bytes": 100, "queues": 2, "delivery": "exactly_once"},
         ),
         Measurement(
-            "write-100-at-least-once", "the same, each row at least once",
+            "write-100-plain", "the same, each row at least once",
             writing(1_000_000, 100, delivery="at_least_once"),
             (Target("rows_a_second", 200_000, at_least=True),),
             {"rows": 1_000_000, "body_bytes": 100, "queues": 2, "delivery": "at_least_once"},
