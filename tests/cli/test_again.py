@@ -87,8 +87,28 @@ def test_redrive_of_some_by_reason_and_of_all(cli: CommandLine, dead: str) -> No
     assert cli("deadletter", "redrive", dead, "billing", "--all", "-y").err.startswith("2 dead")
     assert bodies(cli, dead) == ["2", "4"]
     assert cli("deadletter", "redrive", dead, "billing", "--all", "-y").err.startswith("0 dead")
-    for wrong in ([], ["--all", "--reason", "x"], [1, "--reason", "x"], [1, "--rate", 0]):
+    for wrong in (
+        [], ["--all", "--reason", "x"], [1, "--reason", "x"], [1, "--rate", 0],
+        ["--fingerprint", "x", "--reason", "x"], [1, "--fingerprint", "x"],
+    ):  # fmt: skip
         cli("deadletter", "redrive", dead, "billing", *wrong, code=2)
+
+
+@pytest.mark.row("R13")
+def test_redrive_by_fingerprint(cli: CommandLine, dead: str) -> None:
+    pytest.importorskip("deltalake", reason="needs the extra spark")
+    from ternmq.pipeline.deadletters import fingerprint
+
+    lying = cli("deadletter", "list", dead, "billing", "--json").lines
+    reasons = [one["failures"][-1]["reason"] for one in lying]
+    wanted = fingerprint(reasons[0], None)
+    same = [one["offset"] for one, reason in zip(lying, reasons, strict=True)
+            if fingerprint(reason, None) == wanted]  # fmt: skip
+    assert 0 < len(same) < len(lying)
+    told = cli("deadletter", "redrive", dead, "billing", "--fingerprint", wanted.id, "-y", "--json")
+    assert [one["offset"] for one in told.json["messages"]] == same
+    none = cli("deadletter", "redrive", dead, "billing", "--fingerprint", wanted.id, "-y")
+    assert none.err.startswith("0 dead letters")
 
 
 def test_redrive_at_a_rate(cli: CommandLine, dead: str) -> None:

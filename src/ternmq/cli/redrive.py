@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -14,9 +14,10 @@ from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.failed import chosen, rows_of, said, some
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
+from ternmq.cli.pipeline_parts import installed
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
-from ternmq.client.deadletters import Redriven
+from ternmq.client.deadletters import FailedMessage, Redriven
 
 _PIECE = 1000
 
@@ -27,6 +28,12 @@ _PIECE = 1000
 @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of them.")
 @click.option("--reason", metavar="TEXT", help="All whose last reason has this text in it.")
+@click.option(
+    "--fingerprint",
+    "cause",
+    metavar="ID",
+    help="All that died of one cause, as `ternmq pipeline report` names it.",
+)
 @click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
 @click.option(
     "--rate",
@@ -45,22 +52,29 @@ async def redrive(
     offsets: Sequence[str],
     everything: bool,
     reason: str | None,
+    cause: str | None,
     queue: int | None,
     rate: float | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Hand dead letters to their group again: offsets (7), ranges (10-12), --reason or --all.
+    """Hand dead letters to their group again: offsets (7), ranges (10-12), or as options say.
 
     Attempts count from 1; what they failed of before stays known. No other group gets them.
     """  # fmt: skip
-    if reason is not None and (offsets or everything):
-        raise click.UsageError("say offsets, --reason or --all", click.get_current_context())
+    wanted = reason if reason is not None else cause
+    if [wanted is not None, bool(offsets) or everything, None not in (reason, cause)].count(
+        True
+    ) > 1:
+        raise click.UsageError(
+            "say offsets, --reason, --fingerprint or --all", click.get_current_context()
+        )
     found: dict[int, list[int]] = {}
-    if reason is not None:
+    if wanted is not None:
+        suits = _by_fingerprint(wanted) if cause is not None else _by_reason(wanted)
         async for one in rows_of(client, topic, group, queue, dead=True):
-            if reason in said(one):
+            if suits(one):
                 found.setdefault(one.queue, []).append(one.offset)
     elif everything:
         for row in await client.deadletters.redrive(topic, group, queue=queue, dry_run=True):
@@ -95,6 +109,24 @@ async def redrive(
         output.note(f"{count:,} dead letters of {topic} {verb} to {group} again")
     if missing:
         raise not_found(f"these are no dead letters: {some(missing)}")
+
+
+def _by_reason(text: str) -> Callable[[FailedMessage], bool]:
+    return lambda one: text in said(one)
+
+
+def _by_fingerprint(wanted: str) -> Callable[[FailedMessage], bool]:
+    """Return what tells whether a message died of one cause last."""
+    with installed():
+        from ternmq.pipeline.deadletters import fingerprint
+
+    def suits(one: FailedMessage) -> bool:
+        last = one.failures[-1] if one.failures else None
+        if last is None:
+            return fingerprint(None, None).id == wanted
+        return fingerprint(last.reason, last.cause).id == wanted
+
+    return suits
 
 
 async def _redrive(

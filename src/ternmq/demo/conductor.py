@@ -59,6 +59,7 @@ class Conductor:
         self._broker = Broker(processes)
         self._producer: Child | None = None
         self._left: list[str] = []
+        self._began = time.time()
         self._consumers: dict[str, list[Child]] = {group.name: [] for group in GROUPS}
 
     async def conduct(self, page: Path | None = None) -> Verdict:
@@ -241,8 +242,9 @@ class Conductor:
     async def _make_tables(self, client: ternmq.Client, page: Path) -> None:
         """Have tables made of all that was published, and of what became of it."""
         tables = Tables(
-            self._run, self._processes, self._broker.environment, self._screen, self._show
-        )
+            self._run, self._processes, self._broker.environment, self._screen, self._show,
+            self._began,
+        )  # fmt: skip
         await tables.make(client, page)
         self._screen.say(f"the day as a page: {page}")
 

@@ -52,6 +52,7 @@ class Tables:
         environment: What tells them where the broker is.
         screen: Where it is told.
         show: Draws the bars; is given one more.
+        began: When the run did, seconds since 1970: the page is of that day.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Tables:
         environment: Mapping[str, str],
         screen: Screen,
         show: Callable[[Bar], None],
+        began: float,
     ) -> None:
         self._run = run
         self._processes = processes
@@ -68,6 +70,7 @@ class Tables:
         self._screen = screen
         self._show = show
         self._number = 0
+        self._day = f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d}"
 
     async def make(self, client: ternmq.Client, page: Path) -> None:
         """Make them, and the page.
@@ -100,7 +103,7 @@ class Tables:
         await self._do(
             "pipeline", "run", "--once", "--jobs", "archive", "--engine", "local", "--json"
         )
-        await self._do("pipeline", "report", "--day", f"{_now():%Y-%m-%d}", "--output", PAGE)
+        await self._do("pipeline", "report", "--day", self._day, "--output", PAGE)
         shutil.copyfile(self._processes.folder / PAGE, page)
 
     async def _do(self, *words: str) -> dict[str, Any]:
