@@ -9,9 +9,10 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 import ternmq.sync
 from ternmq.journal.real_disk import RealDisk
 from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.stats_schema import STATS_MINUTE
 from ternmq.pipeline.table import Table
 from ternmq.pipeline.trace_job import TraceJob
-from ternmq.pipeline.trace_schema import TRACE
+from ternmq.pipeline.trace_schema import KNOWN, TRACE
 from ternmq.testing import broker
 from tests.integration import living
 from tests.unit.pipeline.trace_reference import of_table
@@ -57,6 +58,23 @@ def test_run_again_changes_nothing_and_the_hold_says_how_far_it_is(real, tables)
         (hold,) = client.admin.holds()
     assert (hold.name, hold.position) == ("spark.trace", again.to_position)
     assert again.from_position == done.to_position
+
+
+@pytest.mark.row("R7")
+def test_rounds_of_an_idle_broker_commit_nothing(real, tables):
+    """Each run joins, leaves, and moves a hold: facts, but none about messages."""
+    living.first_day(real)
+    done = living.run(real, tables, TraceJob())
+    specs = (TRACE, KNOWN, STATS_MINUTE)
+    versions = [Table.open(tables, spec).version for spec in specs]
+    for _ in range(3):
+        idle = living.run(real, tables, TraceJob())
+        assert (idle.rows, idle.to_position) == (0, done.to_position)
+    assert [Table.open(tables, spec).version for spec in specs] == versions
+    with ternmq.sync.connect(real.url) as client:
+        client.send("orders", {"n": 1}, key="later")
+    assert living.run(real, tables, TraceJob()).rows > 0
+    assert rows(tables) == living.reference(real).told()
 
 
 @pytest.mark.row("R7")

@@ -14,11 +14,13 @@ from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.job import Context, Outcome, Setting
 from ternmq.pipeline.journal_feed import Feed, groups_before
 from ternmq.pipeline.stats_schema import STATS_MINUTE
-from ternmq.pipeline.trace_pass import TracePass
+from ternmq.pipeline.trace_pass import TracePass, tells
 from ternmq.pipeline.trace_schema import KNOWN, TRACE
 from ternmq.spark.journal_broker import BrokerJournal
 
 _TRIES: Final = 5
+_QUIET_BYTES: Final = 1 << 20
+"""So much of the journal without a word about messages is left for the next run."""
 
 
 class TraceJob:
@@ -51,6 +53,8 @@ class TraceJob:
                         rows += fold_by_spark(context.spark, context.options, passing, at, stop)
                     else:
                         stop, events = feed.piece(at, end)
+                        if end - at < _QUIET_BYTES and passing.position and not tells(events):
+                            break  # read again next time: no commits of nothing, round by round
                         rows += passing.fold(at, stop, events)
                 except TableConflict:
                     # Another run of this job was quicker.

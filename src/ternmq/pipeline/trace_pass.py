@@ -169,6 +169,17 @@ class TracePass:
         self._stats.commit(added, old, {APP: stop})
 
 
+def tells(events: pa.Table) -> bool:
+    """Return whether events are about a queue, a topic or a group of users: else nothing changes.
+
+    Every run of the pipeline leaves facts of its own (who came, where holds stand).
+    """
+    some = events.filter(_of_users(events))
+    settings = pc.and_(pc.equal(some["kind"], "config"), pc.is_valid(some["topic_number"]))
+    about = pc.or_(pc.is_in(some["kind"], value_set=pa.array(KINDS)), settings)
+    return bool(pc.any(about).as_py())
+
+
 def _of_users(events: pa.Table) -> pa.ChunkedArray:
     return pc.invert(pc.fill_null(pc.starts_with(events["group"], PIPELINE), False))
 
