@@ -28,12 +28,14 @@ from journal_mix import pages
 from runner import Suite, run
 from spark_kit import (
     BEST_OF,
+    NICE,
     TOPIC,
     archived_from_memory,
     best,
     drained,
     fill,
     forget,
+    give_way,
     spark,
     synthetic,
 )
@@ -200,6 +202,7 @@ def beside_live_sends(settings: Settings) -> Figures:
     pairs: list[tuple[Figures, Figures]] = []
     rows = 0
     with broker(settings) as one, spark() as session:
+        give_way(session)
         fill(one.url, count, 100, 500)
         read = drained(source(session, one))
         read()
@@ -300,7 +303,8 @@ SUITE: Final = Suite(
         Measurement(
             "beside-live-sends", "live sends beside a pipeline that reads at full speed",
             beside_live_sends, (Target("p99_times_without", 2.0),),
-            {"rows": 2_000_000, "body_bytes": 100, "live_in_flight": 16, "pairs": PAIRS},
+            {"rows": 2_000_000, "body_bytes": 100, "live_in_flight": 16, "pairs": PAIRS,
+             "nice_of_spark": NICE},
         ),
         Measurement(
             "facts", "pages of a journal -> rows of the events table, one core",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.schemas import ARCHIVE
 
 BEST_OF: Final = 3
+NICE: Final = 10
 TOPIC: Final = "orders"
 QUEUES: Final = 2
 _TASKS: Final = 4
@@ -44,6 +45,23 @@ def spark() -> Iterator[Any]:
         yield session
     finally:
         session.stop()
+
+
+def give_way(session: Any) -> None:
+    """Give Spark's processes the priority that `ternmq pipeline run` gives itself.
+
+    Linux has one for each thread; whatever they start from now on inherits it.
+    """
+    wanted = {session.sparkContext._gateway.proc.pid}
+    for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda one: int(one.name)):
+        with suppress(OSError):  # it has ended
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent in wanted:
+                wanted.add(int(path.name))
+    for process in wanted:
+        for task in Path(f"/proc/{process}/task").glob("*"):
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), NICE)
 
 
 def body_of(size: int) -> bytes:

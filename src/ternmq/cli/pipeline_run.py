@@ -70,6 +70,14 @@ _LOCAL: Final = "127.0.0.1"
     help=f"Serve /livez, /readyz and /metrics; host {_LOCAL} unless said.",
 )
 @click.option(
+    "--nice",
+    type=click.IntRange(0, 19),
+    default=10,
+    show_default=True,
+    metavar="NUMBER",
+    help="Give way to others on this machine, a broker above all; 0: to nobody.",
+)
+@click.option(
     "--now",
     type=WHEN,
     metavar="TIME",
@@ -94,6 +102,7 @@ def run(
     token_file: str,
     lenient: bool,
     health_port: str | None,
+    nice: int,
     now: datetime | None,
     progress: bool | None,
     as_json: bool,
@@ -122,6 +131,7 @@ def run(
     folder = folder_of(tables)
     broker = broker_of(where(context), token_file)
     every_s = every.total_seconds() if every is not None else 0.0
+    os.nice(nice)  # Spark's processes inherit it
     shown = sys.stderr.isatty() if progress is None else progress
     stop = Stop()
     runner = Runner(
