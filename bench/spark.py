@@ -17,11 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import broker_scale_clients
+import pyarrow as pa
+import pyarrow.compute as pc
 from broker_kit import BrokerProcess, broker, broker_at, client
 from core_kit import Figures, Measurement, Settings, Target, folder
 from journal_mix import pages
@@ -252,6 +255,40 @@ def facts(settings: Settings) -> Figures:
     return {"events_a_cpu_second": most, "bytes_an_event": sum(map(len, given)) / rows}
 
 
+def folding(settings: Settings) -> Figures:
+    """Events -> the files of the trace and the statistics, in one process, one core."""
+    from ternmq.pipeline.folder import Folder
+    from ternmq.pipeline.table import Table
+    from ternmq.pipeline.trace_known import Subscription
+    from ternmq.pipeline.trace_pass import TracePass
+    from ternmq.pipeline.trace_schema import EVENTS
+    from ternmq.record.frames import Frames
+    from ternmq.spark.journal_events import Events
+    from ternmq.spark.journal_names import Names
+
+    gathered = Events(Names({1: TOPIC}, {0: "a", 1: "b"}))
+    for page in pages(settings.scaled(300_000, 10_000)):
+        frames = Frames(page)
+        frames.check()
+        gathered.add(frames)
+    events = pa.Table.from_batches([gathered.table(EVENTS)])
+    stop = int(pc.max(events["position"]).as_py()) + 8
+    told = int(pc.sum(events["rows"]).as_py())
+    groups = [Subscription(1, 0, "a"), Subscription(1, 1, "b")]
+    least, folded = float("inf"), 0
+    for _ in range(BEST_OF):
+        with tempfile.TemporaryDirectory() as where:
+            began = time.process_time()
+            passing = TracePass(partial(Table.open, Folder(where)), lambda _position: groups)
+            folded = passing.fold(0, stop, events)
+            least = min(least, time.process_time() - began)
+    return {
+        "row_events_a_cpu_second": told / least,
+        "facts_a_cpu_second": len(events) / least,
+        "rows_of_the_trace": float(folded),
+    }
+
+
 def versions() -> dict[str, str]:
     """Return the versions of what is measured besides."""
     return {name: version(name) for name in ("pyspark", "pyarrow", "deltalake")}
@@ -310,6 +347,11 @@ SUITE: Final = Suite(
             "facts", "pages of a journal -> rows of the events table, one core",
             facts, (Target("events_a_cpu_second", 1_000_000, at_least=True),),
             {"send_rows": "1..500", "pull_rows": 32, "groups": 2, "columns": "all"},
+        ),
+        Measurement(
+            "trace-fold", "events -> rows of the trace and statistics, files included, one core",
+            folding, (Target("row_events_a_cpu_second", 1_000_000, at_least=True),),
+            {"send_rows": "1..500", "pull_rows": 32, "groups": 2},
         ),
     ),
     versions,
