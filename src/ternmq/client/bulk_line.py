@@ -68,7 +68,7 @@ class BulkOptions:
     tries: int = 6
     first_backoff: float = 0.1
     longest_backoff: float = 2.0
-    read_bytes: int = 1 << 20
+    read_bytes: int = 1 << 18
 
     def __post_init__(self) -> None:
         if self.tries < 1:
