@@ -34,6 +34,7 @@ from ternmq.client.connecting import TOKEN
 if TYPE_CHECKING:
     from ternmq.pipeline.health import HealthPort, Numbers
     from ternmq.pipeline.runner import Ran, Round, Runner
+    from ternmq.spark.builder import LazySession
 
 _LOCAL: Final = "127.0.0.1"
 
@@ -157,7 +158,7 @@ def run(
             stack.callback(spark.stop)
             runner.use(spark)
         stack.enter_context(stop.signals())
-        _rounds(runner, numbers, stop, once=once, every_s=every_s, as_json=as_json)
+        _rounds(runner, numbers, stop, spark, once=once, every_s=every_s, as_json=as_json)
 
 
 @contextlib.contextmanager
@@ -178,7 +179,14 @@ def _token_for_workers(token: str) -> Iterator[None]:
 
 
 def _rounds(
-    runner: Runner, numbers: Numbers, stop: Stop, *, once: bool, every_s: float, as_json: bool
+    runner: Runner,
+    numbers: Numbers,
+    stop: Stop,
+    spark: LazySession | None,
+    *,
+    once: bool,
+    every_s: float,
+    as_json: bool,
 ) -> None:
     """Run rounds, and tell of each.
 
@@ -188,7 +196,7 @@ def _rounds(
     """
     for done in [runner.round()] if once else runner.rounds(every_s, stop.wait):
         numbers.add(done, time.time())
-        tell(done, as_json=as_json)
+        tell(done, as_json=as_json, spark=spark.begun if spark is not None else "")
         if not once:
             continue
         if done.failed:
@@ -266,8 +274,14 @@ def _of_jobs(told: Sequence[tuple[str, str]], context: click.Context) -> dict[st
     return found
 
 
-def tell(done: Round, *, as_json: bool) -> None:
-    """Say what a round came to: a line on standard output, failures and findings beside it."""
+def tell(done: Round, *, as_json: bool, spark: str = "") -> None:
+    """Say what a round came to: a line on standard output, failures and findings beside it.
+
+    Args:
+        done: The round.
+        as_json: An object instead of words.
+        spark: Spark's version, if it has begun.
+    """
     for one in done.ran:
         if one.error:
             output.note(f"{one.job} failed: {output.printable(one.error)}")
@@ -281,6 +295,7 @@ def tell(done: Round, *, as_json: bool) -> None:
                 "began_at": began,
                 "elapsed_s": done.seconds,
                 "stopped": done.stopped,
+                "spark": spark or None,
                 "jobs": [_plain(one) for one in done.ran],
             }
         )

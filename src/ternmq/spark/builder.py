@@ -54,6 +54,11 @@ class LazySession:
             self._begun = self._begin()
         return getattr(self._begun, name)
 
+    @property
+    def begun(self) -> str:
+        """Spark's version, if the session has begun; else empty."""
+        return "" if self._begun is None else str(self._begun.version)
+
     def stop(self) -> None:
         """End the session, if it has begun."""
         if self._begun is not None:
