@@ -33,6 +33,8 @@ log = logging.getLogger("ternmq.server")
 
 IN_ORDER: Final = frozenset({Command.SEND})
 """When one of these waits for the disk, what its connection asked after it waits as well."""
+LATE: Final = frozenset({Command.READ})
+"""Much work each, and nobody's work waits for it: see ``Hub.read_late``."""
 
 
 class Dispatcher:
@@ -90,6 +92,16 @@ class Dispatcher:
         """Carry a request out; every error becomes an answer, or ends the broker."""
         if peer.closed:
             return
+        if request.command in LATE:
+            self._hub.read_late(peer, request)
+        else:
+            self._carry_out(peer, request)
+
+    def read(self, peer: Peer, request: Request) -> None:
+        """Carry a request out that came last; see ``Commands.read``."""
+        self._carry_out(peer, request)
+
+    def _carry_out(self, peer: Peer, request: Request) -> None:
         core = self._hub.core
         try:
             self._handlers[request.command](peer, request)

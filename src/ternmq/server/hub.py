@@ -9,6 +9,8 @@ seconds; beyond twice as much, in any case.
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from ternmq.server.peer import Peer
 
 READ_BYTES: Final = 256 * 1024
+
+READS_S: Final = 0.0002
+"""Once reads took so much of a turn, no more are begun in it: who came meanwhile is first."""
 
 _PATIENCE_S: Final = 5.0
 """How long a request may take to come when too many are on their way."""
@@ -46,6 +51,10 @@ class Commands(Protocol):
 
     def run(self, peer: Peer, request: Request) -> None:
         """Carry a request out; it is answered through the peer, now or later."""
+        ...
+
+    def read(self, peer: Peer, request: Request) -> None:
+        """Carry a request out that had been handed to ``Hub.read_late``."""
         ...
 
     def gone(self, peer: Peer) -> None:
@@ -82,20 +91,21 @@ class Hub:
         self._dirty: list[Peer] = []
         self._stalled: dict[Peer, None] = {}
         self._held_back: dict[Peer, None] = {}
+        self._late: deque[tuple[Peer, Request]] = deque()
+        self._reading_late = False
         core.on_turn = self.flush
 
     def dirty(self, peer: Peer) -> None:
         """Note that a connection has something to write when the turn ends."""
         self._dirty.append(peer)
-        if not self.core.in_turn:  # its flush is still to come
+        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
             self.core.touch()
 
     def flush(self) -> None:
         """Write what the turn's answers are; read on where there is room again."""
-        while self._dirty:
-            some, self._dirty = self._dirty, []
-            for peer in some:
-                peer.write_out()
+        self._write_out()
+        if self._late:
+            self._read_some()
         if self._stalled and not self.overloaded:
             some_stalled, self._stalled = list(self._stalled), {}
             for peer in some_stalled:
@@ -104,6 +114,49 @@ class Hub:
             some_held, self._held_back = list(self._held_back), {}
             for peer in some_held:
                 peer.take_up()
+
+    def _write_out(self) -> None:
+        while self._dirty:
+            some, self._dirty = self._dirty, []
+            for peer in some:
+                peer.write_out()
+
+    # -- reads come last --------------------------------------------------------------------------
+
+    def read_late(self, peer: Peer, request: Request) -> None:
+        """Have a read made behind the turn's sync and answers, a few in each turn.
+
+        However many read at full speed: who sends waits for one read, not for all of them.
+        """
+        self._late.append((peer, request))
+        self.core.touch()
+
+    def hurry(self, peer: Peer, id_: int | None = None) -> None:
+        """Have reads of a connection (None: all) wait for nothing when their turn comes."""
+        for n, (other, request) in enumerate(self._late):
+            if other is peer and id_ in (None, request.id):
+                self._late[n] = other, request._replace(until_us=1)
+
+    def _read_some(self) -> None:
+        late, until = self._late, time.perf_counter() + READS_S
+        self._reading_late = True
+        try:
+            while late:
+                peer, request = late.popleft()
+                if peer.closed:
+                    continue
+                if not (peer.writable and peer.roomy):
+                    peer.put_back(request)
+                    continue
+                self.commands.read(peer, request)
+                if time.perf_counter() > until:
+                    break
+            self.core.release()  # a refusal may rest on something
+        finally:
+            self._reading_late = False
+        self._write_out()
+        if late:
+            self.core.touch()
 
     @property
     def overloaded(self) -> bool:

@@ -73,6 +73,7 @@ class MessageCommands:
         id_ = bodies.unpack_cancel(request.body)
         self._pulls.end(peer, id_)
         self._reads.end(peer, id_)
+        self._hub.hurry(peer, id_)
         self._journal.end(peer, id_)
         peer.answer(request, b"")
 
@@ -80,6 +81,7 @@ class MessageCommands:
         """Answer everything of a connection that waits, as if its time was over."""
         self._pulls.end_all(peer)
         self._reads.end_all(peer)
+        self._hub.hurry(peer)
         self._journal.end_all(peer)
 
     def withdraw(self, peer: Peer) -> list[Request]:

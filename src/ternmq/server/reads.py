@@ -183,7 +183,7 @@ class ReadCommands:
         """Answer a read that waits at once, with what there is."""
         if (peer, id_) in self._waiting:
             request = self._unpark((peer, id_)).request
-            self._hub.commands.run(peer, request._replace(until_us=1))
+            self._hub.commands.read(peer, request._replace(until_us=1))
 
     def end_all(self, peer: Peer) -> None:
         """Answer all reads of a connection that wait."""
