@@ -31,7 +31,6 @@ from journal_mix import pages
 from runner import Suite, run
 from spark_kit import (
     BEST_OF,
-    NICE,
     TOPIC,
     archived_from_memory,
     best,
@@ -46,7 +45,7 @@ from spark_kit import (
 import ternmq.sync
 
 LIVE: Final = Path(broker_scale_clients.__file__)
-PAIRS: Final = 3
+PAIRS: Final = 5
 IDLE_S: Final = 20.0
 
 
@@ -199,40 +198,59 @@ def idle(settings: Settings) -> Figures:
 
 
 def beside_live_sends(settings: Settings) -> Figures:
-    """Live sends alone, then beside a pipeline that reads at full speed; in turn."""
+    """Live sends alone, beside a Spark that reads memory, and beside one that reads; in turn."""
     count = settings.scaled(2_000_000, 20_000)
-    seconds = 2.0 if settings.quick else 4.0
-    pairs: list[tuple[Figures, Figures]] = []
-    rows = 0
+    found: list[tuple[Figures, Figures, Figures]] = []
     with broker(settings) as one, spark() as session:
         give_way(session)
         fill(one.url, count, 100, 500)
-        read = drained(source(session, one))
+        nothing, read = (
+            drained(table) for table in (synthetic(session, 10 * count, 100), source(session, one))
+        )
+        nothing()
         read()
         for _ in range(settings.scaled(PAIRS, 1)):
-            alone = client(one.url, "live", LIVE, seconds=seconds)
-            over = threading.Event()
-
-            def pipeline(over: threading.Event = over) -> None:
-                nonlocal rows
-                while not over.is_set():
-                    read()
-                    rows += count
-
-            worker = threading.Thread(target=pipeline)
-            worker.start()
-            beside = client(one.url, "live", LIVE, seconds=seconds)
-            over.set()
-            worker.join()
-            pairs.append((alone, beside))
+            found.append(
+                (live(settings, one), live(settings, one, nothing), live(settings, one, read))
+            )
+    alone, memory, beside = zip(*found, strict=True)
+    ratios = [
+        [b["p99_ms"] / a["p99_ms"] for a, b in zip(alone, o, strict=True)] for o in (memory, beside)
+    ]
     return {
-        "p99_times_without": statistics.median([b["p99_ms"] / a["p99_ms"] for a, b in pairs]),
-        "p99_ms": statistics.median([b["p99_ms"] for _, b in pairs]),
-        "p99_ms_without": statistics.median([a["p99_ms"] for a, _ in pairs]),
-        "p50_ms": statistics.median([b["p50_ms"] for _, b in pairs]),
-        "p50_ms_without": statistics.median([a["p50_ms"] for a, _ in pairs]),
-        "rows_read": float(rows),
+        "p99_times_without": statistics.median(ratios[1]),
+        "p99_times_without_for_memory": statistics.median(ratios[0]),
+        "rows_a_second": count / statistics.median([one["work_s"] for one in beside]),
+        **{
+            f"{figure}{suffix}": statistics.median([one[figure] for one in several])
+            for figure in ("p99_ms", "p50_ms")
+            for several, suffix in ((beside, ""), (memory, "_for_memory"), (alone, "_without"))
+        },
     }
+
+
+def live(
+    settings: Settings, one: BrokerProcess, work: Callable[[], object] = lambda: None
+) -> Figures:
+    """Send for a while; meanwhile something is done again and again."""
+    over = threading.Event()
+    took: list[float] = []
+
+    def again() -> None:
+        while not over.is_set():
+            at = time.perf_counter()
+            work()
+            took.append(time.perf_counter() - at)
+            over.wait(0.001)
+
+    worker = threading.Thread(target=again)
+    worker.start()
+    try:
+        found = client(one.url, "live", LIVE, seconds=2.0 if settings.quick else 4.0)
+    finally:
+        over.set()
+        worker.join()
+    return {**found, "work_s": statistics.median(took)}
 
 
 def facts(settings: Settings) -> Figures:
@@ -341,7 +359,7 @@ SUITE: Final = Suite(
             "beside-live-sends", "live sends beside a pipeline that reads at full speed",
             beside_live_sends, (Target("p99_times_without", 2.0),),
             {"rows": 2_000_000, "body_bytes": 100, "live_in_flight": 16, "pairs": PAIRS,
-             "nice_of_spark": NICE},
+             "policy_of_spark": "SCHED_IDLE"},
         ),
         Measurement(
             "facts", "pages of a journal -> rows of the events table, one core",

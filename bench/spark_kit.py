@@ -19,7 +19,6 @@ from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.schemas import ARCHIVE
 
 BEST_OF: Final = 3
-NICE: Final = 10
 TOPIC: Final = "orders"
 QUEUES: Final = 2
 _TASKS: Final = 4
@@ -61,7 +60,7 @@ def give_way(session: Any) -> None:
     for process in wanted:
         for task in Path(f"/proc/{process}/task").glob("*"):
             with suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, int(task.name), NICE)
+                os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
 
 
 def body_of(size: int) -> bytes:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import ternmq.sync
-from ternmq.cli import main
+from ternmq.cli import main, priority
+from ternmq.cli.priority import Priority
 from tests.black_box.process import DEADLINE, BrokerProcess
 
 _numbers = itertools.count(1)
@@ -148,3 +149,11 @@ def client(broker: BrokerProcess) -> Iterator[ternmq.sync.Client]:
     """What has happened besides, or is to be seen beside the command line."""
     with ternmq.sync.connect(broker.url) as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def priorities(monkeypatch: pytest.MonkeyPatch) -> list[Priority]:
+    """What commands that run in this process would have taken: the tests keep theirs."""
+    taken: list[Priority] = []
+    monkeypatch.setattr(priority, "take", taken.append)
+    return taken

@@ -14,6 +14,7 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
 from ternmq.cli import archived
+from ternmq.cli.priority import Priority
 from tests.black_box.process import BrokerProcess, free_port
 from tests.cli.conftest import CommandLine, Processes
 
@@ -114,6 +115,15 @@ def test_what_cannot_be_is_named(
 ) -> None:
     assert said in cli(*RUN, *arguments, code=2).err
     assert not (tables / "archive").exists()
+
+
+def test_it_gives_way_unless_told_otherwise(
+    cli: CommandLine, tables: Path, sent: str, priorities: list[Priority]
+) -> None:
+    cli(*only(sent))
+    cli(*only(sent), "--priority", "normal")
+    assert priorities == [Priority.IDLE, Priority.NORMAL]
+    assert "idle" in cli(*RUN, "--once", "--priority", "high", code=2).err
 
 
 def test_where_the_tables_are_must_be_said(

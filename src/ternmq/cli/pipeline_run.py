@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ternmq.cli import output
+from ternmq.cli import output, priority
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import connection_options, where
 from ternmq.cli.exits import Failed, Interrupted, Terminated
@@ -29,6 +29,7 @@ from ternmq.cli.pipeline_parts import (
     required_tables,
     session,
 )
+from ternmq.cli.priority import Priority
 from ternmq.client.connecting import TOKEN
 
 if TYPE_CHECKING:
@@ -71,12 +72,12 @@ _LOCAL: Final = "127.0.0.1"
     help=f"Serve /livez, /readyz and /metrics; host {_LOCAL} unless said.",
 )
 @click.option(
-    "--nice",
-    type=click.IntRange(0, 19),
-    default=10,
+    "--priority",
+    "wanted",
+    type=click.Choice([one.value for one in Priority]),
+    default=Priority.IDLE.value,
     show_default=True,
-    metavar="NUMBER",
-    help="Give way to others on this machine, a broker above all; 0: to nobody.",
+    help="Beside others on this machine, a broker above all; idle: take what they leave.",
 )
 @click.option(
     "--now",
@@ -103,7 +104,7 @@ def run(
     token_file: str,
     lenient: bool,
     health_port: str | None,
-    nice: int,
+    wanted: str,
     now: datetime | None,
     progress: bool | None,
     as_json: bool,
@@ -132,7 +133,7 @@ def run(
     folder = folder_of(tables)
     broker = broker_of(where(context), token_file)
     every_s = every.total_seconds() if every is not None else 0.0
-    os.nice(nice)  # Spark's processes inherit it
+    priority.take(Priority(wanted))  # Spark's processes inherit it
     shown = sys.stderr.isatty() if progress is None else progress
     stop = Stop()
     runner = Runner(

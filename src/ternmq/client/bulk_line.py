@@ -40,6 +40,8 @@ _STALE: Final = 0.8
 _AGAIN: Final = (Busy, ShuttingDown, Unreadable)
 """Refusals of what may pass later."""
 _LIBRARY: Final = "ternmq-python"
+PAGE_BYTES: Final = 1 << 17
+"""With twice as much, live sends beside two readers took a millisecond longer (p99)."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class BulkOptions:
     tries: int = 6
     first_backoff: float = 0.1
     longest_backoff: float = 2.0
-    read_bytes: int = 1 << 18
+    read_bytes: int = PAGE_BYTES
 
     def __post_init__(self) -> None:
         if self.tries < 1:

@@ -88,6 +88,7 @@ class Tables:
         self._screen.say("Spark starts; it makes tables of all this")
         run = await self._do(
             "pipeline", "run", "--once", "--jobs", ",".join(JOBS), "--engine", "spark",
+            "--priority", "normal",
             "--master", "local[2]", *ALWAYS_SPARK, "--now", later, "--progress", "--json",
         )  # fmt: skip
         if not run["spark"]:
@@ -111,7 +112,16 @@ class Tables:
             f" {first['sent']:,} messages; asked again: {second['sent']:,}"
         )
         await self._do(
-            "pipeline", "run", "--once", "--jobs", "archive", "--engine", "local", "--json"
+            "pipeline",
+            "run",
+            "--once",
+            "--jobs",
+            "archive",
+            "--engine",
+            "local",
+            "--priority",
+            "normal",
+            "--json",
         )
         await self._do("pipeline", "report", "--day", self._day, "--output", PAGE)
         shutil.copyfile(self._processes.folder / PAGE, page)

@@ -32,6 +32,8 @@ from ternmq.wire.control import TopicInfo, TopicRanges
 log: Final = logging.getLogger("ternmq.pipeline")
 
 GROUP: Final = "spark.archive"
+PAGE_BYTES: Final = 1 << 18
+"""Of an answer: more than others ask for, since a page is compressed before the next is wanted."""
 _ASKED_TOPICS: Final = 500
 _ASKED_QUEUES: Final = 5000
 _LEAST_BYTES: Final = 1 << 20

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ternmq.client.bulk import Bulk, RangesAsk
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline.archive import rows_of
+from ternmq.pipeline.archive import PAGE_BYTES, rows_of
 from ternmq.pipeline.archive_file import Sizes
 from ternmq.pipeline.archive_files import Range, Written, write_range
 from ternmq.pipeline.archive_spark import MANIFEST
@@ -66,7 +66,7 @@ class PassTask:
         try:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    bulk = bulk or reach(self.broker)
+                    bulk = bulk or reach(self.broker, PAGE_BYTES)
                     written = self._written(bulk, self.spans[number])
                     yield pa.RecordBatch.from_arrays(
                         [pa.array([written.to_json()])], schema=_MANIFEST

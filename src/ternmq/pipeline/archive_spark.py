@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from ternmq.client.bulk import Bulk, RangesAsk
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline.archive import GROUP, rows_of
+from ternmq.pipeline.archive import GROUP, PAGE_BYTES, rows_of
 from ternmq.pipeline.archive_commit import Archive, Place
 from ternmq.pipeline.archive_file import Sizes
 from ternmq.pipeline.archive_files import Range, Written, write_range
@@ -67,7 +67,7 @@ class RangeTask:
         try:
             for batch in ranges:
                 for row in batch.to_pylist():
-                    bulk = bulk or reach(self.broker)
+                    bulk = bulk or reach(self.broker, PAGE_BYTES)
                     written = self._written(bulk, row)
                     if written is not None:
                         yield pa.RecordBatch.from_arrays(

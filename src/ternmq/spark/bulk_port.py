@@ -13,7 +13,7 @@ import msgspec
 
 from ternmq.client.address import Address
 from ternmq.client.bulk import Bulk, BulkOptions, RangesAsk, RangeStart
-from ternmq.client.bulk_line import BulkLine
+from ternmq.client.bulk_line import PAGE_BYTES, BulkLine
 from ternmq.client.reports import Counts
 from ternmq.model.errors import CannotConnect, InvalidRequest, TernMQError, TransactionDecided
 from ternmq.record.batch_layout import HEADER as BATCH
@@ -40,16 +40,23 @@ _TOPICS: Final = 100
 """Topics of one question: an answer tells of ten thousand queues at most."""
 
 
-def bulk_options(broker: Broker, address: Address) -> BulkOptions:
+def bulk_options(broker: Broker, address: Address, read_bytes: int = PAGE_BYTES) -> BulkOptions:
     """Return the options of a client for bulk work at one of a broker's addresses."""
-    url = f"{address}?ca={address.ca}" if address.ca else str(address)
     return BulkOptions(
-        url=url, app=broker.app, token=broker.secret(), timeout=broker.timeout_ms / 1000
+        url=f"{address}?ca={address.ca}" if address.ca else str(address),
+        app=broker.app,
+        token=broker.secret(),
+        timeout=broker.timeout_ms / 1000,
+        read_bytes=read_bytes,
     )
 
 
-def reach(broker: Broker) -> Bulk:
+def reach(broker: Broker, read_bytes: int = PAGE_BYTES) -> Bulk:
     """Return a client that is connected to the first broker that answers.
+
+    Args:
+        broker: Where, and who asks.
+        read_bytes: As in ``BulkOptions``.
 
     Raises:
         CannotConnect: None does.
@@ -57,7 +64,7 @@ def reach(broker: Broker) -> Bulk:
     """
     failure: CannotConnect | None = None
     for address in broker.addresses:
-        bulk = Bulk(bulk_options(broker, address))
+        bulk = Bulk(bulk_options(broker, address, read_bytes))
         try:
             bulk.connect()
             return bulk
