@@ -431,7 +431,7 @@ class Drainer:
         """Pull and acknowledge everything that comes, turning time forward until nothing does."""
         broker = self.broker
         self.commit()
-        joined = broker.join(self.now_us, "verify", "verify").value
+        joined = broker.clients.join(self.now_us, "verify", "verify").value
         assert isinstance(joined, int)
         session = joined
         for _ in range(STEPS):

@@ -218,7 +218,7 @@ class World:
 
     def topic(self, name: str, **settings: Any) -> int:
         spec = TopicSpec(name=name, **settings)
-        number = self.run(lambda: self.broker.create_topic(self.now, spec)).value
+        number = self.run(lambda: self.broker.administration.create_topic(self.now, spec)).value
         assert isinstance(number, int)
         return number
 
@@ -227,7 +227,9 @@ class World:
         settings.setdefault("mode", Mode.ORDERED if ordered else Mode.SHARED)
         settings.setdefault("retry", STEADY)
         spec = SubscriptionSpec(**settings)
-        number = self.run(lambda: self.broker.subscribe(self.now, topic, name, spec)).value
+        number = self.run(
+            lambda: self.broker.administration.subscribe(self.now, topic, name, spec)
+        ).value
         assert isinstance(number, int)
         return number
 
@@ -236,10 +238,12 @@ class World:
         old = self.broker.views.catalog.subscription(topic, name).spec
         named = {field: getattr(old, field) for field in old.__struct_fields__}
         spec = SubscriptionSpec(**(named | settings))
-        self.run(lambda: self.broker.change_subscription(self.now, topic, name, spec))
+        self.run(
+            lambda: self.broker.administration.change_subscription(self.now, topic, name, spec)
+        )
 
     def join(self, client: str = "c") -> int:
-        number = self.run(lambda: self.broker.join(self.now, "app", client)).value
+        number = self.run(lambda: self.broker.clients.join(self.now, "app", client)).value
         assert isinstance(number, int)
         return number
 
@@ -247,10 +251,10 @@ class World:
         """Come back as the session's own client."""
         known = self.broker.views.sessions.by_number.get(session)
         client = "c" if known is None else known.info.client
-        self.broker.resume(session, "app", client)
+        self.broker.clients.resume(session, "app", client)
 
     def leave(self, session: int) -> DoneReply:
-        return self.run(lambda: self.broker.leave(self.now, session))
+        return self.run(lambda: self.broker.clients.leave(self.now, session))
 
     def batch(
         self, topic: str, rows: Sequence[Row], producer: int = 1, first: int | None = None

@@ -189,14 +189,16 @@ def test_operators_let_rows_come_at_once_or_give_them_up() -> None:
         world.settle(session, "t", "g", pulled, Outcome.DEAD, [(3, 5)], reason="never")
         broker = world.broker
         with pytest.raises(LeaseExpired):
-            broker.retry_now(world.now, "t", "g", 0, [3, 5, 77, -1])
-        reply = world.run(lambda: broker.retry_now(world.now, "t", "g", 0, [2, 0, 0, 5]))
+            broker.operating.retry_now(world.now, "t", "g", 0, [3, 5, 77, -1])
+        reply = world.run(lambda: broker.operating.retry_now(world.now, "t", "g", 0, [2, 0, 0, 5]))
         assert reply.settled == [(0, 1, 1, 1), (2, 3, 1, 1)]
         assert reply.refused == [(5, 6)]
         again = pull(world, session)
         assert attempts(again) == dict.fromkeys((0, 2), (2, 2))
         assert [entry.cause for entry in history(world, 0)] == [Cause.CONSUMER, Cause.OPERATOR]
-        reply = world.run(lambda: broker.delete_failures(world.now, "t", "g", 0, [1, 3, 0]))
+        reply = world.run(
+            lambda: broker.operating.delete_failures(world.now, "t", "g", 0, [1, 3, 0])
+        )
         assert reply.settled == [(1, 2, 1, 1), (3, 4, 1, 1)]
         assert reply.refused == [(0, 1)]
         world.settle(session, "t", "g", again)
