@@ -527,9 +527,9 @@ def portrait(views: Views) -> dict[object, object]:
                 for lease in held.leases.values()
             ),
             merge(held.ready.runs),
-            [row for at in sorted(held.waiting) for row in held.waiting[at]],
-            [row for at in sorted(held.dead) for row in held.dead[at]],
-            dict(sorted(held.history.items())),
+            [row for at in sorted(held.failures.waiting) for row in held.failures.waiting[at]],
+            [row for at in sorted(held.failures.dead) for row in held.failures.dead[at]],
+            dict(sorted(held.failures.history.items())),
             None if held.lines is None else dict(sorted(held.lines.hash_of.items())),
         )
     dedup = views.dedup
@@ -586,19 +586,19 @@ def check(broker: Broker, now_us: int | None = None) -> None:
             for offset in range(start, stop):
                 owe(offset, "ready")
         assert held.ready.rows == sum(stop - start for start, stop, _, _ in held.ready.runs)
-        waiting_rows = [row for rows in held.waiting.values() for row in rows]
-        dead_rows = [row for rows in held.dead.values() for row in rows]
+        waiting_rows = [row for rows in held.failures.waiting.values() for row in rows]
+        dead_rows = [row for rows in held.failures.dead.values() for row in rows]
         for row in waiting_rows:
             owe(row.offset, "waiting")
         for row in dead_rows:
             owe(row.offset, "dead")
-        assert held.waiting_rows == len(waiting_rows)
-        assert held.dead_rows == len(dead_rows)
+        assert held.failures.waiting_rows == len(waiting_rows)
+        assert held.failures.dead_rows == len(dead_rows)
         for offset in owed:
             assert offset < held.cursor or held.ahead.covers(offset, offset + 1), (key, offset)
         for start, _ in held.ahead:
             assert start >= held.cursor
-        for offset in held.history:
+        for offset in held.failures.history:
             assert owed.get(offset) in ("leased", "ready"), (key, offset, owed.get(offset))
         _check_lines(held, owed)
         _check_timers(broker, held, now_us)
@@ -629,7 +629,7 @@ def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
         first = min(lease.until_us for lease in held.leases.values())
         assert held.lease_armed_us <= first
         assert (held.lease_armed_us, "LEASES") in armed, "leases that never end"
-    for rows in held.waiting.values():
+    for rows in held.failures.waiting.values():
         for row in rows:
             if row.when_us >= HELD_US or row.offset in held.failures._due_known:
                 continue

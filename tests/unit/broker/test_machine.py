@@ -549,7 +549,7 @@ class BrokerMachine(RuleBasedStateMachine):
             for start, stop, attempt, deliveries in held.ready.runs:
                 for at in range(start, stop):
                     owed[at] = ("ready", attempt, deliveries, 0)
-            for what, shards in (("waiting", held.waiting), ("dead", held.dead)):
+            for what, shards in (("waiting", held.failures.waiting), ("dead", held.failures.dead)):
                 for rows in shards.values():
                     for row in rows:
                         when = NEVER if row.when_us == HELD_US else row.when_us

@@ -158,7 +158,7 @@ def test_a_dead_row_lets_its_key_flow() -> None:
         # The others go on where they are: nothing stands in their way.
         world.settle(session, "k", "g", pulled, Outcome.DEAD, [(1, 2)], reason="never")
         world.settle(session, "k", "g", pulled, spans=[(2, 4)])
-        assert (held.dead_rows, len(held.lines), held.floor()) == (2, 0, 4)
+        assert (held.failures.dead_rows, len(held.lines), held.floor()) == (2, 0, 4)
 
     explore(scenario)
 
@@ -299,7 +299,7 @@ def test_resetting_makes_everything_unread_whoever_has_it() -> None:
         assert world.pull(session, "k", "g") is None
         world.run(lambda: world.broker.operating.reset(world.now, "k", "g", 0, 1))
         held = world.held("k", "g")
-        assert (len(held.lines), held.leased_rows, held.waiting_rows) == (0, 0, 0)
+        assert (len(held.lines), held.leased_rows, held.failures.waiting_rows) == (0, 0, 0)
         with pytest.raises(LeaseExpired):
             world.settle(session, "k", "g", pulled, spans=[(2, 3)])
         again = pull(world, session)

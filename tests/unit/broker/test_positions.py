@@ -56,7 +56,8 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.settle(session, "t", "g", pulled, spans=[(4, 6)])
         world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 5))
         held = world.held("t", "g")
-        assert (held.cursor, held.round, held.leased_rows, held.waiting_rows) == (5, 1, 0, 0)
+        assert (held.cursor, held.round) == (5, 1)
+        assert (held.leased_rows, held.failures.waiting_rows) == (0, 0)
         assert held.failures.dead_letter(0) is not None
         assert held.failures.dead_letter(7) is None
         with pytest.raises(LeaseExpired):
@@ -69,7 +70,7 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 12))
         world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 0))
         assert world.drain(session, "t", "g") == list(range(12))
-        assert held.dead_rows == 0
+        assert held.failures.dead_rows == 0
 
     explore(scenario)
 

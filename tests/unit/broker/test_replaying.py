@@ -111,7 +111,7 @@ def test_what_was_leased_ready_waiting_or_dead_begins_a_new_round() -> None:
         plan = replay(world, (0, 6))
         assert (plan.rows, plan.unread) == (6, 0)
         held = world.held("t", "g")
-        assert (held.leased_rows, held.waiting_rows, held.dead_rows) == (2, 0, 0)
+        assert (held.leased_rows, held.failures.waiting_rows, held.failures.dead_rows) == (2, 0, 0)
         with pytest.raises(LeaseExpired):
             world.settle(session, "t", "g", pulled, spans=[(4, 6)])
         taken = world.settle(session, "t", "g", pulled, spans=[(5, 8)])
@@ -134,21 +134,21 @@ def test_attempts_count_from_one_and_failures_of_the_round_before_stay_known() -
         for reason in ("first", "second"):
             world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason=reason)
             world.pass_time(10 * SECOND)
-        assert world.held("t", "g").dead_rows == 1
+        assert world.held("t", "g").failures.dead_rows == 1
         plan = redrive(world, [0, 5])
         assert (plan.rows, plan.refused) == (1, [5])
         assert history(world, 0) == [b"first", b"second"]
         again = pull(world, session)
         assert attempts(again) == {0: (1, 3)}
         world.settle(session, "t", "g", again, Outcome.RETRY, reason="third")
-        assert world.held("t", "g").waiting_rows == 1
+        assert world.held("t", "g").failures.waiting_rows == 1
         world.pass_time(10 * SECOND)
         world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason="fourth")
-        assert world.held("t", "g").dead_rows == 1
+        assert world.held("t", "g").failures.dead_rows == 1
         assert history(world, 0) == [b"first", b"second", b"third", b"fourth"]
         redrive(world, [0])
         assert world.drain(session, "t", "g") == [0]
-        assert world.held("t", "g").history == {}
+        assert world.held("t", "g").failures.history == {}
 
     explore(scenario)
 

@@ -114,7 +114,7 @@ def test_the_last_attempt_of_a_lost_session_is_the_last() -> None:
         world.broker.clients.disconnected(world.now, one)
         world.pass_time(GRACE)
         held = world.held("t", "g")
-        assert (held.dead_rows, held.leased_rows) == (3, 0)
+        assert (held.failures.dead_rows, held.leased_rows) == (3, 0)
         assert len(world.broker.views.sessions.by_number) == 0
 
     explore(scenario)
