@@ -114,7 +114,7 @@ class Rig:
 
     def join(self) -> int:
         """Open a session and use it from now on."""
-        value = self.broker.join(self.now_us, "bench", "bench").value
+        value = self.broker.clients.join(self.now_us, "bench", "bench").value
         assert isinstance(value, int)
         self.session = value
         return value
@@ -128,9 +128,9 @@ class Rig:
         spec: SubscriptionSpec | None = None,
     ) -> None:
         """Create a topic and its groups."""
-        self.broker.create_topic(self.now_us, TopicSpec(name=name, ordered=ordered))
+        self.broker.administration.create_topic(self.now_us, TopicSpec(name=name, ordered=ordered))
         for group in groups:
-            self.broker.subscribe(self.now_us, name, group, spec)
+            self.broker.administration.subscribe(self.now_us, name, group, spec)
 
     def turn(self, *, passed_us: int = 1000, upkeep: bool = True) -> None:
         """End a turn, and let ``passed_us`` go by."""

@@ -75,7 +75,7 @@ def make(path: Path, settings: Settings) -> Figures:
     figures: Figures = {
         "journal_bytes": rig.broker.journal.written,
         "messages": rig.broker.views.catalog.topics[1].queues[0].next,
-        "owed_rows": held.waiting_rows + held.dead_rows + held.leased_rows,
+        "owed_rows": held.failures.waiting_rows + held.failures.dead_rows + held.leased_rows,
         "dedup_entries": len(rig.broker.views.dedup),
         "state_sets": rig.broker.writer.sets_written - 1,
         "state_share": rig.broker.writer.bytes_written / rig.broker.journal.end,
@@ -105,7 +105,7 @@ def _fill(rig: Rig, size: int, owed: int) -> None:
             ids = (0, reply.epoch, reply.lease)
             start, stop = reply.runs[0][0], reply.runs[-1][1]
             bad = [at for at in range(max(start, next_bad), stop) if at % apart == 0]
-            if bad and held.waiting_rows < owed:
+            if bad and held.failures.waiting_rows < owed:
                 broker.settle(
                     now, rig.session, _TOPIC, _GROUP, *ids, Outcome.RETRY,
                     [(at, at + 1) for at in bad], delay_us=DAY_US, reason="no answer",
@@ -212,7 +212,7 @@ def open_once(path: Path, settings: Settings) -> Figures:
         "start_cold": float(cold),
         "resident_mib": (resident_bytes() - before) / MIB,
         "records_walked": rig.started.report.record_count,
-        "owed_found": held.waiting_rows + held.dead_rows + held.leased_rows,
+        "owed_found": held.failures.waiting_rows + held.failures.dead_rows + held.leased_rows,
         "dedup_found": len(rig.broker.views.dedup),
     }
     rig.close()

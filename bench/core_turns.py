@@ -97,7 +97,7 @@ def longest_turn(settings: Settings) -> Figures:
         _let_wait(rig, retries)
         rig.topic(_LIVE, ["g"])
         waiting = rig.broker.views.held[1, 1, 0]
-        assert waiting.waiting_rows == retries
+        assert waiting.failures.waiting_rows == retries
         freeze()
         turns = _drive(rig, settings.scaled(_TURNS, 60))
         sets = rig.broker.writer.sets_written

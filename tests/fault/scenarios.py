@@ -214,7 +214,7 @@ class Acks:
 def acks(shell: Shell, history: History, past: Sequence[Line], given: argparse.Namespace) -> Work:
     """Acknowledges out of order."""
     spec = SubscriptionSpec(start=Start.LATEST, lease_us=LEASE_US)
-    shell.broker.subscribe(shell.now_us, ORDERS, SOLO, spec)
+    shell.broker.administration.subscribe(shell.now_us, ORDERS, SOLO, spec)
     return Acks(_traffic(shell, history, past, given), shell, history, Path(given.folder))
 
 

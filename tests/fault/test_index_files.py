@@ -95,7 +95,13 @@ def answers_of(drainer: Drainer) -> Answers:
     answers: Answers = {
         "rows": [(place, row.body, row.ordering_key) for place, row in rows],
         "state": sorted(
-            (key, held.cursor, held.waiting_rows, held.dead_rows, held.leased_rows)
+            (
+                key,
+                held.cursor,
+                held.failures.waiting_rows,
+                held.failures.dead_rows,
+                held.leased_rows,
+            )
             for key, held in broker.views.held.items()
         ),
     }

@@ -41,15 +41,15 @@ def commit(started: Started) -> None:
 
 def with_topics(started: Started, count: int) -> None:
     for number in range(count):
-        started.broker.create_topic(1, TopicSpec(name=f"topic{number}"))
-        started.broker.subscribe(1, f"topic{number}", "group")
+        started.broker.administration.create_topic(1, TopicSpec(name=f"topic{number}"))
+        started.broker.administration.subscribe(1, f"topic{number}", "group")
 
 
 def fill(started: Started) -> None:
     """Append until no segment is ready: the disk holds one and its spare."""
     with contextlib.suppress(JournalFull):
         while True:
-            started.broker.join(1, "app", "c" * 50)
+            started.broker.clients.join(1, "app", "c" * 50)
 
 
 def make_spare(disk: MemoryDisk, started: Started) -> None:
@@ -83,7 +83,7 @@ def test_a_state_set_that_found_no_room_loses_no_object():
         broker = started.broker
         with contextlib.suppress(JournalFull):
             while broker.journal.end < 2 * SEGMENT - left - 200:
-                broker.join(1, "app", "c")
+                broker.clients.join(1, "app", "c")
         while True:
             try:
                 if not broker.writer.active:
@@ -109,11 +109,13 @@ def test_what_came_due_while_there_was_no_room_is_done_later(gone):
     disk = MemoryDisk(capacity=2 * SEGMENT)
     started = opened(disk)
     broker = started.broker
-    broker.create_topic(1, TopicSpec(name="topic0"))
+    broker.administration.create_topic(1, TopicSpec(name="topic0"))
     policy = RetryPolicy(attempts=3, first_us=10, cap_us=10, jitter=0)
     lease_us = 5000 if gone == "lease" else 60_000_000
-    broker.subscribe(1, "topic0", "group", SubscriptionSpec(retry=policy, lease_us=lease_us))
-    session = broker.join(1, "app", "client").value
+    broker.administration.subscribe(
+        1, "topic0", "group", SubscriptionSpec(retry=policy, lease_us=lease_us)
+    )
+    session = broker.clients.join(1, "app", "client").value
     assert isinstance(session, int)
     seed = topic_seed("topic0")
     broker.send(
@@ -124,7 +126,7 @@ def test_what_came_due_while_there_was_no_room_is_done_later(gone):
     commit(started)
     assert broker.pull(1, session, "topic0", "group") is not None
     if gone == "session":
-        broker.disconnected(1, session)
+        broker.clients.disconnected(1, session)
     fill(started)
     now_us = 2_000_000
     for _ in range(3):
@@ -134,7 +136,7 @@ def test_what_came_due_while_there_was_no_room_is_done_later(gone):
     broker.tick(now_us)
     broker.tick(now_us + 1000)
     commit(started)
-    other = broker.join(now_us, "app", "other").value
+    other = broker.clients.join(now_us, "app", "other").value
     assert isinstance(other, int)
     reply = broker.pull(now_us + 1000, other, "topic0", "group")
     assert reply is not None

@@ -120,11 +120,13 @@ class Traffic:
         by_name = self._broker.views.catalog.by_name
         for name, spec in TOPICS.items():
             if name not in by_name:
-                self._broker.create_topic(self._shell.now_us, spec)
+                self._broker.administration.create_topic(self._shell.now_us, spec)
             topic = self._broker.views.catalog.topic(name)
             for group, subscription in GROUPS[name].items():
                 if group not in topic.by_group:
-                    self._broker.subscribe(self._shell.now_us, name, group, subscription)
+                    self._broker.administration.subscribe(
+                        self._shell.now_us, name, group, subscription
+                    )
 
     def _join(self, old: Sequence[int]) -> list[int]:
         sessions: list[int] = []
@@ -132,12 +134,14 @@ class Traffic:
             try:
                 known = self._broker.views.sessions.by_number.get(number)
                 client = "" if known is None else known.info.client
-                self._broker.resume(number, "app", client)
+                self._broker.clients.resume(number, "app", client)
             except UnknownSession:
                 continue
             sessions.append(number)
         while len(sessions) < 2:
-            joined = self._broker.join(self._shell.now_us, "app", f"client{len(sessions)}").value
+            joined = self._broker.clients.join(
+                self._shell.now_us, "app", f"client{len(sessions)}"
+            ).value
             assert isinstance(joined, int)
             sessions.append(joined)
         return sessions

@@ -431,7 +431,7 @@ class Drainer:
         """Pull and acknowledge everything that comes, turning time forward until nothing does."""
         broker = self.broker
         self.commit()
-        joined = broker.join(self.now_us, "verify", "verify").value
+        joined = broker.clients.join(self.now_us, "verify", "verify").value
         assert isinstance(joined, int)
         session = joined
         for _ in range(STEPS):
@@ -487,7 +487,7 @@ class Drainer:
 
     def _owes(self, topic: str, group: str) -> bool:
         return any(
-            held.waiting_rows or held.leases or held.ready or held.cursor < queue.next
+            held.failures.waiting_rows or held.leases or held.ready or held.cursor < queue.next
             for held, queue in self._queues(topic, group)
         )
 
@@ -503,8 +503,8 @@ class Drainer:
                 continue
             for group in self.broker.views.catalog.topic(name).by_group:
                 for held, queue in self._queues(name, group):
-                    for shard in sorted(held.dead):
-                        for row in held.dead[shard]:
+                    for shard in sorted(held.failures.dead):
+                        for row in held.failures.dead[shard]:
                             owner = (group, name, queue.number, row.offset)
                             yield owner, self._dead_letter(held, row.offset, row.position)
 

@@ -103,7 +103,7 @@ def test_a_batch_of_a_topic_that_was_made_again_is_still_refused_where_ids_tell(
     world = ready()
     batch = world.batch("t", [Row(b"a", application_id="a")])
     world.send_batch("t", batch)
-    world.run(lambda: world.broker.delete_topic(world.now, "t"))
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "t"))
     world.topic("t")
     without(world)
     with pytest.raises(InvalidBatch, match="another topic"):

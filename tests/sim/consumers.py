@@ -103,7 +103,7 @@ class Consumer:
 
     def _reconnect(self) -> None:
         assert self.session is not None
-        self.world.broker.resume(self.session, "sim", self.name)
+        self.world.broker.clients.resume(self.session, "sim", self.name)
 
     def _forget(self) -> None:
         self.session = None
@@ -134,7 +134,7 @@ class Consumer:
         if self.joining:
             return
         world = self.world
-        reply = world.command(lambda: world.broker.join(world.now_us(), "sim", self.name))
+        reply = world.command(lambda: world.broker.clients.join(world.now_us(), "sim", self.name))
         if isinstance(reply, TernMQError):
             return
         self.joining = True
@@ -152,15 +152,15 @@ class Consumer:
         assert self.session is not None
         session = self.session
         if chance.random() < 0.5:
-            world.broker.disconnected(world.now_us(), session)
+            world.broker.clients.disconnected(world.now_us(), session)
             self.token = None
             world.reached("disconnected")
             if chance.random() < 0.5:
-                world.command(lambda: world.broker.resume(session, "sim", self.name))
+                world.command(lambda: world.broker.clients.resume(session, "sim", self.name))
                 world.reached("reconnected")
                 return
         else:
-            reply = world.command(lambda: world.broker.leave(world.now_us(), session))
+            reply = world.command(lambda: world.broker.clients.leave(world.now_us(), session))
             if isinstance(reply, TernMQError):
                 if isinstance(reply, UnknownSession):
                     self._forget()

@@ -282,7 +282,7 @@ def check_sessions(world: World) -> None:
 
 
 def _join(world: World) -> int:
-    reply = world.command(lambda: world.broker.join(world.now_us(), "sim", "drain"))
+    reply = world.command(lambda: world.broker.clients.join(world.now_us(), "sim", "drain"))
     if isinstance(reply, TernMQError) or not isinstance(reply.value, int):
         raise Violation(f"a join was refused: {reply!r}")
     return reply.value
@@ -295,13 +295,15 @@ def _open_groups(world: World) -> None:
         for subscription in topic.subscriptions.values():
             if subscription.spec.paused:
                 spec = msgspec.structs.replace(subscription.spec, paused=False)
-                broker.change_subscription(world.now_us(), topic.spec.name, subscription.name, spec)
+                broker.administration.change_subscription(
+                    world.now_us(), topic.spec.name, subscription.name, spec
+                )
     for key, group in world.reference.groups.items():
         held = [offset for offset, row in group.rows.items() if row.state == HELD]
         if held:
             topic = world.reference.topics[key[1]]
             name = topic.subscriptions[key[0]].name
-            broker.retry_now(world.now_us(), topic.spec.name, name, key[2], held)
+            broker.operating.retry_now(world.now_us(), topic.spec.name, name, key[2], held)
     world.end_turn()
 
 

@@ -84,7 +84,7 @@ class Operator:
         offset = world.chance.randint(max(0, group.cursor - self.back), next_)
         world.history.reset(key, offset)
         broker = world.broker
-        self._do("reset", lambda: broker.reset(
+        self._do("reset", lambda: broker.operating.reset(
             world.now_us(), self.topic, self.group, key[2], offset))  # fmt: skip
 
     def _skip(self) -> None:
@@ -95,7 +95,7 @@ class Operator:
         key, group, next_ = at
         offset = min(next_, group.cursor + world.chance.randrange(4))
         broker = world.broker
-        self._do("skip", lambda: broker.skip(
+        self._do("skip", lambda: broker.operating.skip(
             world.now_us(), self.topic, self.group, key[2], offset))  # fmt: skip
 
     def _retry_now(self) -> None:
@@ -114,12 +114,14 @@ class Operator:
         if not failed:
             return
         chosen = [world.chance.choice(sorted(failed)) for _ in range(world.chance.randint(1, 3))]
-        call = getattr(world.broker, name)
+        call = getattr(world.broker.operating, name)
         self._do(name, lambda: call(world.now_us(), self.topic, self.group, key[2], chosen))
 
     def _change(self, spec: SubscriptionSpec) -> DoneReply:
         world = self.world
-        return world.broker.change_subscription(world.now_us(), self.topic, self.group, spec)
+        return world.broker.administration.change_subscription(
+            world.now_us(), self.topic, self.group, spec
+        )
 
     def _pause(self) -> None:
         world = self.world
@@ -150,18 +152,24 @@ class Operator:
             return
         broker, spec = world.broker, found.spec
         if world.chance.random() < 0.5:
-            self._do("unsubscribe", lambda: (
-                broker.unsubscribe(world.now_us(), self.topic, self.group)))  # fmt: skip
+            self._do("unsubscribe", lambda: broker.administration.unsubscribe(
+                world.now_us(), self.topic, self.group))  # fmt: skip
         else:
             subscriptions = list(topic.subscriptions.values())
-            self._do("delete topic", lambda: broker.delete_topic(world.now_us(), self.topic))
-            self._do("create topic", lambda: broker.create_topic(world.now_us(), topic.spec))
+            self._do(
+                "delete topic",
+                lambda: broker.administration.delete_topic(world.now_us(), self.topic),
+            )
+            self._do(
+                "create topic",
+                lambda: broker.administration.create_topic(world.now_us(), topic.spec),
+            )
             for one in subscriptions:
                 if one.group != found.group:
-                    self._do("subscribe", lambda one=one: broker.subscribe(  # type: ignore[misc]
+                    self._do("subscribe", lambda one=one: broker.administration.subscribe(  # type: ignore[misc]
                         world.now_us(), self.topic, one.name, one.spec))  # fmt: skip
-        self._do("subscribe", lambda: (
-            broker.subscribe(world.now_us(), self.topic, self.group, spec)))  # fmt: skip
+        self._do("subscribe", lambda: broker.administration.subscribe(
+            world.now_us(), self.topic, self.group, spec))  # fmt: skip
 
     def _grow(self) -> None:
         """Give the topic one more queue."""
@@ -170,7 +178,9 @@ class Operator:
         if topic is None or topic.spec.ordered or topic.spec.queues >= 4:
             return
         spec = msgspec.structs.replace(topic.spec, queues=topic.spec.queues + 1)
-        self._do("grow topic", lambda: world.broker.change_topic(world.now_us(), spec))
+        self._do(
+            "grow topic", lambda: world.broker.administration.change_topic(world.now_us(), spec)
+        )
 
     def _app(self) -> None:
         """Make an app, change it, or remove it."""
@@ -178,7 +188,9 @@ class Operator:
         chance = world.chance
         name = chance.choice(("shop", "billing", "audit"))
         if chance.random() < 0.4:
-            self._do("delete app", lambda: world.broker.delete_app(world.now_us(), name))
+            self._do(
+                "delete app", lambda: world.broker.administration.delete_app(world.now_us(), name)
+            )
             return
         grants = tuple(
             Grant(chance.choice(("consume", "manage")), chance.choice(("t", "u*")), "g", at == 1)
@@ -186,7 +198,7 @@ class Operator:
         )
         token = chance.randbytes(48)
         app = App(name, "sim", token[:16], token[16:], grants, world.now_us())
-        self._do("put app", lambda: world.broker.put_app(world.now_us(), app))
+        self._do("put app", lambda: world.broker.administration.put_app(world.now_us(), app))
 
     def _commit(self) -> None:
         """Say how far a group has come that keeps its place itself: also what it said before."""
@@ -197,8 +209,8 @@ class Operator:
         places = [
             Place(queue.number, world.chance.randint(0, queue.next)) for queue in topic.queues
         ]
-        self._do("commit", lambda: (
-            world.broker.commit(world.now_us(), self.topic, "spark", places)))  # fmt: skip
+        self._do("commit", lambda: world.broker.operating.commit(
+            world.now_us(), self.topic, "spark", places))  # fmt: skip
 
     def _hold(self) -> None:
         """Put a hold, move it on or back, or remove it."""
@@ -222,5 +234,5 @@ class Operator:
         session = world.chance.choice(sessions)
         bucket = world.now_us() // BUCKET_US * BUCKET_US
         entries = [Count(bucket, world.chance.randrange(100), world.chance.randrange(3))]
-        self._do("report", lambda: (
-            world.broker.report(world.now_us(), session, self.topic, 11, entries)))  # fmt: skip
+        self._do("report", lambda: world.broker.clients.report(
+            world.now_us(), session, self.topic, 11, entries))  # fmt: skip

@@ -85,14 +85,18 @@ def held_portrait(held: GroupQueue) -> object:
         ),
         merge(held.ready.runs),
         [
-            (key, held.waiting[key].encode())
-            for key in sorted(held.waiting)
-            if len(held.waiting[key])
+            (key, held.failures.waiting[key].encode())
+            for key in sorted(held.failures.waiting)
+            if len(held.failures.waiting[key])
         ],
-        [(key, held.dead[key].encode()) for key in sorted(held.dead) if len(held.dead[key])],
-        dict(held.history),
+        [
+            (key, held.failures.dead[key].encode())
+            for key in sorted(held.failures.dead)
+            if len(held.failures.dead[key])
+        ],
+        dict(held.failures.history),
         None if held.lines is None else dict(held.lines.hash_of),
-        (held.leased_rows, held.waiting_rows, held.dead_rows),
+        (held.leased_rows, held.failures.waiting_rows, held.failures.dead_rows),
     )
 
 

@@ -824,7 +824,7 @@ def _checked_hash(where: str, told: int, stored: Sequence[Stored], offset: int) 
 def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
     """Return every owed or dead row of a view, as ``Row.plain`` tells it."""
     found: dict[int, tuple[object, ...]] = {}
-    told = held.history
+    told = held.failures.history
     for lease in held.leases.values():
         for start, stop, attempt, deliveries in lease.runs:
             for one in range(start, stop):
@@ -832,12 +832,12 @@ def rows_of(held: GroupQueue) -> dict[int, tuple[object, ...]]:
     for start, stop, attempt, deliveries in held.ready.runs:
         for one in range(start, stop):
             found[one] = (READY, attempt, deliveries, 0, 0, told.get(one, 0))
-    for shard in held.waiting.values():
+    for shard in held.failures.waiting.values():
         for row in shard:
             held_row = row.when_us == HELD_US
             state, when = (HELD, 0) if held_row else (WAITING, row.when_us)
             found[row.offset] = (state, row.attempt, row.deliveries, 0, when, row.position)
-    for shard in held.dead.values():
+    for shard in held.failures.dead.values():
         for row in shard:
             found[row.offset] = (DEAD, row.attempt, row.deliveries, 0, row.when_us, row.position)
     return found

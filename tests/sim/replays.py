@@ -65,7 +65,7 @@ class Replayer(Operator):
     def _span(self, key: GroupKey, spans: list[Span]) -> None:
         world = self.world
         asked = {offset for start, stop in spans for offset in range(start, stop)}
-        self._ask(key, asked, lambda dry_run: world.broker.replay(
+        self._ask(key, asked, lambda dry_run: world.broker.operating.replay(
             world.now_us(), 0, self.topic, self.group, {key[2]: spans}, dry_run=dry_run
         ), "replay")  # fmt: skip
 
@@ -80,7 +80,7 @@ class Replayer(Operator):
         if group.cursor and chance.random() < 0.3:
             named.append(chance.randrange(group.cursor))
         if named:
-            self._ask(key, set(named), lambda dry_run: world.broker.redrive(
+            self._ask(key, set(named), lambda dry_run: world.broker.operating.redrive(
                 world.now_us(), 0, self.topic, self.group, key[2], named, dry_run=dry_run
             ), "redrive")  # fmt: skip
 

@@ -68,8 +68,10 @@ def tiny(seed: str) -> World:
     world.patience = 0.6
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t"))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=15_000, window=8))
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=15_000, window=8)
+    )
     _client(world, Producer(world, "t", 11, rows=2, body=30))
     _client(world, Consumer(world, "t", "g", "c1", fail=0.4, vanish=0.1))
     return world
@@ -81,9 +83,9 @@ def shared(seed: str) -> World:
     world.patience = 0.5
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t", queues=2))
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=2))
     for group in ("g", "h"):
-        broker.subscribe(
+        broker.administration.subscribe(
             now, "t", group, SubscriptionSpec(retry=retry(3), lease_us=25_000, window=12)
         )
     _client(world, Producer(world, "t", 11))
@@ -106,10 +108,16 @@ def rolls(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     slow = RetryPolicy(first_us=150_000, cap_us=2_000_000, attempts=3, factor=3.0)
-    broker.create_topic(now, TopicSpec(name="t", retention_us=800_000))
-    broker.create_topic(now, TopicSpec(name="u", retention_us=500_000, keep_until_consumed=False))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=slow, lease_us=1_500_000, window=20))
-    broker.subscribe(now, "u", "h", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20))
+    broker.administration.create_topic(now, TopicSpec(name="t", retention_us=800_000))
+    broker.administration.create_topic(
+        now, TopicSpec(name="u", retention_us=500_000, keep_until_consumed=False)
+    )
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=slow, lease_us=1_500_000, window=20)
+    )
+    broker.administration.subscribe(
+        now, "u", "h", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20)
+    )
     every = 40_000
     _client(world, Producer(world, "t", 11, rows=4, body=150, every_us=every, resend_us=300_000))
     shrunk = world.chance.choice(list(Compression))
@@ -123,10 +131,14 @@ def rolls(seed: str) -> World:
     # One that is always late, so that rows are pulled out of a segment that is about to go; a group
     # that stands still at times, and holds the segments; a queue that is empty most of the time;
     # spares that come too late.
-    broker.subscribe(now, "u", "late", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20))
+    broker.administration.subscribe(
+        now, "u", "late", SubscriptionSpec(retry=slow, lease_us=1_000_000, window=20)
+    )
     _client(world, Consumer(world, "u", "late", "e", every_us=8 * every, most=3, fail=0.3))
     _client(world, Operator(world, "t", "g", every_us=10 * every, acts=("pause", "hold")))
-    broker.create_topic(now, TopicSpec(name="w", retention_us=1_000, keep_until_consumed=False))
+    broker.administration.create_topic(
+        now, TopicSpec(name="w", retention_us=1_000, keep_until_consumed=False)
+    )
     once = Producer(world, "w", 13, rows=1, body=20, every_us=every, resend_us=300_000)
     once.left = 2
     _client(world, once)
@@ -147,9 +159,11 @@ def emptied(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     slow = RetryPolicy(first_us=500_000, cap_us=3_000_000, attempts=3, factor=3.0)
-    broker.create_topic(now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False))
+    broker.administration.create_topic(
+        now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False)
+    )
     for group, window in (("g", 16), ("late", 12)):
-        broker.subscribe(
+        broker.administration.subscribe(
             now, "u", group, SubscriptionSpec(retry=slow, lease_us=2_000_000, window=window)
         )
     _client(world, Producer(world, "u", 12, every_us=60_000, body=500, resend_us=300_000))
@@ -174,8 +188,8 @@ def consumed(seed: str) -> World:
     )
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t", retention_us=1_000))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(lease_us=2_000_000, window=40))
+    broker.administration.create_topic(now, TopicSpec(name="t", retention_us=1_000))
+    broker.administration.subscribe(now, "t", "g", SubscriptionSpec(lease_us=2_000_000, window=40))
     _client(world, Producer(world, "t", 11, every_us=60_000, body=500, resend_us=300_000))
     _client(
         world,
@@ -194,8 +208,8 @@ def returning(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     for topic, lease in (("t", 100_000), ("u", 100_000), ("w", 20_000), ("x", 300_000)):
-        broker.create_topic(now, TopicSpec(name=topic))
-        broker.subscribe(
+        broker.administration.create_topic(now, TopicSpec(name=topic))
+        broker.administration.subscribe(
             now, topic, "g", SubscriptionSpec(retry=retry(3), lease_us=lease, window=40)
         )
     _client(world, Producer(world, "t", 11, every_us=6_000))
@@ -220,10 +234,14 @@ def faulty(seed: str) -> World:
     world.patience = 0.5
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t"))
-    broker.create_topic(now, TopicSpec(name="f", durability=Durability.FAST))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000, window=12))
-    broker.subscribe(now, "f", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000, window=12))
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    broker.administration.create_topic(now, TopicSpec(name="f", durability=Durability.FAST))
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000, window=12)
+    )
+    broker.administration.subscribe(
+        now, "f", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000, window=12)
+    )
     _client(world, Producer(world, "t", 11, every_us=2000, body=120))
     _client(world, Producer(world, "f", 12))
     _client(world, Consumer(world, "t", "g", "c1", fail=0.3))
@@ -237,13 +255,13 @@ def ordered(seed: str) -> World:
     world.patience = 0.6
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="o", ordered=True, queues=1))
-    broker.subscribe(now, "o", "g")
-    broker.change_subscription(
+    broker.administration.create_topic(now, TopicSpec(name="o", ordered=True, queues=1))
+    broker.administration.subscribe(now, "o", "g")
+    broker.administration.change_subscription(
         now, "o", "g",
         SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=25_000, window=20),
     )  # fmt: skip
-    broker.subscribe(
+    broker.administration.subscribe(
         now, "o", "h",
         SubscriptionSpec(
             mode=Mode.ORDERED, retry=retry(2, Exhausted.HOLD), lease_us=25_000, window=20
@@ -263,10 +281,14 @@ def fast(seed: str) -> World:
     world.patience = 0.25
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="f", durability=Durability.FAST))
-    broker.create_topic(now, TopicSpec(name="t"))
-    broker.subscribe(now, "f", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000))
+    broker.administration.create_topic(now, TopicSpec(name="f", durability=Durability.FAST))
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    broker.administration.subscribe(
+        now, "f", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000)
+    )
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000)
+    )
     _client(world, Producer(world, "f", 11))
     _client(world, Producer(world, "t", 12))
     _client(world, Consumer(world, "f", "g", "c1", fail=0.2))
@@ -280,9 +302,11 @@ def filtered(seed: str) -> World:
     world.patience = 0.6
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t"))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(tags="a", retry=retry(2), lease_us=25_000))
-    broker.subscribe(
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(tags="a", retry=retry(2), lease_us=25_000)
+    )
+    broker.administration.subscribe(
         now, "t", "h", SubscriptionSpec(tags="b || c", retry=retry(3), lease_us=25_000)
     )
     _client(world, Producer(world, "t", 11, rows=5, tags=("a", "b", "c", "d", "d", "", "")))
@@ -297,8 +321,10 @@ def given_ids(seed: str) -> World:
     world.patience = 0.6
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t"))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000))
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=retry(2), lease_us=25_000)
+    )
     _client(world, Producer(world, "t", 11, rows=4, ids=60))
     _client(world, Producer(world, "t", 12, rows=3, ids=60))
     _client(world, Consumer(world, "t", "g", "c1"))
@@ -312,9 +338,11 @@ def settings(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     for topic in ("t", "u"):
-        broker.create_topic(now, TopicSpec(name=topic))
+        broker.administration.create_topic(now, TopicSpec(name=topic))
         for group in ("g", "h"):
-            broker.subscribe(now, topic, group, SubscriptionSpec(retry=retry(2), lease_us=20_000))
+            broker.administration.subscribe(
+                now, topic, group, SubscriptionSpec(retry=retry(2), lease_us=20_000)
+            )
     _client(world, Producer(world, "t", 11))
     _client(world, Producer(world, "u", 12))
     for at in range(4):
@@ -341,13 +369,17 @@ def replayed(seed: str) -> World:
     broker, now = world.broker, world.now_us()
     slow = RetryPolicy(first_us=50_000, cap_us=400_000, attempts=2)
     plain = SubscriptionSpec(retry=slow, lease_us=400_000, window=20)
-    broker.create_topic(now, TopicSpec(name="t", retention_us=200_000, keep_until_consumed=False))
-    broker.create_topic(
+    broker.administration.create_topic(
+        now, TopicSpec(name="t", retention_us=200_000, keep_until_consumed=False)
+    )
+    broker.administration.create_topic(
         now, TopicSpec(name="o", ordered=True, retention_us=200_000, keep_until_consumed=False)
     )
-    broker.subscribe(now, "t", "g", plain)
-    broker.subscribe(now, "t", "f", msgspec.structs.replace(plain, tags="a || b"))
-    broker.subscribe(now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED))
+    broker.administration.subscribe(now, "t", "g", plain)
+    broker.administration.subscribe(now, "t", "f", msgspec.structs.replace(plain, tags="a || b"))
+    broker.administration.subscribe(
+        now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED)
+    )
     every = 30_000
     _client(world, Producer(
         world, "t", 11, rows=4, body=100, every_us=2 * every, tags=("a", "b", "c")))  # fmt: skip
@@ -375,13 +407,15 @@ def transactions(seed: str) -> World:
     world.patience = 0.5
     _begin(world)
     broker, now = world.broker, world.now_us()
-    broker.create_topic(now, TopicSpec(name="t", queues=2))
-    broker.create_topic(now, TopicSpec(name="o", ordered=True))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=retry(3), lease_us=25_000, window=20))
-    broker.subscribe(now, "o", "h")
+    broker.administration.create_topic(now, TopicSpec(name="t", queues=2))
+    broker.administration.create_topic(now, TopicSpec(name="o", ordered=True))
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=retry(3), lease_us=25_000, window=20)
+    )
+    broker.administration.subscribe(now, "o", "h")
     from ternmq.model.specs import Mode
 
-    broker.change_subscription(
+    broker.administration.change_subscription(
         now, "o", "h",
         SubscriptionSpec(mode=Mode.ORDERED, retry=retry(3), lease_us=25_000, window=20),
     )  # fmt: skip
@@ -409,10 +443,12 @@ def old_rows(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     slow = RetryPolicy(first_us=500_000, cap_us=3_000_000, attempts=3, factor=3.0)
-    broker.create_topic(now, TopicSpec(name="t", retention_us=300_000))
-    broker.create_topic(now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False))
+    broker.administration.create_topic(now, TopicSpec(name="t", retention_us=300_000))
+    broker.administration.create_topic(
+        now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False)
+    )
     for topic in ("t", "u"):
-        broker.subscribe(
+        broker.administration.subscribe(
             now, topic, "g", SubscriptionSpec(retry=slow, lease_us=2_000_000, window=20)
         )
     _client(world, Producer(world, "t", 11, every_us=60_000, body=200, resend_us=300_000))
@@ -448,9 +484,13 @@ def pinned(seed: str) -> World:
     _begin(world)
     broker, now = world.broker, world.now_us()
     slow = RetryPolicy(first_us=800_000, cap_us=3_000_000, attempts=3, factor=3.0)
-    broker.create_topic(now, TopicSpec(name="t", retention_us=1_000))
-    broker.create_topic(now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False))
-    broker.subscribe(now, "t", "g", SubscriptionSpec(retry=slow, lease_us=2_000_000, window=40))
+    broker.administration.create_topic(now, TopicSpec(name="t", retention_us=1_000))
+    broker.administration.create_topic(
+        now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False)
+    )
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=slow, lease_us=2_000_000, window=40)
+    )
     for topic, number in (("t", 11), ("u", 12)):
         # Soon, or its segment may be gone.
         _client(world, Producer(world, topic, number, every_us=40_000, body=300, resend_us=60_000))

@@ -3,7 +3,7 @@
 Purpose: a command comes in with ``now``, is decided against the views, becomes records, and these
 are applied by the same code that replays them at start. Entry point: ``broker``.
 
-Reading order: ``broker`` (the commands); ``catalog``, ``sessions`` (what exists); ``sending``,
+Reading order: ``broker`` (the surface); ``catalog``, ``sessions`` (what exists); ``sending``,
 ``dedup`` (what comes in); ``delivery`` with ``shared`` and ``ordered`` (who gets what);
 ``settling``, ``leases`` (what becomes of it); ``groupqueue`` with ``failurestore`` (how facts
 change what a group holds); ``parking``, ``clients``, ``administration``, ``operating``,

@@ -7,25 +7,25 @@ A command that raises ``WouldBlock`` has changed nothing; the shell runs the job
 Replies carry the position that they depend on. The shell holds each until that is committed
 (`replies.Gate`), calls ``flush`` at the end of a turn, runs the sync jobs, and tells ``committed``.
 
-``Broker`` is the surface: it checks what a request alone can be wrong in and names the objects.
-What is decided about them stands in the parts: `sending`, `transactions`, `delivery`, `settling`
-and `leases` for messages, `parking` for pulls that wait, `administration` for settings, `operating`
-for positions and failures, `clients` for sessions, `ticking` for what ends by time.
+``Broker`` is the surface for messages and for time: it checks what a request alone can be wrong in
+and names the objects. What is decided about them stands in the parts: `sending`, `transactions`,
+`delivery`, `settling` and `leases` for messages, `parking` for pulls that wait, `ticking` for what
+ends by time. Three parts take commands themselves: ``administration`` for settings, ``clients``
+for sessions, ``operating`` for positions and failures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ternmq.broker.administration import Administration
-from ternmq.broker.catalog import Queue
 from ternmq.broker.clients import Clients
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.holds import Holding
 from ternmq.broker.leases import Leases
-from ternmq.broker.operating import Operating, Place
+from ternmq.broker.operating import Operating
 from ternmq.broker.parking import Parking, Woken
 from ternmq.broker.preparing import Preparing
 from ternmq.broker.replaying import Replaying
@@ -53,7 +53,6 @@ from ternmq.model.errors import (
     DiskFull,
     GroupPaused,
     InvalidRequest,
-    JournalError,
     JournalFull,
     LeaseExpired,
     RefusedError,
@@ -61,9 +60,8 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownSession,
 )
-from ternmq.model.specs import Limits, SubscriptionSpec, TopicSpec
+from ternmq.model.specs import Limits
 from ternmq.model.types import DAY_US
-from ternmq.record import control
 from ternmq.record.facts import Outcome, Span
 
 _HELD: Final = Outcome.HELD
@@ -80,6 +78,12 @@ class Broker:
         chance: Randomness for jitter.
         now_us: Broker time of the start.
         writer: Writes STATE sets of the views.
+
+    Attributes:
+        administration: Takes the commands for topics, groups and apps.
+        clients: Takes those of sessions.
+        operating: Takes what operators do to a group.
+        parking: Tells which queues grew that somebody follows, and which pulls cannot be read.
     """
 
     def __init__(
@@ -140,79 +144,6 @@ class Broker:
     def parked_pulls(self) -> int:
         """How many pulls wait for rows."""
         return len(self.parking.waiters)
-
-    # -- settings ---------------------------------------------------------------------------------
-
-    def create_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
-        """Create a topic; see ``Administration.create_topic``."""
-        return self.administration.create_topic(now_us, spec)
-
-    def change_topic(self, now_us: int, spec: TopicSpec) -> DoneReply:
-        """Change a topic's settings; see ``Administration.change_topic``."""
-        return self.administration.change_topic(now_us, spec)
-
-    def delete_topic(self, now_us: int, name: str) -> DoneReply:
-        """Delete a topic; see ``Administration.delete_topic``."""
-        return self.administration.delete_topic(now_us, name)
-
-    def subscribe(
-        self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec | None = None
-    ) -> DoneReply:
-        """Let a group consume a topic; see ``Administration.subscribe``."""
-        return self.administration.subscribe(now_us, topic_name, group, spec)
-
-    def change_subscription(
-        self, now_us: int, topic_name: str, group: str, spec: SubscriptionSpec
-    ) -> DoneReply:
-        """Change a group's settings on a topic; see ``Administration.change_subscription``."""
-        return self.administration.change_subscription(now_us, topic_name, group, spec)
-
-    def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:
-        """End a group's subscription of a topic; see ``Administration.unsubscribe``."""
-        return self.administration.unsubscribe(now_us, topic_name, group)
-
-    def put_app(self, now_us: int, app: control.App) -> DoneReply:
-        """Make or change an app; see ``Administration.put_app``."""
-        return self.administration.put_app(now_us, app)
-
-    def delete_app(self, now_us: int, name: str) -> DoneReply:
-        """Remove an app; see ``Administration.delete_app``."""
-        return self.administration.delete_app(now_us, name)
-
-    # -- sessions ---------------------------------------------------------------------------------
-
-    def join(
-        self, now_us: int, app: str, client: str, address: str = "", pid: int = 0, version: str = ""
-    ) -> DoneReply:
-        """Open a session; see ``Clients.join``."""
-        return self.clients.join(now_us, app, client, address, pid, version)
-
-    def resume(self, number: int, app: str, client: str) -> control.Joined:
-        """One more connection of a session's client; see ``Clients.resume``."""
-        return self.clients.resume(number, app, client)
-
-    def disconnected(self, now_us: int, session: int) -> None:
-        """One of the session's connections is gone; see ``Clients.disconnected``."""
-        self.clients.disconnected(now_us, session)
-
-    def leave(self, now_us: int, session: int) -> DoneReply:
-        """Close a session; see ``Clients.leave``."""
-        return self.clients.leave(now_us, session)
-
-    def keep(self, now_us: int, session: int, leases: Iterable[tuple[int, int]]) -> DoneReply:
-        """End every lease of a session but these; see ``Clients.keep``."""
-        return self.clients.keep(now_us, session, leases)
-
-    def report(
-        self,
-        now_us: int,
-        session: int,
-        topic: str,
-        producer: int,
-        entries: Sequence[control.Count],
-    ) -> DoneReply:
-        """Record what a producer has sent and given up; see ``Clients.report``."""
-        return self.clients.report(now_us, session, topic, producer, entries)
 
     # -- sends ------------------------------------------------------------------------------------
 
@@ -335,20 +266,6 @@ class Broker:
         """The durable mark moved: rows below it may wake parked pulls."""
         self.parking.committed()
 
-    def follow(self, queue: Queue) -> None:
-        """Have a queue listed in ``grown`` when its next rows are durable; once."""
-        self.parking.follow(queue)
-
-    @property
-    def grown(self) -> list[Queue]:
-        """Followed queues that have new rows, or are gone: whoever follows takes them out."""
-        return self.parking.grown
-
-    @property
-    def unreadable(self) -> dict[int, JournalError]:
-        """Why parked pulls ended whose rows cannot be read, by token: for who answers them."""
-        return self.parking.unreadable
-
     def woken_pulls(self, now_us: int) -> list[Woken]:
         """Return the parked pulls that are over, oldest first of each group.
 
@@ -428,66 +345,6 @@ class Broker:
                 now_us, session, subscription.queues[queue], epoch, lease, now_us + seconds_us
             )
         )
-
-    # -- what operators do to a group -------------------------------------------------------------
-
-    def reset(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
-        """Make everything from an offset on unread; see ``Operating.reset``."""
-        return self.operating.reset(now_us, topic, group, queue, offset)
-
-    def skip(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
-        """Pass over what is unread below an offset; see ``Operating.skip``."""
-        return self.operating.skip(now_us, topic, group, queue, offset)
-
-    def commit(self, now_us: int, topic: str, group: str, places: Sequence[Place]) -> DoneReply:
-        """Take note how far a group has come; see ``Operating.commit``."""
-        return self.operating.commit(now_us, topic, group, places)
-
-    def retry_now(
-        self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
-    ) -> SettleReply:
-        """Let rows that wait for a retry come at once; see ``Operating.retry_now``."""
-        return self.operating.retry_now(now_us, topic, group, queue, offsets)
-
-    def delete_failures(
-        self, now_us: int, topic: str, group: str, queue: int, offsets: Sequence[int]
-    ) -> SettleReply:
-        """Give up rows that wait for a retry or are dead; see ``Operating.delete_failures``."""
-        return self.operating.delete_failures(now_us, topic, group, queue, offsets)
-
-    def replay(
-        self,
-        now_us: int,
-        session: int,
-        topic: str,
-        group: str,
-        spans: Mapping[int, Sequence[Span]],
-        *,
-        dry_run: bool = False,
-    ) -> DoneReply:
-        """Hand rows to a group again; the value is ``list[ReplayPlan]``: ``Operating.replay``."""
-        plans = self.operating.replay(now_us, session, topic, group, spans, dry_run=dry_run)
-        return DoneReply(self.journal.end, plans)
-
-    def redrive(
-        self,
-        now_us: int,
-        session: int,
-        topic: str,
-        group: str,
-        queue: int,
-        offsets: Sequence[int],
-        *,
-        dry_run: bool = False,
-    ) -> DoneReply:
-        """Hand dead letters to their group again; the value is a ``ReplayPlan``.
-
-        See ``Operating.redrive``.
-        """
-        plan = self.operating.redrive(
-            now_us, session, topic, group, queue, offsets, dry_run=dry_run
-        )
-        return DoneReply(self.journal.end, plan)
 
     # -- time and the journal ---------------------------------------------------------------------
 

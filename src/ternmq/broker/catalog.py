@@ -61,7 +61,7 @@ class Queue:
         self.watched = False
         """Volatile: some pull is parked on it, so a moved mark must be noticed."""
         self.followed = False
-        """Volatile: somebody waits to read what comes next; see ``Broker.follow``."""
+        """Volatile: somebody waits to read what comes next; see ``Parking.follow``."""
 
 
 class Topic:

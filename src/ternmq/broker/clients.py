@@ -52,7 +52,7 @@ class Clients:
     # -- coming -----------------------------------------------------------------------------------
 
     def join(
-        self, now_us: int, app: str, client: str, address: str, pid: int, version: str
+        self, now_us: int, app: str, client: str, address: str = "", pid: int = 0, version: str = ""
     ) -> DoneReply:
         """Open a session; the reply's value is its number.
 

@@ -44,7 +44,9 @@ class FailureStore:
 
     def __init__(self) -> None:
         self.waiting: dict[int, FailureRows] = {}
+        """The rows that wait for a retry, by shard."""
         self.dead: dict[int, FailureRows] = {}
+        """The dead letters, by shard."""
         self.history: dict[int, int] = {}
         """Offset -> newest failure record, of rows that failed before and are leased or ready."""
         self.waiting_rows = 0

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.admission import Admission
-from ternmq.broker.failures import SHARD_BITS, Failure, FailureRows
+from ternmq.broker.failures import SHARD_BITS, Failure
 from ternmq.broker.failurestore import FailureStore
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.lease import LEASE_BITS, Lease
@@ -318,31 +318,6 @@ class GroupQueue:
 
     # -- rows that failed -------------------------------------------------------------------------
 
-    @property
-    def waiting(self) -> dict[int, FailureRows]:
-        """The rows that wait for a retry, by shard."""
-        return self.failures.waiting
-
-    @property
-    def dead(self) -> dict[int, FailureRows]:
-        """The dead letters, by shard."""
-        return self.failures.dead
-
-    @property
-    def waiting_rows(self) -> int:
-        """How many rows wait for a retry."""
-        return self.failures.waiting_rows
-
-    @property
-    def dead_rows(self) -> int:
-        """How many rows are dead."""
-        return self.failures.dead_rows
-
-    @property
-    def history(self) -> dict[int, int]:
-        """Offset -> newest failure record, of rows that failed before and are leased or ready."""
-        return self.failures.history
-
     def look_for_due(self, now_us: int, wanted: int = 0) -> int:
         """Find out which waiting rows have come due; see ``FailureStore.look_for_due``."""
         return self.failures.look_for_due(now_us, wanted, self.lines)
@@ -377,7 +352,7 @@ class GroupQueue:
         """Return how many runs of settled rows there are: 1 when nothing is owed."""
         edges = len(self.ready) + len(self.ahead)
         edges += sum([len(lease.runs) for lease in self.leases.values()])
-        return edges + self.waiting_rows + self.dead_rows + 1
+        return edges + self.failures.waiting_rows + self.failures.dead_rows + 1
 
     # -- bookkeeping ------------------------------------------------------------------------------
 

@@ -83,7 +83,7 @@ class LastFailures:
     ) -> None:
         self._store = store
         self._held = held
-        history = held.history
+        history = held.failures.history
         rows = [
             (history[offset], offset)
             for start, stop, _, deliveries in runs

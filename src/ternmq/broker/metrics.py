@@ -58,10 +58,10 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "waiting_rows",
-            sum([one.waiting_rows for one in held]),
+            sum([one.failures.waiting_rows for one in held]),
             "Messages that wait for a retry, of all groups.",
         ),
-        ("dead_rows", sum([one.dead_rows for one in held]), "Dead letters of all groups."),
+        ("dead_rows", sum([one.failures.dead_rows for one in held]), "Dead letters of all groups."),
         (
             "most_intervals",
             max([one.open_runs() for one in held], default=0),
@@ -69,7 +69,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "most_failures",
-            max([one.waiting_rows + one.dead_rows for one in held], default=0),
+            max([one.failures.waiting_rows + one.failures.dead_rows for one in held], default=0),
             "Failed rows of the fullest group queue; cap `failures`.",
         ),
         (

@@ -209,8 +209,8 @@ class Moving:
         """Return what is to be done with the oldest segment; None: ask again in the next turn.
 
         Some thousand queues are asked in a turn, until one says that the segment is to be kept.
-        What was found stays true until a group is reset or begins anew, which ``Broker.rewinds``
-        counts: groups only go forward.
+        What was found stays true until a group is reset or begins anew, as groups only go forward
+        else: ``Administration.rewinds`` counts that.
         """
         journal = self._broker.journal
         end = journal.first + journal.segment_size

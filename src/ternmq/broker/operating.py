@@ -136,8 +136,8 @@ class Operating:
         group: str,
         spans: Mapping[int, Sequence[Span]],
         *,
-        dry_run: bool,
-    ) -> list[ReplayPlan]:
+        dry_run: bool = False,
+    ) -> DoneReply:
         """Hand rows to a group again, whatever became of them, as a new round.
 
         Args:
@@ -149,7 +149,8 @@ class Operating:
             dry_run: tell what would be done, and do nothing.
 
         Returns:
-            A plan a queue, by number, that says what was done; ``rest`` is to be asked for anew.
+            Its value is ``list[ReplayPlan]``, one a queue, by number: what was done; ``rest`` is to
+            be asked for anew.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
@@ -169,7 +170,7 @@ class Operating:
             plans.append(plan)
         if not dry_run:
             self._carry_out(now_us, session, plans, Cause.REPLAY)
-        return plans
+        return DoneReply(self._administration.end, plans)
 
     def redrive(
         self,
@@ -180,12 +181,13 @@ class Operating:
         queue: int,
         offsets: Sequence[int],
         *,
-        dry_run: bool,
-    ) -> ReplayPlan:
+        dry_run: bool = False,
+    ) -> DoneReply:
         """Hand dead letters to their group again: attempts from 1, their failures stay known.
 
         Returns:
-            What was done: ``refused`` are no dead letters, ``rest`` is to be asked for anew.
+            Its value is a ``ReplayPlan``: what was done; ``refused`` are no dead letters, ``rest``
+            is to be asked for anew.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -198,7 +200,7 @@ class Operating:
         plan = self._replaying.plan_redrive(subscription, found, held, offsets)
         if not dry_run:
             self._carry_out(now_us, session, [plan], Cause.REDRIVE)
-        return plan
+        return DoneReply(self._administration.end, plan)
 
     def _carry_out(
         self, now_us: int, session: int, plans: Sequence[ReplayPlan], cause: Cause

@@ -32,14 +32,14 @@ def owed_in(held: GroupQueue, key: int, below: int, told_below: int) -> list[Owe
     base = key << SHARD_BITS
     end = base + SHARD_ROWS
     found: list[Owed] = []
-    for rows in (held.waiting.get(key), held.dead.get(key)):
+    for rows in (held.failures.waiting.get(key), held.failures.dead.get(key)):
         if rows is not None and (base < below or rows.oldest_told() < told_below):
             found += [
                 Owed(row.offset, row.position, row.attempt, row.deliveries, row.when_us)
                 for row in rows
                 if row.offset < below or row.position < told_below
             ]
-    history = held.history
+    history = held.failures.history
     if base < below or history:
         runs = [run for run, _ in held.leases_by_shard().get(key, ())]
         runs += [run for run in held.ready.runs if run[0] < end and run[1] > base]
@@ -56,7 +56,7 @@ def owed_row(held: GroupQueue, offset: int) -> Owed | None:
     row = held.failures.failure(offset) or held.failures.dead_letter(offset)
     if row is not None:
         return Owed(offset, row.position, row.attempt, row.deliveries, row.when_us)
-    told = held.history.get(offset, 0)
+    told = held.failures.history.get(offset, 0)
     for lease in held.leases.values():
         for start, stop, attempt, deliveries in lease.runs:
             if start <= offset < stop:

@@ -230,8 +230,8 @@ class Queries:
             self.visible(topic, queue),
             held.leased_rows,
             held.ready.rows,
-            held.waiting_rows,
-            held.dead_rows,
+            held.failures.waiting_rows,
+            held.failures.dead_rows,
             held.intervals(),
             self._broker.journal.end,
         )
@@ -287,7 +287,7 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
         _, queue, held = self._held(topic_name, group, number)
-        forgotten = held.leased_rows + held.ready.rows + held.waiting_rows
+        forgotten = held.leased_rows + held.ready.rows + held.failures.waiting_rows
         return ResetPreview(max(0, queue.next - max(offset, queue.first)), forgotten)
 
     # -- parts ------------------------------------------------------------------------------------

@@ -345,13 +345,13 @@ def _behind(
 
 def _with_history(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[int]]:
     """Return the runs cut so that each has one failure before, and where that is told (0: none)."""
-    if not held.history:
+    if not held.failures.history:
         return list(runs), [0] * len(runs)
     cut: list[LeasedRun] = []
     previous: list[int] = []
     for start, stop, attempt, deliveries in runs:
         for offset in range(start, stop):
-            before = held.history.get(offset, 0)
+            before = held.failures.history.get(offset, 0)
             if cut and cut[-1][1:] == (offset, attempt, deliveries) and previous[-1] == before:
                 cut[-1] = (cut[-1][0], offset + 1, attempt, deliveries)
             else:

@@ -45,7 +45,7 @@ def shards_of(held: GroupQueue) -> list[int]:
         or held.failures.dead
     ):
         return []
-    keys = set(held.waiting) | set(held.dead) | set(held.leases_by_shard())
+    keys = set(held.failures.waiting) | set(held.failures.dead) | set(held.leases_by_shard())
     spans = [run[:2] for run in held.ready.runs]
     for start, stop in [*spans, *held.ahead]:
         keys.update(range(start >> SHARD_BITS, (stop - 1 >> SHARD_BITS) + 1))
@@ -81,7 +81,7 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
         for start, stop in held.ahead
         if start < end and stop > base
     ]
-    known = held.history
+    known = held.failures.history
     history = (
         [_PAIR.pack(offset, known[offset]) for offset in range(base, end) if offset in known]
         if known
@@ -101,8 +101,8 @@ def encode_shard(held: GroupQueue, key: int) -> bytes:
             *ahead,
             *history,
             *hashes,
-            held.waiting.get(key, empty).encode(),
-            held.dead.get(key, empty).encode(),
+            held.failures.waiting.get(key, empty).encode(),
+            held.failures.dead.get(key, empty).encode(),
         ]
     )
 

@@ -44,7 +44,7 @@ class SharedPlanner:
         """
         fresh = held.cursor < visible
         again = 0
-        if held.ready.runs or held.waiting_rows:
+        if held.ready.runs or held.failures.waiting_rows:
             # Half of a pull at most comes again while there is new; single pulls take turns.
             again = room if not fresh else (room + 1) // 2
             if not (fresh and room == 1 and held.turn_to_fresh):
@@ -108,7 +108,7 @@ class SharedPlanner:
             rows = min(stop - start, left)
             candidates.append((start, start + rows, attempt, once_more(deliveries)))
             left -= rows
-        if left > 0 and held.waiting_rows:
+        if left > 0 and held.failures.waiting_rows:
             candidates += [run_again(row) for row in held.due(now_us, left)]
         budget = Budget(max_bytes)  # a batch that holds several of the rows counts once
         for start, stop, attempt, deliveries in merge(candidates):

@@ -6,11 +6,11 @@ end them. ``ternmq.sync`` is the same client behind a loop in a thread.
 
 Reading order: ``address`` and ``options`` (what connect is told), ``link`` (one connection),
 ``session`` (the connections one after the other that make a session), ``message``, ``outgoing``,
-``singles``, ``many``, ``receipts``, ``lanes``, ``placing`` and ``producer`` (sending), ``lease``,
-``delivery``, ``deliveries``, ``settler`` and ``keeper`` (what was received, and what became of it),
-``puller`` and ``consumer`` (receiving), ``handlers`` (running functions), ``codecs`` (bodies),
-``admin``, ``deadletters``, ``lookup``, ``again``, ``stats``, ``client`` (the class that has all of
-it).
+``singles``, ``many``, ``receipts``, ``lanes``, ``placing``, ``producer`` and ``resending``
+(sending), ``lease``, ``delivery``, ``deliveries``, ``settler`` and ``keeper`` (what was received,
+and what became of it), ``puller`` and ``consumer`` (receiving), ``handlers`` (running functions),
+``codecs`` (bodies), ``admin``, ``deadletters``, ``lookup``, ``again``, ``stats``, ``client`` (the
+class that has all of it).
 
 Invariants: what is sent again is sent with the same bytes; batches of an ordered topic leave one
 after the other; a delivery is settled once; a lease nobody holds is released; an outcome that is

@@ -140,7 +140,7 @@ class Client(Transacting, Receiving):
             requests=main.requests + aside.requests,
             sends=producer.sent_count,
             batches=producer.batch_count,
-            resends=producer.resent_count,
+            resends=producer.resending.count,
             stored=producer.stored_count,
             failed=producer.failed_count,
             bytes_sent=main.bytes_sent + aside.bytes_sent,

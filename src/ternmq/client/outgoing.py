@@ -120,7 +120,7 @@ class Load(ABC):
 
     def refused(self, error: TernMQError) -> None:
         """See ``link.Asker``."""
-        self.lane.producer.refused_load(self, error)
+        self.lane.producer.resending.refused(self, error)
 
     def lost(self) -> None:
         """See ``link.Asker``."""

@@ -1,9 +1,9 @@
 """Sends: what waits, what is on its way, what is known of it.
 
 Messages sent in one turn of the loop to one topic leave as one batch, at the end of that turn. A
-batch that a lost connection left unanswered is sent again with the same bytes over the next one,
-until its time is over: then what became of it is unknown (``SendTimeout``). A batch that the broker
-refuses for now is sent again after a pause, with the same bytes.
+batch that a lost connection left unanswered is sent again with the same bytes over the next one
+(`resending`), until its time is over (`deadlines`): then what became of it is unknown
+(``SendTimeout``). A batch that the broker refuses for now is sent again after a pause.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from ternmq.client.outgoing import Load, Outgoing
 from ternmq.client.placing import Placing
 from ternmq.client.receipts import log_sent, log_unsent
 from ternmq.client.reports import Counts
+from ternmq.client.resending import Resending
 from ternmq.client.room import Room
 from ternmq.client.session import Member, Session
 from ternmq.model.errors import (
     ClientClosed,
     EncodeError,
-    OrderingKeyRequired,
     ProtocolError,
     ResendTooOld,
     SendTimeout,
     TernMQError,
-    UnknownTopic,
 )
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -53,10 +52,10 @@ class Producer(Member):
         id: Names this producer in message ids; random, 64 bits.
         sent_count: Messages that left.
         batch_count: That they left in.
-        resent_count: Batches that left once more.
         stored_count: Messages that are stored.
         failed_count: Messages that were given up.
         room: For the bytes of loads that are not over.
+        resending: Of what was refused for now, or left unanswered by a lost connection.
         failures: The first of them, until ``flush`` tells of them.
     """
 
@@ -64,11 +63,12 @@ class Producer(Member):
         self.options = session.options
         self.id = 0
         self.renew()
-        self.sent_count = self.batch_count = self.resent_count = 0
+        self.sent_count = self.batch_count = 0
         self.stored_count = self.failed_count = 0
         self.failures: list[Failure] = []
         self.counts = Counts()
         self.room = Room(self.options.buffer_bytes)
+        self.resending = Resending(self, session)
         self._session = session
         self._placing = Placing(self, session)
         self._topics = self._placing.topics
@@ -318,35 +318,6 @@ class Producer(Member):
         load.stored(receipt, self.id)
         self._close(load)
 
-    def refused_load(self, load: Load, error: TernMQError) -> None:
-        """A load's batch was refused."""
-        load.asked = False
-        if load.over:
-            return
-        if isinstance(error, OrderingKeyRequired | UnknownTopic) or error.refresh_routes:
-            load.lane.topic.facts = None  # asked again before the next load
-        assert self._loop is not None
-        if error.retriable:
-            load.last_error = error
-            load.tries += 1
-            options = self.options
-            pause = min(
-                options.first_backoff * 2 ** min(load.tries - 1, 10), options.longest_backoff
-            )
-            if self._loop.time() + pause < load.deadline and not self._session.closed:
-                load.resting = True
-                self._loop.call_later(pause, self._again, load)
-                return
-        self.finish(load, error)
-
-    def _again(self, load: Load) -> None:
-        load.resting = False
-        link = self._session.link
-        if not load.over and not load.asked and link is not None:
-            load.asked = True
-            self.resent_count += 1
-            link.ask(Command.SEND, load.frame, load)
-
     def finish(self, load: Load, error: TernMQError) -> None:
         """Give a load up."""
         if load.over:
@@ -391,11 +362,7 @@ class Producer(Member):
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """Send again what was not answered, as it was; then what waits."""
-        for load in list(self._under_way.values()):
-            if not load.asked and not load.resting:
-                load.asked = True
-                self.resent_count += 1
-                link.ask(Command.SEND, load.frame, load)
+        self.resending.unanswered(list(self._under_way.values()), link)
         self._touch_held()
 
     def refused(self, error: TernMQError) -> None:

@@ -21,7 +21,8 @@ from ternmq.journal.coverage import QueueSegments
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import Head, StaleRun, StateHint
 from ternmq.journal.index import Index
-from ternmq.journal.run import Run, open_run, read_head
+from ternmq.journal.run import Run
+from ternmq.journal.run_file import open_run, read_head
 from ternmq.journal.run_jobs import crc_before, remove
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import NO_POSITION, Position

@@ -14,27 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-import numpy as np
-from google_crc32c import value as crc32c
-
 from ternmq.journal import bloom, idx_file
 from ternmq.journal.cold import Block, ColdCache, DamagedBlock
-from ternmq.journal.columns import (
-    BATCH,
-    BODY,
-    ID,
-    KEY,
-    MASK,
-    MOVED,
-    MOVED_ID,
-    PRODUCER,
-    QUEUE,
-    RESOLVED,
-    Columns,
-    Rows,
-)
-from ternmq.journal.disk import Disk, File
-from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head, Section, StaleRun
+from ternmq.journal.idx_file import BATCHES_PER_BLOCK, Head
 from ternmq.journal.sums import Sums
 from ternmq.journal.tail import (
     Measure,
@@ -56,8 +38,6 @@ _KEY: Final = struct.Struct("<IIQI")
 _ID: Final = struct.Struct("<QQIII")
 _COPY: Final = struct.Struct("<QQII")  # of MOVED and of MOVED_IDS
 _RESOLVED: Final = struct.Struct("<QQII")
-_U64: Final = struct.Struct("<Q")
-_FIRST_READ_BYTES: Final = 16 * 1024
 _MAX_ROWS_KEPT: Final = 4096
 
 _QueueRow = tuple[int, int, int, int]
@@ -382,90 +362,3 @@ class Run:
             return self._cache.read(wanted)
         except FileMissing as error:  # somebody removed it: as good as damaged
             raise DamagedBlock(self.name, wanted.at) from error
-
-
-def read_section(file: File, head: Head, number: int) -> bytes:
-    """Return a whole section, checked. Blocks; for worker threads and the start.
-
-    Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
-    """
-    section: Section = head.sections[number]
-    data = file.pread(section.length, section.offset)
-    if len(data) < section.length:
-        raise StaleRun(f"{file.name} ends at byte {section.offset + len(data)}")
-    for index, at in enumerate(range(0, section.length, section.block_bytes)):
-        crc = crc32c(data[at : at + section.block_bytes])
-        if crc != head.block_crcs[section.first_block + index]:
-            raise StaleRun(f"{file.name}: damaged at byte {section.offset + at}")
-    return data
-
-
-def read_head(file: File) -> Head:
-    """Return the head of a run file. Blocks.
-
-    Raises:
-        StaleRun: it is damaged, of another version, or shorter than it says.
-        DiskError: it could not be read.
-    """
-    data = file.pread(_FIRST_READ_BYTES, 0)
-    length = idx_file.head_length(data)
-    if length > len(data):
-        if length > file.size():
-            raise StaleRun(f"{file.name} is shorter than its head")
-        data = file.pread(length, 0)
-    head = Head.decode(data)
-    if file.size() < head.file_length:
-        raise StaleRun(f"{file.name} is shorter than it says")
-    return head
-
-
-def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, Rows]:
-    """Return a run of whose file the head was read, and its section QUEUES. Blocks.
-
-    Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
-    """
-    queues = np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE)
-    per_block = head.sections[idx_file.QUEUES].block_bytes // QUEUE.itemsize
-    lines = idx_file.LINES.unpack(read_section(file, head, idx_file.BLOOMS))
-    run = Run(
-        cache,
-        file.name,
-        head,
-        memoryview(queues["key"][::per_block].tobytes()).cast("Q"),
-        memoryview(read_section(file, head, idx_file.FENCES)).cast("Q"),
-        lines,
-        memoryview(read_section(file, head, idx_file.SUMS)).cast("Q"),
-    )
-    return run, queues
-
-
-def read_columns(disk: Disk, run: Run) -> Columns:
-    """Return the whole content of a run file. Blocks.
-
-    Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
-    """
-    head = run.head
-    file = disk.open(run.name)
-    try:
-        return Columns(
-            np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE),
-            np.frombuffer(read_section(file, head, idx_file.BATCHES), BATCH),
-            np.frombuffer(read_section(file, head, idx_file.MASKS), MASK),
-            np.frombuffer(read_section(file, head, idx_file.BODIES), BODY),
-            np.frombuffer(read_section(file, head, idx_file.PRODUCERS), PRODUCER),
-            np.frombuffer(read_section(file, head, idx_file.KEYS), KEY),
-            np.frombuffer(read_section(file, head, idx_file.IDS), ID),
-            np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
-            np.frombuffer(read_section(file, head, idx_file.MOVED_IDS), MOVED_ID),
-            np.frombuffer(read_section(file, head, idx_file.RESOLVED), RESOLVED),
-            head.first_time_us,
-            head.last_time_us,
-        )
-    finally:
-        file.close()

@@ -1,8 +1,7 @@
 """Work on run files for a worker thread: write one, remove some.
 
 A job holds what it needs and nobody changes that meanwhile: frozen tails, run files. Its results
-    are read
-by the caller's thread after ``run`` has returned.
+are read by the caller's thread after ``run`` has returned.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from ternmq.journal.cold import ColdCache
 from ternmq.journal.columns import Columns, merge, of_tail
 from ternmq.journal.disk import Disk
 from ternmq.journal.idx_file import StaleRun, StateHint
-from ternmq.journal.run import Run, open_run, read_columns, read_head
+from ternmq.journal.run import Run
+from ternmq.journal.run_file import open_run, read_columns, read_head
 from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Tail
 from ternmq.model.errors import DiskError, DiskReadError, FileMissing

@@ -157,7 +157,7 @@ class Server:
             """BYE: close the session; what it holds goes to others, uncounted."""
             bodies.unpack_nothing(request.body)
             self._messages.end_all(peer)
-            reply = core.broker.leave(core.now_us(), peer.session)
+            reply = core.broker.clients.leave(core.now_us(), peer.session)
             sessions.left(peer.session)
             peer.answer(request, b"", reply.position)
 
@@ -239,7 +239,7 @@ class Server:
             path = Path(self.settings.data) / "admin.token"
             _write_private(path, token)
             log.warning("made the app 'admin'; its token is in %s", path)
-        core.broker.put_app(core.now_us(), admin_app(token, core.now_us()))
+        core.broker.administration.put_app(core.now_us(), admin_app(token, core.now_us()))
         core.touch()
 
     # -- while it runs ----------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class BulkCommands(ControlCommands):
         if asked.topic not in catalog.by_name:
             raise UnknownTopic(f"there is no topic {asked.topic!r}")
         created = asked.group not in catalog.topic(asked.topic).by_group
-        reply = self._broker.commit(self._core.now_us(), asked.topic, asked.group, places)
+        reply = self._broker.operating.commit(self._core.now_us(), asked.topic, asked.group, places)
         if created:
             self._hub.audit.changed(
                 peer.app, peer.address, Command.GROUP_COMMIT, asked.topic, asked.group

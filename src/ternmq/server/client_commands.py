@@ -55,7 +55,7 @@ class ClientCommands(ControlCommands):
     def keep(self, peer: Peer, asked: control.Keep) -> Told:
         """KEEP: end the session's leases that have not reached the client."""
         leases = [(one.epoch, one.lease) for one in asked.leases]
-        reply = self._broker.keep(self._core.now_us(), peer.session, leases)
+        reply = self._broker.clients.keep(self._core.now_us(), peer.session, leases)
         return control.Nothing(), reply.position
 
     def report(self, peer: Peer, asked: control.Report) -> Told:
@@ -73,7 +73,7 @@ class ClientCommands(ControlCommands):
             )
             for one in asked.entries
         ]
-        reply = self._broker.report(
+        reply = self._broker.clients.report(
             self._core.now_us(), peer.session, asked.topic, asked.producer, entries
         )
         return control.Nothing(), reply.position
@@ -131,14 +131,14 @@ class ClientCommands(ControlCommands):
             app = seal(asked.app, token, owner=asked.owner, grants=grants, now_us=made_us)
         else:
             app = regrant(known, asked.owner, grants)
-        reply = self._broker.put_app(self._core.now_us(), app)
+        reply = self._broker.administration.put_app(self._core.now_us(), app)
         if known is not None and asked.new_token:
             self._close_all(asked.app, peer, "its app has another token")
         return control.AppToken(token=token.reveal()), reply.position
 
     def delete_app(self, peer: Peer, asked: control.AppDelete) -> Told:
         """APP_DELETE: its connections are closed."""
-        reply = self._broker.delete_app(self._core.now_us(), asked.app)
+        reply = self._broker.administration.delete_app(self._core.now_us(), asked.app)
         self._close_all(asked.app, peer, "its app was removed")
         return control.Nothing(), reply.position
 

@@ -141,7 +141,7 @@ class LookupCommands(ControlCommands):
     def retry_failed(self, peer: Peer, asked: control.FailedRetry) -> Told:
         """FAILED_RETRY."""
         _few(asked.offsets)
-        reply = self._broker.retry_now(
+        reply = self._broker.operating.retry_now(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
         )
         return _done(reply.settled, asked.offsets), reply.position
@@ -149,7 +149,7 @@ class LookupCommands(ControlCommands):
     def delete_failed(self, peer: Peer, asked: control.FailedDelete) -> Told:
         """FAILED_DELETE."""
         _few(asked.offsets)
-        reply = self._broker.delete_failures(
+        reply = self._broker.operating.delete_failures(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
         )
         return _done(reply.settled, asked.offsets), reply.position

@@ -64,7 +64,7 @@ class MessageCommands:
     def wake(self) -> None:
         """Answer the parked pulls that are over, and the reads that have something to read."""
         self._pulls.wake()
-        if self._broker.grown:
+        if self._broker.parking.grown:
             self._reads.wake()
         self._journal.wake()
 
@@ -108,7 +108,7 @@ class MessageCommands:
         except UnknownTopic:
             if not settings.create_topics:
                 raise
-            self._broker.create_topic(now, settings.topic_spec(check_name(topic)))
+            self._broker.administration.create_topic(now, settings.topic_spec(check_name(topic)))
             self._hub.audit.changed(peer.app, peer.address, Command.SEND, topic)
             reply = self._broker.send(now, topic, batch, queue)
         if topic not in peer.topics:

@@ -233,7 +233,7 @@ class PullCommands:
                 return
             if not over:
                 return
-            unreadable = self._broker.unreadable
+            unreadable = self._broker.parking.unreadable
             for token, reply in over:
                 parked = self._unpark(token)
                 if token in unreadable:

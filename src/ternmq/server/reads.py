@@ -109,7 +109,7 @@ class ReadCommands:
         self._ids.add(key)
         self._of.setdefault(peer, {})[request.id] = None
         self._at.setdefault(place, {})[key] = None
-        self._broker.follow(queue)
+        self._broker.parking.follow(queue)
         self._end_at(key, until_us)
         peer.park(request)
 
@@ -131,14 +131,14 @@ class ReadCommands:
 
     def wake(self) -> None:
         """Answer the reads that wait at queues with new rows."""
-        grown = self._broker.grown
+        grown = self._broker.parking.grown
         while grown:
             queue = grown.pop()
             place = queue.topic.number, queue.number
             for key in list(self._at.get(place, ())):
                 self._look_again(key)
             if place in self._at:
-                self._broker.follow(queue)
+                self._broker.parking.follow(queue)
 
     def _end_at(self, key: Key, until_us: int) -> None:
         core = self._core

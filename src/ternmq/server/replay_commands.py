@@ -51,7 +51,7 @@ class ReplayCommands(ControlCommands):
                     spans.setdefault(found.queue, []).append((found.offset, found.offset + 1))
                 else:
                     missing.append(text)
-        reply = self._broker.replay(
+        reply = self._broker.operating.replay(
             self._core.now_us(),
             peer.session,
             asked.topic,
@@ -90,7 +90,7 @@ class ReplayCommands(ControlCommands):
             )
             more = len(offsets) > asked.limit
             offsets = offsets[: asked.limit]
-        reply = self._broker.redrive(
+        reply = self._broker.operating.redrive(
             self._core.now_us(),
             peer.session,
             asked.topic,

@@ -57,12 +57,12 @@ class Sessions:
         broker = self._core.broker
         now = self._core.now_us()
         if hello.auxiliary:
-            broker.resume(hello.session, app, hello.client)
+            broker.clients.resume(hello.session, app, hello.client)
             self._auxiliary.setdefault(hello.session, set()).add(peer)
             return Place(hello.session, 0, resumed=True)
         if hello.session:
             try:
-                broker.resume(hello.session, app, hello.client)
+                broker.clients.resume(hello.session, app, hello.client)
             except UnknownSession:
                 pass  # its grace is over: a new one, and the answer says so
             else:
@@ -71,7 +71,7 @@ class Sessions:
                 if before is not None:
                     before.abandon("its client came back over another connection")
                 return Place(hello.session, 0, resumed=True)
-        reply = broker.join(now, app, hello.client, address, hello.pid, hello.library)
+        reply = broker.clients.join(now, app, hello.client, address, hello.pid, hello.library)
         session = reply.value
         if not isinstance(session, int):
             raise InvalidRequest("the session has no number")
@@ -87,7 +87,7 @@ class Sessions:
                 del self._auxiliary[session]
         if self._working.get(session) is peer:
             del self._working[session]
-        self._core.broker.disconnected(self._core.now_us(), session)
+        self._core.broker.clients.disconnected(self._core.now_us(), session)
         self._core.touch()
 
     def left(self, session: int) -> None:

@@ -63,18 +63,22 @@ class TopicCommands(ControlCommands):
 
     def create_topic(self, peer: Peer, asked: control.TopicCreate) -> Told:
         """TOPIC_CREATE."""
-        reply = self._broker.create_topic(self._core.now_us(), _named(asked.topic, asked.spec))
+        reply = self._broker.administration.create_topic(
+            self._core.now_us(), _named(asked.topic, asked.spec)
+        )
         return control.Nothing(), reply.position
 
     def change_topic(self, peer: Peer, asked: control.TopicChange) -> Told:
         """TOPIC_CHANGE."""
-        reply = self._broker.change_topic(self._core.now_us(), _named(asked.topic, asked.spec))
+        reply = self._broker.administration.change_topic(
+            self._core.now_us(), _named(asked.topic, asked.spec)
+        )
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic))
         return control.Nothing(), reply.position
 
     def delete_topic(self, peer: Peer, asked: control.TopicDelete) -> Told:
         """TOPIC_DELETE."""
-        reply = self._broker.delete_topic(self._core.now_us(), asked.topic)
+        reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
 
@@ -107,7 +111,7 @@ class TopicCommands(ControlCommands):
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
             ordered = asked.mode is Mode.ORDERED
             made = self._hub.settings.topic_spec(check_name(asked.topic))
-            broker.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
+            broker.administration.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
         try:
             found = catalog.subscription(asked.topic, asked.group)
         except UnknownGroup:
@@ -116,7 +120,7 @@ class TopicCommands(ControlCommands):
             spec = SubscriptionSpec(
                 mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST
             )
-            reply = broker.subscribe(now, asked.topic, asked.group, spec)
+            reply = broker.administration.subscribe(now, asked.topic, asked.group, spec)
             self._hub.audit.changed(
                 peer.app, peer.address, Command.GROUP_JOIN, asked.topic, asked.group
             )
@@ -128,7 +132,7 @@ class TopicCommands(ControlCommands):
 
     def change_group(self, peer: Peer, asked: control.GroupChange) -> Told:
         """GROUP_CHANGE."""
-        reply = self._broker.change_subscription(
+        reply = self._broker.administration.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
         )
         self._tell(
@@ -138,7 +142,9 @@ class TopicCommands(ControlCommands):
 
     def delete_group(self, peer: Peer, asked: control.GroupDelete) -> Told:
         """GROUP_DELETE."""
-        reply = self._broker.unsubscribe(self._core.now_us(), asked.topic, asked.group)
+        reply = self._broker.administration.unsubscribe(
+            self._core.now_us(), asked.topic, asked.group
+        )
         self._tell(
             Command.GROUP_CHANGED,
             control.GroupChanged(topic=asked.topic, group=asked.group, gone=True),
@@ -193,7 +199,7 @@ class TopicCommands(ControlCommands):
         position = 0
         if not asked.dry_run:
             for one in done:
-                reply = self._broker.reset(
+                reply = self._broker.operating.reset(
                     self._core.now_us(), asked.topic, asked.group, one.queue, one.offset
                 )
                 position = reply.position
@@ -213,7 +219,7 @@ class TopicCommands(ControlCommands):
 
     def skip_group(self, peer: Peer, asked: control.GroupSkip) -> Told:
         """GROUP_SKIP."""
-        reply = self._broker.skip(
+        reply = self._broker.operating.skip(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset
         )
         return control.Nothing(), reply.position

@@ -47,7 +47,7 @@ class TransactionCommands(ControlCommands):
             check_bodies(asked.batch, settings.body_bytes)
         now = self._core.now_us()
         if settings.create_topics and topic not in self._broker.views.catalog.by_name:
-            self._broker.create_topic(now, settings.topic_spec(check_name(topic)))
+            self._broker.administration.create_topic(now, settings.topic_spec(check_name(topic)))
             self._hub.audit.changed(peer.app, peer.address, Command.PREPARE, topic)
         reply = self._broker.prepare(
             now, peer.app, topic, asked.batch, asked.writer, asked.batch_id, asked.part, asked.queue

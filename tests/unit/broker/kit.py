@@ -218,7 +218,7 @@ class World:
 
     def topic(self, name: str, **settings: Any) -> int:
         spec = TopicSpec(name=name, **settings)
-        number = self.run(lambda: self.broker.create_topic(self.now, spec)).value
+        number = self.run(lambda: self.broker.administration.create_topic(self.now, spec)).value
         assert isinstance(number, int)
         return number
 
@@ -227,7 +227,9 @@ class World:
         settings.setdefault("mode", Mode.ORDERED if ordered else Mode.SHARED)
         settings.setdefault("retry", STEADY)
         spec = SubscriptionSpec(**settings)
-        number = self.run(lambda: self.broker.subscribe(self.now, topic, name, spec)).value
+        number = self.run(
+            lambda: self.broker.administration.subscribe(self.now, topic, name, spec)
+        ).value
         assert isinstance(number, int)
         return number
 
@@ -236,10 +238,12 @@ class World:
         old = self.broker.views.catalog.subscription(topic, name).spec
         named = {field: getattr(old, field) for field in old.__struct_fields__}
         spec = SubscriptionSpec(**(named | settings))
-        self.run(lambda: self.broker.change_subscription(self.now, topic, name, spec))
+        self.run(
+            lambda: self.broker.administration.change_subscription(self.now, topic, name, spec)
+        )
 
     def join(self, client: str = "c") -> int:
-        number = self.run(lambda: self.broker.join(self.now, "app", client)).value
+        number = self.run(lambda: self.broker.clients.join(self.now, "app", client)).value
         assert isinstance(number, int)
         return number
 
@@ -247,10 +251,10 @@ class World:
         """Come back as the session's own client."""
         known = self.broker.views.sessions.by_number.get(session)
         client = "c" if known is None else known.info.client
-        self.broker.resume(session, "app", client)
+        self.broker.clients.resume(session, "app", client)
 
     def leave(self, session: int) -> DoneReply:
-        return self.run(lambda: self.broker.leave(self.now, session))
+        return self.run(lambda: self.broker.clients.leave(self.now, session))
 
     def batch(
         self, topic: str, rows: Sequence[Row], producer: int = 1, first: int | None = None
@@ -523,9 +527,9 @@ def portrait(views: Views) -> dict[object, object]:
                 for lease in held.leases.values()
             ),
             merge(held.ready.runs),
-            [row for at in sorted(held.waiting) for row in held.waiting[at]],
-            [row for at in sorted(held.dead) for row in held.dead[at]],
-            dict(sorted(held.history.items())),
+            [row for at in sorted(held.failures.waiting) for row in held.failures.waiting[at]],
+            [row for at in sorted(held.failures.dead) for row in held.failures.dead[at]],
+            dict(sorted(held.failures.history.items())),
             None if held.lines is None else dict(sorted(held.lines.hash_of.items())),
         )
     dedup = views.dedup
@@ -582,19 +586,19 @@ def check(broker: Broker, now_us: int | None = None) -> None:
             for offset in range(start, stop):
                 owe(offset, "ready")
         assert held.ready.rows == sum(stop - start for start, stop, _, _ in held.ready.runs)
-        waiting_rows = [row for rows in held.waiting.values() for row in rows]
-        dead_rows = [row for rows in held.dead.values() for row in rows]
+        waiting_rows = [row for rows in held.failures.waiting.values() for row in rows]
+        dead_rows = [row for rows in held.failures.dead.values() for row in rows]
         for row in waiting_rows:
             owe(row.offset, "waiting")
         for row in dead_rows:
             owe(row.offset, "dead")
-        assert held.waiting_rows == len(waiting_rows)
-        assert held.dead_rows == len(dead_rows)
+        assert held.failures.waiting_rows == len(waiting_rows)
+        assert held.failures.dead_rows == len(dead_rows)
         for offset in owed:
             assert offset < held.cursor or held.ahead.covers(offset, offset + 1), (key, offset)
         for start, _ in held.ahead:
             assert start >= held.cursor
-        for offset in held.history:
+        for offset in held.failures.history:
             assert owed.get(offset) in ("leased", "ready"), (key, offset, owed.get(offset))
         _check_lines(held, owed)
         _check_timers(broker, held, now_us)
@@ -625,7 +629,7 @@ def _check_timers(broker: Broker, held: Any, now_us: int | None) -> None:
         first = min(lease.until_us for lease in held.leases.values())
         assert held.lease_armed_us <= first
         assert (held.lease_armed_us, "LEASES") in armed, "leases that never end"
-    for rows in held.waiting.values():
+    for rows in held.failures.waiting.values():
         for row in rows:
             if row.when_us >= HELD_US or row.offset in held.failures._due_known:
                 continue

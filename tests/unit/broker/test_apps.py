@@ -28,12 +28,12 @@ def app(name: str = "shop", *, token: int = 0, grants: tuple[Grant, ...] = ()) -
 
 
 def put(world: World, one: App) -> None:
-    reply = world.run(lambda: world.broker.put_app(world.now, one))
+    reply = world.run(lambda: world.broker.administration.put_app(world.now, one))
     assert reply.position == world.end
 
 
 def drop(world: World, name: str) -> None:
-    reply = world.run(lambda: world.broker.delete_app(world.now, name))
+    reply = world.run(lambda: world.broker.administration.delete_app(world.now, name))
     assert reply.position == world.end
 
 
@@ -77,11 +77,11 @@ def test_pages_of_names_are_small_and_many() -> None:
 def test_an_app_that_is_not_there_cannot_be_deleted() -> None:
     world = World()
     with pytest.raises(UnknownApp):
-        world.broker.delete_app(world.now, "shop")
+        world.broker.administration.delete_app(world.now, "shop")
     put(world, app())
     drop(world, "shop")
     with pytest.raises(UnknownApp):
-        world.broker.delete_app(world.now, "shop")
+        world.broker.administration.delete_app(world.now, "shop")
 
 
 def test_there_is_a_limit_of_apps_but_those_that_are_there_may_change() -> None:
@@ -89,7 +89,7 @@ def test_there_is_a_limit_of_apps_but_those_that_are_there_may_change() -> None:
     put(world, app("a"))
     put(world, app("b"))
     with pytest.raises(Busy):
-        world.broker.put_app(world.now, app("c"))
+        world.broker.administration.put_app(world.now, app("c"))
     put(world, app("b", token=1))
     drop(world, "a")
     put(world, app("c"))
@@ -117,7 +117,7 @@ def test_what_no_app_may_look_like(wrong: App) -> None:
     world = World()
     before = world.broker.journal.end
     with pytest.raises(InvalidRequest):
-        world.broker.put_app(world.now, wrong)
+        world.broker.administration.put_app(world.now, wrong)
     assert world.broker.journal.end == before
 
 
@@ -125,7 +125,7 @@ def test_what_no_app_may_look_like(wrong: App) -> None:
 def test_names_of_apps_are_names(name: str) -> None:
     world = World()
     with pytest.raises(InvalidName):
-        world.broker.put_app(world.now, app(name))
+        world.broker.administration.put_app(world.now, app(name))
 
 
 def reports(world: World) -> list[Counts]:
@@ -149,7 +149,7 @@ def test_a_report_is_one_record_and_changes_no_view() -> None:
         Count(BUCKET - BUCKET_US, 10, 0),
         Count(BUCKET, 2**64 - 1, 3, 8, 2**64 - 1, True, (Run(8, 11),), 1),
     ]
-    reply = world.run(lambda: world.broker.report(world.now, session, "t", 7, entries))
+    reply = world.run(lambda: world.broker.clients.report(world.now, session, "t", 7, entries))
     assert reply.position == world.end
     assert reports(world) == [Counts(7, number, tuple(entries))]
 
@@ -160,9 +160,9 @@ def test_a_report_needs_a_session_and_a_topic() -> None:
     session = world.join()
     entries = [Count(BUCKET, 1, 0)]
     with pytest.raises(UnknownSession):
-        world.broker.report(world.now, session + 1, "t", 7, entries)
+        world.broker.clients.report(world.now, session + 1, "t", 7, entries)
     with pytest.raises(UnknownTopic):
-        world.broker.report(world.now, session, "u", 7, entries)
+        world.broker.clients.report(world.now, session, "u", 7, entries)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_what_no_report_may_say(producer: int, entries: list[Count]) -> None:
     session = world.join()
     before = world.broker.journal.end
     with pytest.raises(InvalidRequest):
-        world.broker.report(world.now, session, "t", producer, entries)
+        world.broker.clients.report(world.now, session, "t", producer, entries)
     assert world.broker.journal.end == before
 
 

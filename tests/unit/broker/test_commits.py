@@ -14,7 +14,7 @@ from tests.unit.broker.kit import World, explore, offsets
 
 def commit(world: World, *places: tuple[int, int], topic: str = "t") -> list[Place]:
     wanted = [Place(*one) for one in places]
-    reply = world.run(lambda: world.broker.commit(world.now, topic, "spark.x", wanted))
+    reply = world.run(lambda: world.broker.operating.commit(world.now, topic, "spark.x", wanted))
     assert isinstance(reply.value, list)
     return reply.value
 

@@ -42,7 +42,7 @@ def test_many_that_come_due_together_are_found_in_pieces_and_all():
         held.apply_pulled(24, 1, Pulled(1, 1, 0, 1, 2, 10**9, rows, runs))
     assert got == list(range(rows))
     assert held.failures.next_timer_us() is None
-    assert held.waiting_rows == 0
+    assert held.failures.waiting_rows == 0
 
 
 def test_a_pull_that_wants_more_finds_more():

@@ -24,11 +24,11 @@ def test_names_are_kept_at_every_moment_of_a_set() -> None:
         billing = world.group("orders", "billing")
         kept = world.group("orders", "kept")
         one = world.join("client-one-is-long")
-        world.run(lambda: world.broker.unsubscribe(world.now, "orders", "billing"))
+        world.run(lambda: world.broker.administration.unsubscribe(world.now, "orders", "billing"))
         world.leave(one)
         two = world.join("client-two-is-long")
         again = world.group("orders", "billing")
-        world.run(lambda: world.broker.delete_topic(world.now, "orders"))
+        world.run(lambda: world.broker.administration.delete_topic(world.now, "orders"))
         second = world.topic("orders")
         third = world.topic("stock")
         last = world.group("orders", "billing")
@@ -58,9 +58,9 @@ def test_what_was_gone_before_a_position_is_left_out() -> None:
     world = World()
     first = world.topic("a")
     second = world.topic("b")
-    world.run(lambda: world.broker.delete_topic(world.now, "a"))
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "a"))
     after = world.broker.journal.end
-    world.run(lambda: world.broker.delete_topic(world.now, "b"))
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "b"))
     assert set(told(world, Sort.TOPIC)) == {first, second}
     assert set(told(world, Sort.TOPIC, after)) == {second}
     assert told(world, Sort.TOPIC, world.broker.journal.end) == {}
@@ -70,7 +70,7 @@ def test_they_go_with_the_last_segment_that_may_mention_them() -> None:
     kept = pressed()
     kept.topic("t", keep_until_consumed=False)
     kept.topic("short")
-    kept.run(lambda: kept.broker.delete_topic(kept.now, "short"))
+    kept.run(lambda: kept.broker.administration.delete_topic(kept.now, "short"))
     gone = kept.broker.views.gone
     assert len(gone.entries) == 1
     position = next(iter(gone.entries.values())).position
@@ -87,7 +87,7 @@ def test_a_cap_keeps_the_newest() -> None:
     world = World(Limits(gone_names=3))
     for at in range(5):
         world.topic(f"t{at}")
-        world.run(lambda at=at: world.broker.delete_topic(world.now, f"t{at}"))  # type: ignore[misc]
+        world.run(lambda at=at: world.broker.administration.delete_topic(world.now, f"t{at}"))  # type: ignore[misc]
     left = {one.name for one in world.broker.views.gone.entries.values()}
     assert left == {"t2", "t3", "t4"}
     world.restart(clean=True)

@@ -148,6 +148,6 @@ def test_a_reset_forgets_them() -> None:
     world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason="no")
     world.pass_time(SECOND)
     again = pull(world, session)
-    world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 0))
+    world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 0))
     assert told(world, again) == []
     assert told(world, pull(world, session)) == []

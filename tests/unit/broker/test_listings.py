@@ -140,11 +140,11 @@ def test_members_hold_rows_or_wait_for_some() -> None:
 
 def test_sessions_say_who_is_here_and_since_when() -> None:
     world = World()
-    first = world.broker.join(world.now, "shop", "c-1", "10.0.0.1:5", 77, "0.1").value
+    first = world.broker.clients.join(world.now, "shop", "c-1", "10.0.0.1:5", 77, "0.1").value
     assert isinstance(first, int)
     world.pass_time(SECOND)
     second = world.join("c-2")
-    world.broker.disconnected(world.now, second)
+    world.broker.clients.disconnected(world.now, second)
     page = Listings(world.broker).sessions()
     assert page.position == world.broker.journal.end
     assert [(one.session, one.connected, one.since_us) for one in page.sessions] == [

@@ -105,7 +105,9 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.send(topic, "a" * shift, commit=True)
             for group, topic in PLACES.items():
                 self.world.run(
-                    partial(self.world.broker.skip, self.world.now, topic, group, 0, shift)
+                    partial(
+                        self.world.broker.operating.skip, self.world.now, topic, group, 0, shift
+                    )
                 )
                 self.known.groups[group].skipped(shift, set())
             self.commit()
@@ -292,7 +294,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def disconnect(self, data: Data) -> None:
         session = one(data, self.connected())
-        self.world.broker.disconnected(self.world.now, session)
+        self.world.broker.clients.disconnected(self.world.now, session)
         if self.known.more.get(session):
             self.known.more[session] -= 1
         else:
@@ -335,7 +337,9 @@ class BrokerMachine(RuleBasedStateMachine):
         topic = PLACES[group]
         queue = self.world.broker.views.catalog.topic(topic).queues[0]
         offset = number(data, 0, queue.next)
-        self.world.run(lambda: self.world.broker.reset(self.world.now, topic, group, 0, offset))
+        self.world.run(
+            lambda: self.world.broker.operating.reset(self.world.now, topic, group, 0, offset)
+        )
         self.known.groups[group].reset(offset)
 
     @rule(group=groups, data=st.data())
@@ -345,7 +349,9 @@ class BrokerMachine(RuleBasedStateMachine):
         cursor = self.world.held(topic, group).cursor
         offset = number(data, cursor, max(cursor, queue.next))
         if offset <= queue.next:
-            self.world.run(lambda: self.world.broker.skip(self.world.now, topic, group, 0, offset))
+            self.world.run(
+                lambda: self.world.broker.operating.skip(self.world.now, topic, group, 0, offset)
+            )
             ready = self.world.held(topic, group).ready
             parked = {at for start, stop, _, _ in ready.runs for at in range(start, stop)}
             self.known.groups[group].skipped(offset, parked)
@@ -368,10 +374,14 @@ class BrokerMachine(RuleBasedStateMachine):
         offsets = some(data, able, len(able))
         now, broker, topic = self.world.now, self.world.broker, PLACES[group]
         if give_up:
-            self.world.run(lambda: broker.delete_failures(now, topic, group, 0, sorted(offsets)))
+            self.world.run(
+                lambda: broker.operating.delete_failures(now, topic, group, 0, sorted(offsets))
+            )
             reference.given_up(offsets)
         else:
-            self.world.run(lambda: broker.retry_now(now, topic, group, 0, sorted(offsets)))
+            self.world.run(
+                lambda: broker.operating.retry_now(now, topic, group, 0, sorted(offsets))
+            )
             reference.let_go(offsets, now)
 
     @rule(group=groups, data=st.data())
@@ -383,7 +393,9 @@ class BrokerMachine(RuleBasedStateMachine):
         spans = [(start, start + number(data, 1, 6)), (start + 9, start + 10)]
         cursor = world.held(topic, group).cursor
         try:
-            reply = world.run(lambda: world.broker.replay(world.now, 0, topic, group, {0: spans}))
+            reply = world.run(
+                lambda: world.broker.operating.replay(world.now, 0, topic, group, {0: spans})
+            )
         except ReplayTooLarge:
             assert self.narrow
             return
@@ -401,7 +413,7 @@ class BrokerMachine(RuleBasedStateMachine):
         named = some(data, dead, 3)
         try:
             world.run(
-                lambda: world.broker.redrive(
+                lambda: world.broker.operating.redrive(
                     world.now, 0, PLACES[group], group, 0, [*named, 1 << 40]
                 )
             )
@@ -438,7 +450,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def subscribe_anew(self, group: str) -> None:
         """The group goes and comes: it is another one, and begins at the oldest message."""
         world = self.world
-        world.run(lambda: world.broker.unsubscribe(world.now, PLACES[group], group))
+        world.run(lambda: world.broker.administration.unsubscribe(world.now, PLACES[group], group))
         old = self.known.groups[group]
         new = Reference(ordered=old.ordered, tags=old.tags)
         new.key = old.key
@@ -447,7 +459,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.known.paused.discard(group)
         self._subscribe(group)
         first = new.unread[0] if new.unread else 0
-        world.run(lambda: world.broker.skip(world.now, PLACES[group], group, 0, first))
+        world.run(lambda: world.broker.operating.skip(world.now, PLACES[group], group, 0, first))
         # Leases of the group before are nobody's.
         self.pulls = [one for one in self.pulls if one[0] != group]
 
@@ -455,7 +467,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def make_topic_anew(self, topic: str) -> None:
         """The topic goes and comes: it is another one, and empty."""
         world = self.world
-        world.run(lambda: world.broker.delete_topic(world.now, topic))
+        world.run(lambda: world.broker.administration.delete_topic(world.now, topic))
         world.topic(topic, ordered=topic == "k")
         self.recovered[topic] = 0
         self.known.batches = [one for one in self.known.batches if one[1] != topic]
@@ -537,7 +549,7 @@ class BrokerMachine(RuleBasedStateMachine):
             for start, stop, attempt, deliveries in held.ready.runs:
                 for at in range(start, stop):
                     owed[at] = ("ready", attempt, deliveries, 0)
-            for what, shards in (("waiting", held.waiting), ("dead", held.dead)):
+            for what, shards in (("waiting", held.failures.waiting), ("dead", held.failures.dead)):
                 for rows in shards.values():
                     for row in rows:
                         when = NEVER if row.when_us == HELD_US else row.when_us

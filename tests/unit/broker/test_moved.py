@@ -106,7 +106,7 @@ def test_every_owed_row_survives_whatever_its_size(size: int, reason: str) -> No
     assert all([one.reason for one in row.failures] == [reason.encode()] for row in listed)
     world.restart()
     session = world.join()
-    world.run(lambda: world.broker.retry_now(world.now, "t", "g", 0, owed))
+    world.run(lambda: world.broker.operating.retry_now(world.now, "t", "g", 0, owed))
     world.commit()
     assert world.drain(session, "t", "g") == owed  # the kit compares the bodies
 

@@ -48,13 +48,13 @@ def busy(world: World, turn: int) -> None:
     world.group(topic, "b")
     session = world.join(f"client-{turn}-with-a-long-name")
     app = control.App(f"app{turn}", "", bytes(16), bytes(32), (), START_US)
-    world.run(lambda: world.broker.put_app(world.now, app))
+    world.run(lambda: world.broker.administration.put_app(world.now, app))
     if turn % 2:
-        world.run(lambda: world.broker.unsubscribe(world.now, topic, "a"))
+        world.run(lambda: world.broker.administration.unsubscribe(world.now, topic, "a"))
         world.leave(session)
     if turn % 3 == 0:
-        world.run(lambda: world.broker.delete_topic(world.now, topic))
-        world.run(lambda: world.broker.delete_app(world.now, app.name))
+        world.run(lambda: world.broker.administration.delete_topic(world.now, topic))
+        world.run(lambda: world.broker.administration.delete_app(world.now, app.name))
 
 
 def test_types_are_those_of_the_broker() -> None:

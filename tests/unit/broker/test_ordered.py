@@ -158,7 +158,7 @@ def test_a_dead_row_lets_its_key_flow() -> None:
         # The others go on where they are: nothing stands in their way.
         world.settle(session, "k", "g", pulled, Outcome.DEAD, [(1, 2)], reason="never")
         world.settle(session, "k", "g", pulled, spans=[(2, 4)])
-        assert (held.dead_rows, len(held.lines), held.floor()) == (2, 0, 4)
+        assert (held.failures.dead_rows, len(held.lines), held.floor()) == (2, 0, 4)
 
     explore(scenario)
 
@@ -175,13 +175,13 @@ def test_a_held_row_holds_its_key_only_until_an_operator_lets_it_go() -> None:
         world.pass_time(3600 * SECOND)
         assert world.pull(session, "k", "g") is None
         assert world.held("k", "g").floor() == 1  # a row of the key waits behind it
-        world.run(lambda: world.broker.retry_now(world.now, "k", "g", 0, [0]))
+        world.run(lambda: world.broker.operating.retry_now(world.now, "k", "g", 0, [0]))
         again = pull(world, session)
         assert offsets(again) == [0, 1, 3]
         assert attempts(again)[0] == (2, 2)
         world.settle(session, "k", "g", again, Outcome.RETRY, [(0, 1)], reason="no")
         assert world.pull(session, "k", "g") is None
-        world.run(lambda: world.broker.delete_failures(world.now, "k", "g", 0, [0]))
+        world.run(lambda: world.broker.operating.delete_failures(world.now, "k", "g", 0, [0]))
         assert world.drain(session, "k", "g") == [1, 3]
         assert world.held("k", "g").intervals() == 1
 
@@ -297,9 +297,9 @@ def test_resetting_makes_everything_unread_whoever_has_it() -> None:
         pulled = pull(world, session, 3)
         world.settle(session, "k", "g", pulled, Outcome.RETRY, [(0, 1)], reason="no")
         assert world.pull(session, "k", "g") is None
-        world.run(lambda: world.broker.reset(world.now, "k", "g", 0, 1))
+        world.run(lambda: world.broker.operating.reset(world.now, "k", "g", 0, 1))
         held = world.held("k", "g")
-        assert (len(held.lines), held.leased_rows, held.waiting_rows) == (0, 0, 0)
+        assert (len(held.lines), held.leased_rows, held.failures.waiting_rows) == (0, 0, 0)
         with pytest.raises(LeaseExpired):
             world.settle(session, "k", "g", pulled, spans=[(2, 3)])
         again = pull(world, session)
@@ -415,13 +415,15 @@ def test_what_does_not_fit_the_order_of_a_topic_is_refused() -> None:
             ),
         )
     with pytest.raises(ModeNotAllowed):
-        broker.subscribe(world.now, "t", "g", SubscriptionSpec(mode=Mode.ORDERED))
+        broker.administration.subscribe(world.now, "t", "g", SubscriptionSpec(mode=Mode.ORDERED))
     with pytest.raises(InvalidRequest):
-        broker.subscribe(world.now, "k", "g", SubscriptionSpec(mode=Mode.ORDERED, tags="a"))
+        broker.administration.subscribe(
+            world.now, "k", "g", SubscriptionSpec(mode=Mode.ORDERED, tags="a")
+        )
     with pytest.raises(InvalidRequest):
-        broker.change_topic(world.now, TopicSpec(name="k", ordered=True, queues=2))
+        broker.administration.change_topic(world.now, TopicSpec(name="k", ordered=True, queues=2))
     with pytest.raises(InvalidRequest):
-        broker.change_topic(world.now, TopicSpec(name="k", ordered=False))
+        broker.administration.change_topic(world.now, TopicSpec(name="k", ordered=False))
     world.group("k", "shared", mode=Mode.SHARED, retry=STEADY)
     with pytest.raises(ModeNotAllowed):
         world.change("k", "shared", mode=Mode.ORDERED)
@@ -435,8 +437,8 @@ def test_the_mode_of_a_new_group_is_its_topics() -> None:
     world = World()
     world.topic("k", ordered=True)
     world.topic("t")
-    world.broker.subscribe(world.now, "k", "g")
-    world.broker.subscribe(world.now, "t", "g")
+    world.broker.administration.subscribe(world.now, "k", "g")
+    world.broker.administration.subscribe(world.now, "t", "g")
     assert world.broker.views.catalog.subscription("k", "g").spec.mode is Mode.ORDERED
     assert world.broker.views.catalog.subscription("t", "g").spec.mode is Mode.SHARED
 

@@ -158,7 +158,7 @@ def test_a_lost_session_wakes_others() -> None:
         world.send("t", 2)
         world.pull(lost, "t", "g")
         token = world.park(session, "t", "g", wait_us=60 * SECOND)
-        world.broker.disconnected(world.now, lost)
+        world.broker.clients.disconnected(world.now, lost)
         world.pass_time(10 * SECOND)
         assert rows(world) == [(token, [0, 1])]
 
@@ -199,7 +199,7 @@ def test_room_in_the_failure_store_wakes(how: str) -> None:
             world.pass_time(SECOND)
             assert rows(world) == [(token, [0, 1, 2])] or True
             return
-        world.run(lambda: world.broker.delete_failures(world.now, "t", "g", 0, [0]))
+        world.run(lambda: world.broker.operating.delete_failures(world.now, "t", "g", 0, [0]))
         assert rows(world) == [(token, [1, 2])]
 
     explore(scenario, limits)
@@ -277,7 +277,7 @@ def test_deleting_a_held_row_wakes_those_behind_it() -> None:
         token = world.park(session, "t", "g")
         world.pass_time(SECOND)
         assert rows(world) == []
-        world.run(lambda: world.broker.delete_failures(world.now, "t", "g", 0, [0]))
+        world.run(lambda: world.broker.operating.delete_failures(world.now, "t", "g", 0, [0]))
         assert rows(world) == [(token, [1])]
 
     explore(scenario)
@@ -322,7 +322,7 @@ def test_a_reset_wakes() -> None:
     world.send("t", 2)
     assert world.drain(session, "t", "g") == [0, 1]
     token = world.park(session, "t", "g")
-    world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 1))
+    world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 1))
     assert rows(world) == [(token, [1])]
 
 
@@ -330,7 +330,11 @@ def test_rows_in_a_queue_added_later_wake() -> None:
     def scenario(world: World) -> None:
         session = start(world)
         token = world.park(session, "t", "g")
-        world.run(lambda: world.broker.change_topic(world.now, TopicSpec(name="t", queues=2)))
+        world.run(
+            lambda: world.broker.administration.change_topic(
+                world.now, TopicSpec(name="t", queues=2)
+            )
+        )
         world.send("t", 1, queue=1)
         assert rows(world) == [(token, [0])]
 
@@ -392,8 +396,8 @@ def test_a_pull_whose_group_or_topic_goes_is_over() -> None:
     world.group("u", "g")
     one = world.park(session, "t", "g")
     other = world.park(session, "u", "g")
-    world.run(lambda: world.broker.unsubscribe(world.now, "t", "g"))
-    world.run(lambda: world.broker.delete_topic(world.now, "u"))
+    world.run(lambda: world.broker.administration.unsubscribe(world.now, "t", "g"))
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "u"))
     assert rows(world) == [(one, []), (other, [])]
     world.topic("u")
     world.group("u", "g")
@@ -411,7 +415,7 @@ def test_a_pull_whose_session_goes_takes_nothing(how: str) -> None:
     if how == "leave":
         world.leave(session)
     else:
-        world.broker.disconnected(world.now, session)
+        world.broker.clients.disconnected(world.now, session)
     world.send("t", 1)
     assert rows(world) == [(token, [0])]
     assert world.held("t", "g").leased_rows == 1

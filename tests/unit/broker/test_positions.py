@@ -54,9 +54,10 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.settle(session, "t", "g", pulled, Outcome.RETRY, [(1, 2), (8, 9)], reason="no")
         world.settle(session, "t", "g", pulled, Outcome.RELEASED, [(2, 3)])
         world.settle(session, "t", "g", pulled, spans=[(4, 6)])
-        world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 5))
+        world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 5))
         held = world.held("t", "g")
-        assert (held.cursor, held.round, held.leased_rows, held.waiting_rows) == (5, 1, 0, 0)
+        assert (held.cursor, held.round) == (5, 1)
+        assert (held.leased_rows, held.failures.waiting_rows) == (0, 0)
         assert held.failures.dead_letter(0) is not None
         assert held.failures.dead_letter(7) is None
         with pytest.raises(LeaseExpired):
@@ -66,10 +67,10 @@ def test_a_reset_makes_rows_unread_and_forgets_what_was_owed() -> None:
         world.settle(session, "t", "g", again)
         world.pass_time(60 * SECOND)
         assert world.pull(session, "t", "g") is None
-        world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 12))
-        world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 0))
+        world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 12))
+        world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 0))
         assert world.drain(session, "t", "g") == list(range(12))
-        assert held.dead_rows == 0
+        assert held.failures.dead_rows == 0
 
     explore(scenario)
 
@@ -81,10 +82,10 @@ def test_a_skip_passes_over_what_is_unread_and_keeps_what_is_owed() -> None:
         pulled = pull(world, session, 3)
         world.settle(session, "t", "g", pulled, Outcome.RETRY, [(0, 1)], reason="no")
         with pytest.raises(InvalidRequest):
-            world.broker.skip(world.now, "t", "g", 0, 2)
+            world.broker.operating.skip(world.now, "t", "g", 0, 2)
         with pytest.raises(InvalidRequest):
-            world.broker.skip(world.now, "t", "g", 0, 13)
-        world.run(lambda: world.broker.skip(world.now, "t", "g", 0, 9))
+            world.broker.operating.skip(world.now, "t", "g", 0, 13)
+        world.run(lambda: world.broker.operating.skip(world.now, "t", "g", 0, 9))
         assert offsets(pull(world, session)) == [9, 10, 11]
         assert world.settle(session, "t", "g", pulled).settled == [(1, 3, 1, 1)]
         world.pass_time(SECOND)
@@ -99,11 +100,11 @@ def test_positions_outside_the_queue_are_refused() -> None:
     world.send("t", 3)
     for offset in (-1, 4):
         with pytest.raises(InvalidRequest):
-            world.broker.reset(world.now, "t", "g", 0, offset)
+            world.broker.operating.reset(world.now, "t", "g", 0, offset)
     with pytest.raises(UnknownQueue):
-        world.broker.reset(world.now, "t", "g", 1, 0)
+        world.broker.operating.reset(world.now, "t", "g", 1, 0)
     with pytest.raises(UnknownGroup):
-        world.broker.reset(world.now, "t", "x", 0, 0)
+        world.broker.operating.reset(world.now, "t", "x", 0, 0)
 
 
 def test_a_paused_group_gets_nothing_and_loses_nothing() -> None:
@@ -213,7 +214,7 @@ def test_a_reset_is_not_undone_by_a_lease_of_a_reign_before() -> None:
     pulled = pull(world, session)
     world.restart()
     world.resume(session)
-    world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 0))
+    world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 0))
     with pytest.raises(LeaseExpired):
         world.settle(session, "t", "g", pulled, spans=[(0, 4)])
     assert offsets(pull(world, session)) == [0, 1, 2, 3]
@@ -229,7 +230,7 @@ def test_rows_settled_ahead_are_unread_again_after_a_reset_and_a_restart() -> No
     rest = pull(world, session)
     assert offsets(rest) == [1, *range(4, 10)]
     world.settle(session, "t", "g", rest)
-    world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 1))
+    world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 1))
     world.broker.writer.begin(world.now)
     world.broker.writer.step(world.now, lambda: True)
     same_after_restart(world)
@@ -259,7 +260,7 @@ def test_what_was_settled_ahead_is_forgotten_in_state_when_the_cursor_has_passed
 
     write_set()
     assert offsets(pull(world, session, 10)) == list(range(1024, 1034))
-    world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 990))
+    world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 990))
     write_set()
     same_after_restart(world)
     write_set()
@@ -290,7 +291,7 @@ def test_a_topic_that_is_made_again_is_another_topic() -> None:
         world.send("t", 4)
         pulled = pull(world, session, 2)
         world.settle(session, "t", "g", pulled, Outcome.DEAD, [(0, 1)], reason="never")
-        world.run(lambda: world.broker.delete_topic(world.now, "t"))
+        world.run(lambda: world.broker.administration.delete_topic(world.now, "t"))
         with pytest.raises(UnknownTopic):
             world.pull(session, "t", "g")
         assert world.topic("t", queues=2) == 2
@@ -313,7 +314,7 @@ def test_a_group_that_subscribes_again_is_another_group() -> None:
         world.send("t", 4)
         pulled = pull(world, session, 3)
         world.settle(session, "t", "g", pulled, Outcome.RETRY, [(0, 1)], reason="no")
-        world.run(lambda: world.broker.unsubscribe(world.now, "t", "g"))
+        world.run(lambda: world.broker.administration.unsubscribe(world.now, "t", "g"))
         with pytest.raises(UnknownGroup):
             world.settle(session, "t", "g", pulled)
         world.group("t", "g")
@@ -332,7 +333,7 @@ def test_queues_that_are_added_are_read_from_their_start() -> None:
         world.send("t", 2)
         assert world.drain(session, "t", "g") == [0, 1]
         spec = TopicSpec(name="t", queues=3)
-        world.run(lambda: world.broker.change_topic(world.now, spec))
+        world.run(lambda: world.broker.administration.change_topic(world.now, spec))
         world.send("t", 2, queue=2)
         world.send("t", 1, queue=1)
         world.group("t", "late")
@@ -340,7 +341,7 @@ def test_queues_that_are_added_are_read_from_their_start() -> None:
         assert sorted(world.drain(session, "t", "h")) == [0, 0, 0, 1, 1]
         assert sorted(world.drain(session, "t", "late")) == [0, 0, 0, 1, 1]
         with pytest.raises(InvalidRequest):
-            world.broker.change_topic(world.now, TopicSpec(name="t", queues=2))
+            world.broker.administration.change_topic(world.now, TopicSpec(name="t", queues=2))
 
     explore(scenario)
 
@@ -351,11 +352,13 @@ def test_settings_of_topics_and_groups_survive() -> None:
         for number in range(70):  # more than a page of topics
             world.topic(f"t{number}", retention_us=1 + number)
         for number in range(3, 40, 7):
-            world.run(partial(world.broker.delete_topic, world.now, f"t{number}"))
+            world.run(partial(world.broker.administration.delete_topic, world.now, f"t{number}"))
         for number in range(66):  # more than a page of groups
             world.group("t69", f"g{number}", window=1 + number)
         for number in range(0, 66, 9):
-            world.run(partial(world.broker.unsubscribe, world.now, "t69", f"g{number}"))
+            world.run(
+                partial(world.broker.administration.unsubscribe, world.now, "t69", f"g{number}")
+            )
         world.change("t69", "g1", window=4321)
         assert world.broker.views.catalog.subscription("t69", "g1").spec.window == 4321
 
@@ -381,8 +384,8 @@ def test_names_that_are_taken_or_wrong_are_refused() -> None:
     with pytest.raises(Busy):
         world.group("t", "i")
     with pytest.raises(UnknownTopic):
-        world.broker.delete_topic(world.now, "x")
+        world.broker.administration.delete_topic(world.now, "x")
     with pytest.raises(UnknownGroup):
-        world.broker.unsubscribe(world.now, "t", "x")
+        world.broker.administration.unsubscribe(world.now, "t", "x")
     with pytest.raises(InvalidRequest):
-        world.broker.subscribe(world.now, "t", "j", SubscriptionSpec(tags="a b"))
+        world.broker.administration.subscribe(world.now, "t", "j", SubscriptionSpec(tags="a b"))

@@ -52,7 +52,9 @@ def pull(world: World, session: int, rows: int = 32) -> PullReply:
 def replay(world: World, *spans: Span, dry_run: bool = False, queue: int = 0) -> ReplayPlan:
     """Ask for a replay of one queue and return what was answered."""
     reply = world.run(
-        lambda: world.broker.replay(world.now, 0, "t", "g", {queue: spans}, dry_run=dry_run)
+        lambda: world.broker.operating.replay(
+            world.now, 0, "t", "g", {queue: spans}, dry_run=dry_run
+        )
     )
     assert isinstance(reply.value, list)
     (plan,) = reply.value
@@ -63,7 +65,7 @@ def replay(world: World, *spans: Span, dry_run: bool = False, queue: int = 0) ->
 
 def redrive(world: World, named: Sequence[int], *, dry_run: bool = False) -> ReplayPlan:
     reply = world.run(
-        lambda: world.broker.redrive(world.now, 0, "t", "g", 0, named, dry_run=dry_run)
+        lambda: world.broker.operating.redrive(world.now, 0, "t", "g", 0, named, dry_run=dry_run)
     )
     assert isinstance(reply.value, ReplayPlan)
     world.commit()
@@ -109,7 +111,7 @@ def test_what_was_leased_ready_waiting_or_dead_begins_a_new_round() -> None:
         plan = replay(world, (0, 6))
         assert (plan.rows, plan.unread) == (6, 0)
         held = world.held("t", "g")
-        assert (held.leased_rows, held.waiting_rows, held.dead_rows) == (2, 0, 0)
+        assert (held.leased_rows, held.failures.waiting_rows, held.failures.dead_rows) == (2, 0, 0)
         with pytest.raises(LeaseExpired):
             world.settle(session, "t", "g", pulled, spans=[(4, 6)])
         taken = world.settle(session, "t", "g", pulled, spans=[(5, 8)])
@@ -132,21 +134,21 @@ def test_attempts_count_from_one_and_failures_of_the_round_before_stay_known() -
         for reason in ("first", "second"):
             world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason=reason)
             world.pass_time(10 * SECOND)
-        assert world.held("t", "g").dead_rows == 1
+        assert world.held("t", "g").failures.dead_rows == 1
         plan = redrive(world, [0, 5])
         assert (plan.rows, plan.refused) == (1, [5])
         assert history(world, 0) == [b"first", b"second"]
         again = pull(world, session)
         assert attempts(again) == {0: (1, 3)}
         world.settle(session, "t", "g", again, Outcome.RETRY, reason="third")
-        assert world.held("t", "g").waiting_rows == 1
+        assert world.held("t", "g").failures.waiting_rows == 1
         world.pass_time(10 * SECOND)
         world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason="fourth")
-        assert world.held("t", "g").dead_rows == 1
+        assert world.held("t", "g").failures.dead_rows == 1
         assert history(world, 0) == [b"first", b"second", b"third", b"fourth"]
         redrive(world, [0])
         assert world.drain(session, "t", "g") == [0]
-        assert world.held("t", "g").history == {}
+        assert world.held("t", "g").failures.history == {}
 
     explore(scenario)
 
@@ -354,7 +356,7 @@ def test_of_many_queues_some_are_for_another_command(monkeypatch: pytest.MonkeyP
     spans: dict[int, list[Span]] = {queue: [(1, 3)] for queue in range(8)}
     rounds = 0
     while spans:
-        reply = world.run(partial(world.broker.replay, world.now, 0, "t", "g", spans))
+        reply = world.run(partial(world.broker.operating.replay, world.now, 0, "t", "g", spans))
         assert isinstance(reply.value, list)
         spans = {plan.held.queue: plan.rest for plan in reply.value if plan.rest}
         world.commit()
@@ -362,7 +364,9 @@ def test_of_many_queues_some_are_for_another_command(monkeypatch: pytest.MonkeyP
     assert rounds == 3
     assert sorted(world.drain(session, "t", "g")) == [1] * 8 + [2] * 8
     with pytest.raises(UnknownQueue):
-        world.broker.replay(world.now, 0, "t", "g", {queue: [(0, 1)] for queue in range(9)})
+        world.broker.operating.replay(
+            world.now, 0, "t", "g", {queue: [(0, 1)] for queue in range(9)}
+        )
 
 
 def test_many_runs_are_cut_and_the_rest_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -492,7 +496,7 @@ def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(UnknownQueue):
         replay(world, (0, 1), queue=1)
     with pytest.raises(UnknownGroup):
-        world.broker.replay(world.now, 0, "t", "x", {0: [(0, 1)]})
+        world.broker.operating.replay(world.now, 0, "t", "x", {0: [(0, 1)]})
     with pytest.raises(InvalidRequest):
         redrive(world, [0, 1, 2, 3, 4])
 

@@ -114,7 +114,7 @@ def test_rejected_rows_are_dead_at_once() -> None:
         world.settle(session, "t", "g", pulled, Outcome.DEAD, [(1, 3)], reason="malformed")
         world.settle(session, "t", "g", pulled)
         held = world.held("t", "g")
-        assert (held.dead_rows, held.floor()) == (2, 4)
+        assert (held.failures.dead_rows, held.floor()) == (2, 4)
         (entry,) = history(world, 2)
         assert (entry.reason, entry.cause) == (b"malformed", Cause.REJECTED)
         assert world.pull(session, "t", "g") is None
@@ -133,7 +133,7 @@ def test_a_row_that_nobody_settles_is_dead_after_its_last_attempt() -> None:
         told = history(world, 0)
         assert [entry.cause for entry in told] == [Cause.TIME] * 3
         assert [entry.outcome for entry in told] == [Outcome.RETRY] * 2 + [Outcome.DEAD]
-        assert world.held("t", "g").dead_rows == 2
+        assert world.held("t", "g").failures.dead_rows == 2
 
     explore(scenario)
 
@@ -158,7 +158,7 @@ def test_the_chain_of_failures_survives_releases_and_ends() -> None:
         assert [entry.reason for entry in told] == [b"one", b"", b"end"]
         assert [entry.cause for entry in told] == [Cause.CONSUMER, Cause.TIME, Cause.REJECTED]
         assert [entry.reason for entry in history(world, 1)] == [b"", b"end"]
-        assert world.held("t", "g").history == {}
+        assert world.held("t", "g").failures.history == {}
 
     explore(scenario)
 
@@ -173,8 +173,8 @@ def test_a_row_that_is_done_at_last_leaves_nothing_behind() -> None:
             world.pass_time(60 * SECOND)
         world.settle(session, "t", "g", pull(world, session))
         held = world.held("t", "g")
-        assert (held.history, held.waiting, held.dead) == ({}, {}, {})
-        assert (held.waiting_rows, held.intervals()) == (0, 1)
+        assert (held.failures.history, held.failures.waiting, held.failures.dead) == ({}, {}, {})
+        assert (held.failures.waiting_rows, held.intervals()) == (0, 1)
         assert not held.due(world.now, 10)
 
     explore(scenario)
@@ -189,20 +189,22 @@ def test_operators_let_rows_come_at_once_or_give_them_up() -> None:
         world.settle(session, "t", "g", pulled, Outcome.DEAD, [(3, 5)], reason="never")
         broker = world.broker
         with pytest.raises(LeaseExpired):
-            broker.retry_now(world.now, "t", "g", 0, [3, 5, 77, -1])
-        reply = world.run(lambda: broker.retry_now(world.now, "t", "g", 0, [2, 0, 0, 5]))
+            broker.operating.retry_now(world.now, "t", "g", 0, [3, 5, 77, -1])
+        reply = world.run(lambda: broker.operating.retry_now(world.now, "t", "g", 0, [2, 0, 0, 5]))
         assert reply.settled == [(0, 1, 1, 1), (2, 3, 1, 1)]
         assert reply.refused == [(5, 6)]
         again = pull(world, session)
         assert attempts(again) == dict.fromkeys((0, 2), (2, 2))
         assert [entry.cause for entry in history(world, 0)] == [Cause.CONSUMER, Cause.OPERATOR]
-        reply = world.run(lambda: broker.delete_failures(world.now, "t", "g", 0, [1, 3, 0]))
+        reply = world.run(
+            lambda: broker.operating.delete_failures(world.now, "t", "g", 0, [1, 3, 0])
+        )
         assert reply.settled == [(1, 2, 1, 1), (3, 4, 1, 1)]
         assert reply.refused == [(0, 1)]
         world.settle(session, "t", "g", again)
         world.settle(session, "t", "g", pulled)
         held = world.held("t", "g")
-        assert (held.dead_rows, held.waiting_rows, held.leased_rows) == (1, 0, 0)
+        assert (held.failures.dead_rows, held.failures.waiting_rows, held.leased_rows) == (1, 0, 0)
         world.pass_time(3600 * SECOND)
         assert world.pull(session, "t", "g") is None
 
@@ -221,14 +223,14 @@ def test_dead_letters_are_given_up_after_their_time() -> None:
         again = pull(world, session, 40)
         world.settle(session, "t", "g", again, Outcome.DEAD, reason="never")
         held = world.held("t", "g")
-        assert held.dead_rows == 40
+        assert held.failures.dead_rows == 40
         world.pass_time(DAY_US // 2)
-        assert held.dead_rows == 40
+        assert held.failures.dead_rows == 40
         world.pass_time(11 * SECOND)  # old ones are looked for every ten seconds
-        assert held.dead_rows == 20
+        assert held.failures.dead_rows == 20
         world.pass_time(DAY_US)
-        assert held.dead_rows == 0
-        assert held.dead == {}
+        assert held.failures.dead_rows == 0
+        assert held.failures.dead == {}
 
     explore(scenario, limits)
 
@@ -276,7 +278,7 @@ def test_rows_of_different_attempts_are_judged_each_by_its_own() -> None:
         assert attempts(mixed) == {0: (2, 2), 1: (2, 2), 2: (1, 1), 3: (1, 1)}
         world.settle(session, "t", "g", mixed, Outcome.RETRY, reason="two")
         held = world.held("t", "g")
-        assert (held.dead_rows, held.waiting_rows) == (2, 2)
+        assert (held.failures.dead_rows, held.failures.waiting_rows) == (2, 2)
         assert [entry.reason for entry in history(world, 1)] == [b"one", b"two"]
 
     explore(scenario)
@@ -287,7 +289,7 @@ def test_holding_is_for_ordered_groups_elsewhere_the_row_is_dead() -> None:
     session = start(world, retry=RetryPolicy(attempts=1, exhausted=Exhausted.HOLD))
     world.send("t", 1)
     world.settle(session, "t", "g", pull(world, session), Outcome.RETRY, reason="no")
-    assert world.held("t", "g").dead_rows == 1
+    assert world.held("t", "g").failures.dead_rows == 1
 
 
 def test_many_failures_at_once_with_long_reasons_fit_the_journal() -> None:
@@ -302,6 +304,6 @@ def test_many_failures_at_once_with_long_reasons_fit_the_journal() -> None:
     world.settle(session, "t", "g", pulled)
     world.settle(session, "t", "g", again, Outcome.RETRY, reason="x" * 4096)
     world.commit()
-    assert world.held("t", "g").waiting_rows == 450
+    assert world.held("t", "g").failures.waiting_rows == 450
     assert history(world, 898)[0].reason == b"x" * 4096
     check(world.broker)

@@ -246,7 +246,7 @@ def test_a_batch_of_a_topic_that_was_made_again_is_not_taken_for_one_of_the_new(
     world.topic("t")
     batch = world.batch("t", [row("x")])
     world.send_batch("t", batch)
-    world.run(lambda: world.broker.delete_topic(world.now, "t"))
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "t"))
     world.topic("t")
     with pytest.raises(InvalidBatch):
         world.send_batch("t", batch)

@@ -32,7 +32,7 @@ def test_what_a_lost_session_held_comes_again_after_its_grace_and_counts() -> No
         world.send("t", 6)
         lost = pull(world, one, 3)
         kept = pull(world, other, 1)
-        world.broker.disconnected(world.now, one)
+        world.broker.clients.disconnected(world.now, one)
         world.pass_time(GRACE - 1)
         assert offsets(world.pull(other, "t", "g")) == [4, 5]
         assert world.held("t", "g").leased_rows == 6
@@ -55,12 +55,12 @@ def test_a_session_that_comes_back_within_its_grace_keeps_what_it_has() -> None:
         other = world.join()
         world.send("t", 3)
         pulled = pull(world, one)
-        world.broker.disconnected(world.now, one)
+        world.broker.clients.disconnected(world.now, one)
         world.pass_time(GRACE - 1)
         world.resume(one)
         world.pass_time(2)
         assert world.pull(other, "t", "g") is None
-        world.broker.disconnected(world.now, one)  # a second time: a grace of its own
+        world.broker.clients.disconnected(world.now, one)  # a second time: a grace of its own
         world.pass_time(GRACE - 1)
         world.resume(one)
         assert world.settle(one, "t", "g", pulled).settled == [(0, 3, 1, 1)]
@@ -73,10 +73,10 @@ def test_a_grace_that_began_anew_is_not_cut_short_by_the_one_before() -> None:
     one = start(world)
     world.send("t", 3)
     pull(world, one)
-    world.broker.disconnected(world.now, one)
+    world.broker.clients.disconnected(world.now, one)
     world.pass_time(GRACE // 2)
     world.resume(one)
-    world.broker.disconnected(world.now, one)
+    world.broker.clients.disconnected(world.now, one)
     world.pass_time(GRACE - 1)
     assert world.held("t", "g").leased_rows == 3
     world.pass_time(1)
@@ -99,7 +99,7 @@ def test_leaving_hands_everything_back_uncounted_at_once() -> None:
             world.leave(one)
         with pytest.raises(UnknownSession):
             world.resume(one)
-        world.broker.disconnected(world.now, one)  # late news of its connection
+        world.broker.clients.disconnected(world.now, one)  # late news of its connection
         world.pass_time(2 * GRACE)
         assert world.broker.views.sessions.by_number.keys() == {other}
 
@@ -111,10 +111,10 @@ def test_the_last_attempt_of_a_lost_session_is_the_last() -> None:
         one = start(world, retry=RetryPolicy(attempts=1))
         world.send("t", 3)
         pull(world, one)
-        world.broker.disconnected(world.now, one)
+        world.broker.clients.disconnected(world.now, one)
         world.pass_time(GRACE)
         held = world.held("t", "g")
-        assert (held.dead_rows, held.leased_rows) == (3, 0)
+        assert (held.failures.dead_rows, held.leased_rows) == (3, 0)
         assert len(world.broker.views.sessions.by_number) == 0
 
     explore(scenario)
@@ -131,7 +131,7 @@ def test_a_session_with_many_rows_ends_in_pieces_and_whole(ordered: bool) -> Non
         for group in ("g", "h"):
             assert len(offsets(world.pull(one, "t", group, 700))) == 700
             assert world.pull(other, "t", group, 10) is None or not ordered
-        world.broker.disconnected(world.now, one)
+        world.broker.clients.disconnected(world.now, one)
         world.now += GRACE
         turns = 0
         while world.broker.tick(world.now):
@@ -157,7 +157,7 @@ def test_a_session_that_comes_back_while_it_is_being_ended_lives_on() -> None:
     one = start(world)
     world.send("t", 900)
     pulled = pull(world, one, 900)
-    world.broker.disconnected(world.now, one)
+    world.broker.clients.disconnected(world.now, one)
     world.now += GRACE
     assert world.broker.tick(world.now)
     world.resume(one)
@@ -242,17 +242,17 @@ def test_only_the_same_client_of_the_same_app_comes_back() -> None:
     other = world.join("other")
     for app, client in (("app", "other"), ("ap", "mine"), ("", ""), ("app", "mıne")):
         with pytest.raises(UnknownSession):
-            world.broker.resume(one, app, client)
-    info = world.broker.resume(one, "app", "mine")
+            world.broker.clients.resume(one, app, client)
+    info = world.broker.clients.resume(one, "app", "mine")
     assert (info.session, info.app, info.client) == (one, "app", "mine")
     world.restart()
     with pytest.raises(UnknownSession):
-        world.broker.resume(other, "app", "mine")
-    world.broker.resume(one, "app", "mine")
+        world.broker.clients.resume(other, "app", "mine")
+    world.broker.clients.resume(one, "app", "mine")
     world.pass_time(GRACE)
     assert world.broker.views.sessions.by_number.keys() == {one}
     with pytest.raises(UnknownSession):
-        world.broker.resume(other, "app", "other")
+        world.broker.clients.resume(other, "app", "other")
 
 
 def test_a_session_lives_as_long_as_one_of_its_connections() -> None:
@@ -262,19 +262,19 @@ def test_a_session_lives_as_long_as_one_of_its_connections() -> None:
     pull(world, one)
     world.resume(one)  # its auxiliary connection
     token = world.park(one, "t", "g")
-    world.broker.disconnected(world.now, one)
+    world.broker.clients.disconnected(world.now, one)
     world.pass_time(2 * GRACE)
     assert one in world.broker.views.sessions.by_number
     world.send("t", 1)
     assert [found.token for found in world.woken()] == [token]
     world.park(one, "t", "g")
-    world.broker.disconnected(world.now, one)
+    world.broker.clients.disconnected(world.now, one)
     assert world.broker.parked_pulls == 0
-    world.broker.disconnected(world.now, one)  # told once more: nothing is counted twice
+    world.broker.clients.disconnected(world.now, one)  # told once more: nothing is counted twice
     world.resume(one)
     world.pass_time(2 * GRACE)
     assert one in world.broker.views.sessions.by_number
-    world.broker.disconnected(world.now, one)
+    world.broker.clients.disconnected(world.now, one)
     world.pass_time(GRACE)
     assert one not in world.broker.views.sessions.by_number
 
@@ -291,7 +291,9 @@ def test_a_client_that_comes_back_keeps_what_reached_it_and_the_rest_goes_to_oth
         assert lost is not None
         foreign = world.pull(other, "t", "g", 1)
         assert foreign is not None
-        world.run(lambda: world.broker.keep(world.now, session, [(reached.epoch, reached.lease)]))
+        world.run(
+            lambda: world.broker.clients.keep(world.now, session, [(reached.epoch, reached.lease)])
+        )
         again = world.pull(other, "t", "g", 6)
         assert again is not None
         assert set(offsets(lost)) < set(offsets(again))
@@ -307,4 +309,4 @@ def test_a_client_that_comes_back_keeps_what_reached_it_and_the_rest_goes_to_oth
 def test_only_a_session_that_is_there_keeps_leases() -> None:
     world = World()
     with pytest.raises(UnknownSession):
-        world.broker.keep(world.now, 77, [])
+        world.broker.clients.keep(world.now, 77, [])

@@ -295,7 +295,7 @@ def test_settling_thousands_of_gaps_takes_time_in_proportion() -> None:
     reply = world.settle(session, "t", "g", pulled, spans=odd)
     assert len(reply.settled) == 5000
     world.settle(session, "t", "g", pulled, Outcome.RETRY, reason="no")
-    assert world.held("t", "g").waiting_rows == 5000
+    assert world.held("t", "g").failures.waiting_rows == 5000
     world.pass_time(SECOND)
     assert world.drain(session, "t", "g", 10_000) == list(range(0, 10_000, 2))
     check(world.broker, world.now)

@@ -121,9 +121,9 @@ def test_groups_of_topics_that_are_made_while_their_page_is_written() -> None:
             pulled = world.pull(session, name, "g", 1)
             assert pulled is not None
             if number == 1:
-                world.run(lambda: world.broker.unsubscribe(world.now, "t0", "g"))
+                world.run(lambda: world.broker.administration.unsubscribe(world.now, "t0", "g"))
             if number == 2:
-                world.run(lambda: world.broker.delete_topic(world.now, "t1"))
+                world.run(lambda: world.broker.administration.delete_topic(world.now, "t1"))
 
     explore(scenario)
 
@@ -138,7 +138,7 @@ def test_pages_that_are_empty_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
         world.send("t", 1)
         world.pull(session, "t", "g")
         world.leave(session)
-        world.run(lambda: world.broker.delete_topic(world.now, "t"))
+        world.run(lambda: world.broker.administration.delete_topic(world.now, "t"))
         if number == 70:
             watched.set_of(world)
     watched.set_of(world)

@@ -271,7 +271,7 @@ def test_a_topic_that_was_deleted_meanwhile_refuses_the_whole_commit() -> None:
     world, session = ready()
     world.topic("u")
     ids = [world.prepare("t", 1).prepared, world.prepare("u", 1).prepared]
-    world.run(lambda: world.broker.delete_topic(world.now, "u"))
+    world.run(lambda: world.broker.administration.delete_topic(world.now, "u"))
     with pytest.raises(UnknownTopic):
         world.decide(ids)
     assert world.drain(session, "t", "g") == []

@@ -195,7 +195,7 @@ def test_rows_that_are_owed_survive_their_segment_with_all_that_is_known_of_them
         ) == list(dead[0].failures)
         world.restart()
         session = world.join()
-    world.run(lambda: world.broker.retry_now(world.now, "t", "g", 0, [1]))
+    world.run(lambda: world.broker.operating.retry_now(world.now, "t", "g", 0, [1]))
     world.commit()
     pulled = world.pull(session, "t", "g")  # the kit compares the body with what was sent
     assert pulled is not None
@@ -390,7 +390,7 @@ def test_status_preview_and_positions() -> None:
     assert status.position == world.broker.journal.end
     preview = queries.preview_reset("t", "g", 0, 3)
     assert (preview.unread, preview.forgotten) == (9, 3)
-    world.run(lambda: world.broker.reset(world.now, "t", "g", 0, 3))
+    world.run(lambda: world.broker.operating.reset(world.now, "t", "g", 0, 3))
     world.commit()
     assert queries.status("t", "g", 0).cursor == 3
     assert world.drain(session, "t", "g") == list(range(3, 12))

@@ -26,7 +26,7 @@ LOOK_EVERY_US = SECOND_US
 def opened(disk: FaultyDisk) -> Started:
     options = Options(segment_bytes=SEGMENT, reserve_bytes=SEGMENT, look_every_us=LOOK_EVERY_US)
     started = open_broker(disk, wall_us=START_US, chance=random.Random(1), options=options)
-    started.broker.create_topic(START_US, TopicSpec(name="t"))
+    started.broker.administration.create_topic(START_US, TopicSpec(name="t"))
     return started
 
 

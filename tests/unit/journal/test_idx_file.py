@@ -16,7 +16,7 @@ from ternmq.journal.columns import Columns, difference, merge, of_tail
 from ternmq.journal.idx_file import NO_HINT, Head, StaleRun, StateHint, part_name, run_name
 from ternmq.journal.index import Index
 from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.run import open_run, read_columns, read_head
+from ternmq.journal.run_file import open_run, read_columns, read_head
 from ternmq.model.types import Position
 from ternmq.record.transactions import Part
 

@@ -1,0 +1,68 @@
+"""Sends a batch again, with the same bytes: one refused for now, one whose connection was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ternmq.client.link import Link
+from ternmq.client.outgoing import Load
+from ternmq.client.session import Session
+from ternmq.model.errors import OrderingKeyRequired, TernMQError, UnknownTopic
+from ternmq.wire.commands import Command
+
+if TYPE_CHECKING:
+    from ternmq.client.producer import Producer
+
+
+class Resending:
+    """For all loads of a producer. Loop only.
+
+    Attributes:
+        count: Batches that left once more.
+    """
+
+    __slots__ = ("_producer", "_session", "count")
+
+    def __init__(self, producer: Producer, session: Session) -> None:
+        self.count = 0
+        self._producer = producer
+        self._session = session
+
+    def refused(self, load: Load, error: TernMQError) -> None:
+        """A load's batch was refused: it leaves again after a pause, or is given up."""
+        load.asked = False
+        if load.over:
+            return
+        if isinstance(error, OrderingKeyRequired | UnknownTopic) or error.refresh_routes:
+            load.lane.topic.facts = None  # asked again before the next load
+        if error.retriable:
+            load.last_error = error
+            load.tries += 1
+            options, loop = self._producer.options, self._session.loop
+            pause = min(
+                options.first_backoff * 2 ** min(load.tries - 1, 10), options.longest_backoff
+            )
+            if loop.time() + pause < load.deadline and not self._session.closed:
+                load.resting = True
+                loop.call_later(pause, self._rested, load)
+                return
+        self._producer.finish(load, error)
+
+    def _rested(self, load: Load) -> None:
+        """The pause of a load is over."""
+        load.resting = False
+        link = self._session.link
+        if not load.over and not load.asked and link is not None:
+            self._again(load, link)
+
+    def unanswered(self, loads: Iterable[Load], link: Link) -> None:
+        """A connection is there: what the one before left unanswered leaves over it."""
+        for load in loads:
+            if not load.asked and not load.resting:
+                self._again(load, link)
+
+    def _again(self, load: Load, link: Link) -> None:
+        load.asked = True
+        self.count += 1
+        link.ask(Command.SEND, load.frame, load)

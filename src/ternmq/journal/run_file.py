@@ -1,0 +1,121 @@
+"""A run file read straight from the disk, whole sections at a time: its head, its content.
+
+To open a run, and to merge runs into one. All of it blocks: for worker threads and the start. What
+asks a run a question reads it block by block through the cold cache instead (`run`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from google_crc32c import value as crc32c
+
+from ternmq.journal import idx_file
+from ternmq.journal.cold import ColdCache
+from ternmq.journal.columns import (
+    BATCH,
+    BODY,
+    ID,
+    KEY,
+    MASK,
+    MOVED,
+    MOVED_ID,
+    PRODUCER,
+    QUEUE,
+    RESOLVED,
+    Columns,
+    Rows,
+)
+from ternmq.journal.disk import Disk, File
+from ternmq.journal.idx_file import Head, Section, StaleRun
+from ternmq.journal.run import Run
+
+_FIRST_READ_BYTES: Final = 16 * 1024
+
+
+def read_section(file: File, head: Head, number: int) -> bytes:
+    """Return a whole section, checked. Blocks; for worker threads and the start.
+
+    Raises:
+        StaleRun: it is damaged.
+        DiskError: it could not be read.
+    """
+    section: Section = head.sections[number]
+    data = file.pread(section.length, section.offset)
+    if len(data) < section.length:
+        raise StaleRun(f"{file.name} ends at byte {section.offset + len(data)}")
+    for index, at in enumerate(range(0, section.length, section.block_bytes)):
+        crc = crc32c(data[at : at + section.block_bytes])
+        if crc != head.block_crcs[section.first_block + index]:
+            raise StaleRun(f"{file.name}: damaged at byte {section.offset + at}")
+    return data
+
+
+def read_head(file: File) -> Head:
+    """Return the head of a run file. Blocks.
+
+    Raises:
+        StaleRun: it is damaged, of another version, or shorter than it says.
+        DiskError: it could not be read.
+    """
+    data = file.pread(_FIRST_READ_BYTES, 0)
+    length = idx_file.head_length(data)
+    if length > len(data):
+        if length > file.size():
+            raise StaleRun(f"{file.name} is shorter than its head")
+        data = file.pread(length, 0)
+    head = Head.decode(data)
+    if file.size() < head.file_length:
+        raise StaleRun(f"{file.name} is shorter than it says")
+    return head
+
+
+def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, Rows]:
+    """Return a run of whose file the head was read, and its section QUEUES. Blocks.
+
+    Raises:
+        StaleRun: it is damaged.
+        DiskError: it could not be read.
+    """
+    queues = np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE)
+    per_block = head.sections[idx_file.QUEUES].block_bytes // QUEUE.itemsize
+    lines = idx_file.LINES.unpack(read_section(file, head, idx_file.BLOOMS))
+    run = Run(
+        cache,
+        file.name,
+        head,
+        memoryview(queues["key"][::per_block].tobytes()).cast("Q"),
+        memoryview(read_section(file, head, idx_file.FENCES)).cast("Q"),
+        lines,
+        memoryview(read_section(file, head, idx_file.SUMS)).cast("Q"),
+    )
+    return run, queues
+
+
+def read_columns(disk: Disk, run: Run) -> Columns:
+    """Return the whole content of a run file. Blocks.
+
+    Raises:
+        StaleRun: it is damaged.
+        DiskError: it could not be read.
+    """
+    head = run.head
+    file = disk.open(run.name)
+    try:
+        return Columns(
+            np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE),
+            np.frombuffer(read_section(file, head, idx_file.BATCHES), BATCH),
+            np.frombuffer(read_section(file, head, idx_file.MASKS), MASK),
+            np.frombuffer(read_section(file, head, idx_file.BODIES), BODY),
+            np.frombuffer(read_section(file, head, idx_file.PRODUCERS), PRODUCER),
+            np.frombuffer(read_section(file, head, idx_file.KEYS), KEY),
+            np.frombuffer(read_section(file, head, idx_file.IDS), ID),
+            np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
+            np.frombuffer(read_section(file, head, idx_file.MOVED_IDS), MOVED_ID),
+            np.frombuffer(read_section(file, head, idx_file.RESOLVED), RESOLVED),
+            head.first_time_us,
+            head.last_time_us,
+        )
+    finally:
+        file.close()
