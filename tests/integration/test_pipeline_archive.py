@@ -16,6 +16,7 @@ from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.archive_file import Sizes
 from ternmq.pipeline.folder import Folder
 from ternmq.testing import broker
+from tests.integration.expiring import expiring
 
 NOW = 1_795_262_400_000_000
 
@@ -212,6 +213,38 @@ def test_a_failure_on_the_way_leaves_no_files(client, bulk, tables, monkeypatch)
     with pytest.raises(ConnectionLost):
         ArchiveJob(bulk, archive).once(NOW)
     assert [one.path for one in archive.table.folder.list() if "parquet" in one.path] == []
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+def test_retention_is_quicker_than_a_run(tmp_path, tables, monkeypatch, lenient):
+    """Its segments go between the plan of a run and its reads; what is missing is noted."""
+    with expiring(tmp_path / "broker") as topic, Bulk(BulkOptions(url=topic.real.url)) as bulk:
+        topic.fill(2000, 600)
+        fetch = bulk.fetch
+
+        def late(*span):
+            monkeypatch.setattr(bulk, "fetch", fetch)
+            topic.expire()
+            return fetch(*span)
+
+        monkeypatch.setattr(bulk, "fetch", late)
+        archive = Archive(tables)
+        job = ArchiveJob(bulk, archive, topics=["orders"], lenient=lenient)
+        if not lenient:
+            with pytest.raises(
+                DataLoss, match="of queue 0 of 'orders': from 0 on they are not kept"
+            ):
+                job.once(NOW)
+            assert kept(tables) == []
+            return
+        done = job.once(NOW)
+        firsts = topic.firsts()
+        assert kept(tables) == sorted(row[1:] for row in topic.kept())
+        assert done.lost == sum(firsts) > 0
+        gaps = archive.gaps.read(["topic", "queue", "start", "stop", "cause"]).to_pylist()
+        assert sorted(tuple(one.values()) for one in gaps) == [
+            ("orders", queue, 0, first, "expired") for queue, first in enumerate(firsts)
+        ]
 
 
 def test_topics_that_are_not_there(client, bulk, tables):

@@ -14,14 +14,14 @@ from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.failed import (
     chosen,
     known,
-    list_rows,
+    listing,
     pieces,
     plain_failed,
     rows_of,
-    show_row,
+    showing,
     some,
 )
-from ternmq.cli.parameters import COUNT, OFFSET, QUEUE, group_argument, topic_argument
+from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.cli.redrive import redrive
 from ternmq.client.client import Client
@@ -32,32 +32,8 @@ def deadletter() -> None:
     """Messages that failed for good."""
 
 
-@deadletter.command("list")
-@topic_argument()
-@group_argument()
-@click.option("--queue", type=QUEUE, help="Only this queue.")
-@click.option("-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100.")
-@output.ndjson_option
-@asks_broker
-async def list_(
-    client: Client, topic: str, group: str, queue: int | None, limit: int, as_json: bool
-) -> None:
-    """List the dead letters of a group, and why they failed."""
-    await list_rows(client, topic, group, queue, limit, dead=True, as_json=as_json)
-
-
-@deadletter.command()
-@topic_argument()
-@group_argument()
-@click.argument("offset", type=OFFSET)
-@click.option("--queue", type=QUEUE, default=0, help="The queue; default 0.")
-@output.json_option
-@asks_broker
-async def show(
-    client: Client, topic: str, group: str, offset: int, queue: int, as_json: bool
-) -> None:
-    """Show a dead letter, with every failure."""
-    await show_row(client, topic, group, offset, queue, dead=True, as_json=as_json)
+deadletter.add_command(listing("List the dead letters of a group, and why they failed.", dead=True))
+deadletter.add_command(showing("Show a dead letter, with every failure.", dead=True))
 
 
 @deadletter.command()

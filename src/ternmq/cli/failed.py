@@ -1,4 +1,4 @@
-"""What ``retry`` and ``deadletter`` share: how rows that failed look, and which are meant."""
+"""What ``retry`` and ``deadletter`` share: how rows that failed are shown, and which are meant."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from typing import Final
 import click
 
 from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker
 from ternmq.cli.output import Cell
-from ternmq.cli.parameters import ranges_of
+from ternmq.cli.parameters import (
+    COUNT,
+    OFFSET,
+    QUEUE,
+    group_argument,
+    ranges_of,
+    topic_argument,
+)
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import details, plain, shown
 from ternmq.client.client import Client
@@ -77,7 +86,27 @@ def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object
     }
 
 
-async def list_rows(
+def listing(about: str, *, dead: bool) -> click.Command:
+    """Return the command ``list``: of dead letters, or of what waits."""
+
+    @click.command("list", cls=Command, help=about)
+    @topic_argument()
+    @group_argument()
+    @click.option("--queue", type=QUEUE, help="Only this queue.")
+    @click.option(
+        "-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100."
+    )
+    @output.ndjson_option
+    @asks_broker
+    async def list_(
+        client: Client, topic: str, group: str, queue: int | None, limit: int, as_json: bool
+    ) -> None:
+        await _list_rows(client, topic, group, queue, limit, dead=dead, as_json=as_json)
+
+    return list_
+
+
+async def _list_rows(
     client: Client,
     topic: str,
     group: str,
@@ -87,7 +116,6 @@ async def list_rows(
     dead: bool,
     as_json: bool,
 ) -> None:
-    """Print rows, at most so many."""
     await known(client, topic, group, queue)
     found: list[FailedMessage] = []
     more = False
@@ -106,7 +134,25 @@ async def list_rows(
         output.note(f"these are the first {limit:,}; there are more (--limit)")
 
 
-async def show_row(
+def showing(about: str, *, dead: bool) -> click.Command:
+    """Return the command ``show``: of a dead letter, or of a message that waits."""
+
+    @click.command("show", cls=Command, help=about)
+    @topic_argument()
+    @group_argument()
+    @click.argument("offset", type=OFFSET)
+    @click.option("--queue", type=QUEUE, default=0, help="The queue; default 0.")
+    @output.json_option
+    @asks_broker
+    async def show(
+        client: Client, topic: str, group: str, offset: int, queue: int, as_json: bool
+    ) -> None:
+        await _show_row(client, topic, group, offset, queue, dead=dead, as_json=as_json)
+
+    return show
+
+
+async def _show_row(
     client: Client,
     topic: str,
     group: str,
@@ -116,7 +162,6 @@ async def show_row(
     dead: bool,
     as_json: bool,
 ) -> None:
-    """Print a row with all its failures."""
     await known(client, topic, group, queue)
     found = None
     async for one in rows_of(client, topic, group, queue, dead=dead):

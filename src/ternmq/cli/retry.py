@@ -9,8 +9,8 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
-from ternmq.cli.failed import chosen, list_rows, pieces, show_row, some
-from ternmq.cli.parameters import COUNT, OFFSET, QUEUE, group_argument, topic_argument
+from ternmq.cli.failed import chosen, listing, pieces, showing, some
+from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
 
@@ -20,32 +20,10 @@ def retry() -> None:
     """Messages that failed and wait for another attempt."""
 
 
-@retry.command("list")
-@topic_argument()
-@group_argument()
-@click.option("--queue", type=QUEUE, help="Only this queue.")
-@click.option("-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100.")
-@output.ndjson_option
-@asks_broker
-async def list_(
-    client: Client, topic: str, group: str, queue: int | None, limit: int, as_json: bool
-) -> None:
-    """List what waits, and why; ordered groups hold some until you let them go."""
-    await list_rows(client, topic, group, queue, limit, dead=False, as_json=as_json)
-
-
-@retry.command()
-@topic_argument()
-@group_argument()
-@click.argument("offset", type=OFFSET)
-@click.option("--queue", type=QUEUE, default=0, help="The queue; default 0.")
-@output.json_option
-@asks_broker
-async def show(
-    client: Client, topic: str, group: str, offset: int, queue: int, as_json: bool
-) -> None:
-    """Show a message that waits, with every failure."""
-    await show_row(client, topic, group, offset, queue, dead=False, as_json=as_json)
+retry.add_command(
+    listing("List what waits, and why; ordered groups hold some until you let them go.", dead=False)
+)
+retry.add_command(showing("Show a message that waits, with every failure.", dead=False))
 
 
 @retry.command()

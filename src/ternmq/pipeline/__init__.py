@@ -14,8 +14,8 @@ order), ``trace_job``; made of it ``stats``, ``sketches``, ``deadletters``, ``re
 ``replay_select`` and ``replay`` (messages of the archive sent again). ``job`` says what a job is,
 ``jobs`` which there are, ``runner`` runs them, round by round; ``lock``, ``health``, ``status``.
 
-Spark is not needed for any of it: ``*_spark`` and ``archive_batch`` only spread the same functions
-over workers.
+Spark is not needed for any of it: ``*_spark``, ``archive_batch`` and ``archive_worker`` only spread
+the same functions over workers.
 
 Invariants: a row (topic, queue, offset) is in the archive once; what a commit names is on the disk
 before it; the broker is told how far the archive is only after the commit is; a job can be run

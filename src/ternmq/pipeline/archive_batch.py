@@ -7,28 +7,20 @@ written here, at once. Only ranges go to the workers, and what they wrote comes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from ternmq.client.bulk import Bulk, RangesAsk
+from ternmq.client.bulk import Bulk
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline.archive import PAGE_BYTES, rows_of
 from ternmq.pipeline.archive_file import Sizes
-from ternmq.pipeline.archive_files import Range, Written, write_range
-from ternmq.pipeline.archive_spark import MANIFEST
-from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.schemas import ARCHIVE
-from ternmq.spark.bulk_port import reach
+from ternmq.pipeline.archive_files import Range, Written
+from ternmq.pipeline.archive_worker import MANIFEST, RangeWriter, topic_number
 from ternmq.spark.connecting import Broker
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
-
-_MANIFEST: Final = pa.schema([("written", pa.string())])
 
 
 def cut(spans: Sequence[Range], pieces: int) -> list[Range]:
@@ -48,40 +40,21 @@ class PassTask:
 
     Attributes:
         spans: The ranges.
-        tables: The folder of all tables, as every worker reaches it.
-        broker: Where the rows are.
-        lenient: Rows may be missing.
-        sizes: How large files become.
+        writer: Writes them.
     """
 
     spans: tuple[Range, ...]
-    tables: str
-    broker: Broker
-    lenient: bool = False
-    sizes: Sizes = field(default_factory=Sizes)
+    writer: RangeWriter
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write each range; yield what was written."""
-        bulk: Bulk | None = None
-        try:
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    bulk = bulk or reach(self.broker, PAGE_BYTES)
-                    written = self._written(bulk, self.spans[number])
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([written.to_json()])], schema=_MANIFEST
-                    )
-        finally:
-            if bulk is not None:
-                bulk.close()
+        spans = (self.spans[one] for batch in numbers for one in batch.column(0).to_pylist())
+        return self.writer.manifests(spans, self._written)
 
     def _written(self, bulk: Bulk, span: Range) -> Written:
-        (found,) = bulk.ranges([RangesAsk(topic=span.topic)])
-        if found.number != span.topic_number:
+        if topic_number(bulk, span.topic) != span.topic_number:
             raise DataLoss(f"{span}: the topic was deleted meanwhile")
-        folder = Folder(self.tables).inside(ARCHIVE.name)
-        with closing(rows_of(bulk, span, lenient=self.lenient)) as batches:  # type: ignore[type-var]
-            return write_range(folder, span, batches, self.sizes, lenient=self.lenient)
+        return self.writer.write(bulk, span)
 
 
 class SparkWorkers:
@@ -108,16 +81,13 @@ class SparkWorkers:
     ) -> None:
         self.from_bytes = from_bytes
         self._spark = spark
-        self._tables = tables
-        self._broker = broker
-        self._lenient = lenient
-        self._sizes = sizes or Sizes()
+        self._writer = RangeWriter(tables, broker, lenient, sizes or Sizes())
 
     def write(self, spans: Sequence[Range]) -> list[Written]:
         """Write ranges; what tasks leave behind that fail is cleaned up later."""
         context = self._spark.sparkContext
         pieces = tuple(cut(spans, context.defaultParallelism))
-        task = PassTask(pieces, self._tables, self._broker, self._lenient, self._sizes)
+        task = PassTask(pieces, self._writer)
         context.setJobDescription(f"archive: {len(pieces)} ranges")
         numbers = self._spark.range(0, len(pieces), 1, len(pieces))
         rows = numbers.mapInArrow(task, MANIFEST).collect()

@@ -15,33 +15,28 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from ternmq.client.bulk import Bulk, RangesAsk
+from ternmq.client.bulk import Bulk
 from ternmq.model.errors import DataLoss
-from ternmq.pipeline.archive import GROUP, PAGE_BYTES, rows_of
+from ternmq.pipeline.archive import GROUP
 from ternmq.pipeline.archive_commit import Archive, Place
 from ternmq.pipeline.archive_file import Sizes
-from ternmq.pipeline.archive_files import Range, Written, write_range
+from ternmq.pipeline.archive_files import Range, Written
+from ternmq.pipeline.archive_worker import MANIFEST, RangeWriter, topic_number
 from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.schemas import ARCHIVE
 from ternmq.spark.bulk_port import reach
-from ternmq.spark.connecting import Broker
 from ternmq.spark.option_table import Use
 from ternmq.spark.options import read_options
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log: Final = logging.getLogger("ternmq.pipeline")
 
-MANIFEST: Final = "written string"
-_MANIFEST: Final = pa.schema([("written", pa.string())])
 _EARLIEST: Final = -2
 
 
@@ -50,32 +45,15 @@ class RangeTask:
     """What a worker does with rows of ``emit=ranges``: ``df.mapInArrow(RangeTask(...), MANIFEST)``.
 
     Attributes:
-        tables: The folder of all tables, as every worker reaches it.
-        broker: Where the rows are.
-        lenient: Rows may be missing.
-        sizes: How large files become.
+        writer: Writes them.
     """
 
-    tables: str
-    broker: Broker
-    lenient: bool = False
-    sizes: Sizes = field(default_factory=Sizes)
+    writer: RangeWriter
 
     def __call__(self, ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write each range; yield what was written."""
-        bulk: Bulk | None = None
-        try:
-            for batch in ranges:
-                for row in batch.to_pylist():
-                    bulk = bulk or reach(self.broker, PAGE_BYTES)
-                    written = self._written(bulk, row)
-                    if written is not None:
-                        yield pa.RecordBatch.from_arrays(
-                            [pa.array([written.to_json()])], schema=_MANIFEST
-                        )
-        finally:
-            if bulk is not None:
-                bulk.close()
+        rows = (row for batch in ranges for row in batch.to_pylist())
+        return self.writer.manifests(rows, self._written)
 
     def _written(self, bulk: Bulk, row: Mapping[str, object]) -> Written | None:
         topic, queue, start, stop = (row[name] for name in ("topic", "partition", "start", "end"))
@@ -83,17 +61,14 @@ class RangeTask:
         assert isinstance(queue, int)
         assert isinstance(start, int)
         assert isinstance(stop, int)
-        (found,) = bulk.ranges([RangesAsk(topic=topic)])
-        if not found.number:
+        number = topic_number(bulk, topic)
+        if not number:
             what = f"rows {start} to {stop - 1} of queue {queue} of {topic!r}: the topic is gone"
-            if not self.lenient:
+            if not self.writer.lenient:
                 raise DataLoss(what)
             log.warning("%s", what)
             return None
-        span = Range(topic, found.number, queue, start, stop)
-        folder = Folder(self.tables).inside(ARCHIVE.name)
-        with closing(rows_of(bulk, span, lenient=self.lenient)) as batches:  # type: ignore[type-var]
-            return write_range(folder, span, batches, self.sizes, lenient=self.lenient)
+        return self.writer.write(bulk, Range(topic, number, queue, start, stop))
 
 
 class ArchiveStream:
@@ -127,7 +102,6 @@ class ArchiveStream:
         self._folder = Folder(tables)
         self._now_us = now_us
         self._lenient = lenient
-        self._sizes = sizes or Sizes()
         self._checkpoint = checkpoint or self._folder.uri_of("_checkpoints/archive")
         self._options = {
             **options,
@@ -137,6 +111,7 @@ class ArchiveStream:
             "failOnDataLoss": str(not lenient).lower(),
         }
         self._read = read_options(self._options, Use.STREAM_READ)
+        self._writer = RangeWriter(self._folder.uri, self._read.broker, lenient, sizes or Sizes())
         self._archive = Archive(self._folder, storage)
         self._bulk: Bulk | None = None
 
@@ -160,8 +135,7 @@ class ArchiveStream:
         """Return the stream of what workers write."""
         source = self._spark.readStream.format("ternmq").options(**self._options)
         ranges = source.option("startingOffsets", json.dumps(self._starts(), sort_keys=True)).load()
-        task = RangeTask(self._folder.uri, self._read.broker, self._lenient, self._sizes)
-        return ranges.mapInArrow(task, MANIFEST)
+        return ranges.mapInArrow(RangeTask(self._writer), MANIFEST)
 
     def commit(self, manifests: DataFrame, batch_id: int) -> None:
         """Add what a batch wrote to the archive: for ``foreachBatch``."""

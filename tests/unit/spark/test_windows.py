@@ -2,8 +2,10 @@
 
 ``engine`` has the windows W1 to W8. The others are about what changes meanwhile: a checkpoint that
 is lost (W9) or copied (W10), a queue that comes (W11), rows that go (W12), a broker that is another
-one for a moment (W13), tasks that run twice (W14). With a Spark that is real, what is its own part
-of it is in ``tests/spark``; W15, another release of Spark, in ``tests/spark/matrix.py``.
+one for a moment (W13), tasks that run twice (W14). With a Spark that is real, W4 to W9 and W12 are
+in ``tests/spark`` (``test_exactly_once``, ``test_windows``); W12 at a broker that removes segments
+in ``tests/integration/test_spark_retention.py``; W15, another release of Spark, in
+``tests/spark/matrix.py``.
 """
 
 from __future__ import annotations

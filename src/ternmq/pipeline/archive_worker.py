@@ -1,0 +1,73 @@
+"""What a worker of Spark's does for the archive: rows of ranges into files, and word of the files.
+
+Bodies go from the broker to the file in one worker, and never enter the JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from ternmq.client.bulk import Bulk, RangesAsk
+from ternmq.pipeline.archive import PAGE_BYTES, rows_of
+from ternmq.pipeline.archive_file import Sizes
+from ternmq.pipeline.archive_files import Range, Written, write_range
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.schemas import ARCHIVE
+from ternmq.spark.bulk_port import reach
+from ternmq.spark.connecting import Broker
+
+T = TypeVar("T")
+
+MANIFEST: Final = "written string"
+_MANIFEST: Final = pa.schema([("written", pa.string())])
+
+
+@dataclass(frozen=True)
+class RangeWriter:
+    """Writes ranges; travels to workers.
+
+    Attributes:
+        tables: The folder of all tables, as every worker reaches it.
+        broker: Where the rows are.
+        lenient: Rows may be missing.
+        sizes: How large files become.
+    """
+
+    tables: str
+    broker: Broker
+    lenient: bool = False
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def manifests(
+        self, parts: Iterable[T], write: Callable[[Bulk, T], Written | None]
+    ) -> Iterator[pa.RecordBatch]:
+        """Write each part by one connection, made for the first; yield rows of ``MANIFEST``."""
+        bulk: Bulk | None = None
+        try:
+            for part in parts:
+                bulk = bulk or reach(self.broker, PAGE_BYTES)
+                written = write(bulk, part)
+                if written is not None:
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array([written.to_json()])], schema=_MANIFEST
+                    )
+        finally:
+            if bulk is not None:
+                bulk.close()
+
+    def write(self, bulk: Bulk, span: Range) -> Written:
+        """Write a range."""
+        folder = Folder(self.tables).inside(ARCHIVE.name)
+        with closing(rows_of(bulk, span, lenient=self.lenient)) as batches:  # type: ignore[type-var]
+            return write_range(folder, span, batches, self.sizes, lenient=self.lenient)
+
+
+def topic_number(bulk: Bulk, topic: str) -> int:
+    """Return the number of a topic as it is now; 0 if it is gone."""
+    (found,) = bulk.ranges([RangesAsk(topic=topic)])
+    return found.number
