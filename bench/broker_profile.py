@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker_kit import client
+from broker_kit import client, ready, started
 from broker_scale import CLIENTS as SCALE_CLIENTS
 from broker_scale import TOPICS
 from core_kit import Figures, Settings, folder
@@ -35,6 +35,8 @@ from core_machine import machine, versions
 from runner import RESULTS
 
 _TOP: Final = 40
+_READ_BYTES: Final = 350_000_000
+"""A second, at most: what a group that reads a backlog wants to find."""
 _RUN: Final = """
 import cProfile, signal, sys, time
 from ternmq.cli.main import main
@@ -76,9 +78,17 @@ def hot_topic(url: str, seconds: float) -> Figures:
     return sends(url, seconds)
 
 
+def backlog(url: str, seconds: float) -> Figures:
+    """Load: live sends of 1 KiB, 16 at a time, beside a group that reads a backlog of 1 KiB."""
+    with started(url, "read_backlog", SCALE_CLIENTS, group=0, seconds=seconds + 1.5) as reader:
+        ready(reader)
+        return client(url, "live", SCALE_CLIENTS, seconds=seconds)
+
+
 LOADS: Final[dict[str, Callable[[str, float], Figures]]] = {
     "sends-256": sends, "send-many": send_many, "send-soon": send_soon, "pull": pull,
     "process": process, "hot-topic": hot_topic,
+    "backlog": backlog,
 }  # fmt: skip
 BACKLOG: Final = {"pull": 110_000, "process": 35_000}
 """Messages a second that a load wants to find."""
@@ -101,6 +111,9 @@ def profile(name: str, seconds: float) -> str:
                 client(url, "send_many", count=count, of=1000)
             if name == "hot-topic":
                 client(url, "make_topics", SCALE_CLIENTS, count=TOPICS)
+            if name == "backlog":
+                size = int(_READ_BYTES * (seconds + 3))
+                client(url, "make_backlog", SCALE_CLIENTS, size=size, groups=1)
             one.send_signal(signal.SIGUSR1)
             figures = LOADS[name](url, seconds)
             one.send_signal(signal.SIGUSR2)
