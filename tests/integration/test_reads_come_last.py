@@ -89,3 +89,14 @@ def test_a_stop_answers_reads_that_have_not_begun(one: InProcessBroker, client: 
     one.stop()
     assert [bodies.unpack_rows(client.wait(id_)).stop for id_ in reads] == [2, 2, 2]
     one.start()
+
+
+def test_an_id_twice_at_a_time_harms_nobody_else(one: InProcessBroker, client: RawClient) -> None:
+    _, frame = client.session.ask(*a_read())
+    client.socket.sendall(frame * 3)
+    with RawClient(one.port) as other:
+        assert other.read("t", 1).start == 1
+    client.socket.settimeout(20)
+    taken = 0
+    while taken < 3 * 2 * len(BODY):  # each is answered
+        taken += len(client.socket.recv(1 << 20))

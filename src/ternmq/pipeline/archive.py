@@ -32,7 +32,7 @@ from ternmq.wire.control import TopicInfo, TopicRanges
 log: Final = logging.getLogger("ternmq.pipeline")
 
 GROUP: Final = "spark.archive"
-PAGE_BYTES: Final = 1 << 18
+PAGE_BYTES: Final = 1 << 19
 """Of an answer: more than others ask for, since a page is compressed before the next is wanted."""
 _ASKED_TOPICS: Final = 500
 _ASKED_QUEUES: Final = 5000

@@ -5,12 +5,15 @@ without an answer: beyond, nothing more is read from anybody. Answers that are m
 yet: beyond, whatever makes large answers (pulls, reads, look-ups) waits, sends and settles go on.
 Requests that are not whole yet: beyond, whoever has been at one for longest is cut off, if that is
 seconds; beyond twice as much, in any case.
+
+Reads of rows come last in a turn: behind its sync and its answers, a few at a time.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,6 +28,8 @@ from ternmq.wire.session import Request
 
 if TYPE_CHECKING:
     from ternmq.server.peer import Peer
+
+log = logging.getLogger("ternmq.server")
 
 READ_BYTES: Final = 256 * 1024
 
@@ -91,7 +96,8 @@ class Hub:
         self._dirty: list[Peer] = []
         self._stalled: dict[Peer, None] = {}
         self._held_back: dict[Peer, None] = {}
-        self._late: deque[tuple[Peer, Request]] = deque()
+        self._late: OrderedDict[tuple[Peer, int], Request] = OrderedDict()
+        """By connection and request id, oldest first."""
         self._reading_late = False
         core.on_turn = self.flush
 
@@ -128,27 +134,37 @@ class Hub:
 
         However many read at full speed: who sends waits for one read, not for all of them.
         """
-        self._late.append((peer, request))
+        key = peer, request.id
+        if key in self._late:  # an id twice at a time: its client's mistake, and no news
+            self.commands.read(peer, request)
+            return
+        self._late[key] = request
         self.core.touch()
 
     def hurry(self, peer: Peer, id_: int | None = None) -> None:
-        """Have reads of a connection (None: all) wait for nothing when their turn comes."""
-        for n, (other, request) in enumerate(self._late):
-            if other is peer and id_ in (None, request.id):
-                self._late[n] = other, request._replace(until_us=1)
+        """Have a read of a connection (None: all) wait for nothing when its turn comes."""
+        late = self._late
+        keys = [key for key in late if key[0] is peer] if id_ is None else [(peer, id_)]
+        for key in keys:
+            if key in late:
+                late[key] = late[key]._replace(until_us=1)
 
     def _read_some(self) -> None:
         late, until = self._late, time.perf_counter() + READS_S
         self._reading_late = True
         try:
             while late:
-                peer, request = late.popleft()
+                (peer, _), request = late.popitem(last=False)
                 if peer.closed:
                     continue
                 if not (peer.writable and peer.roomy):
                     peer.put_back(request)
                     continue
-                self.commands.read(peer, request)
+                try:
+                    self.commands.read(peer, request)
+                except Exception:  # of no concern to the turn, and to others who read
+                    log.exception("%s: a read failed", peer.address)
+                    peer.abandon("a read failed")
                 if time.perf_counter() > until:
                     break
             self.core.release()  # a refusal may rest on something
