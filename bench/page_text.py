@@ -170,8 +170,8 @@ def _aims(results: Results) -> str:
     missed = [
         f"\n{text}"
         for (suite, name), text in _MISSES.items()
-        for found in results.get(suite, {}).get(name, {"figures": {}})["figures"].values()
-        if not found.get("met", True)
+        if name in results.get(suite, {})
+        and not all(one.get("met", True) for one in results[suite][name]["figures"].values())
     ]
     return "".join([*lines, *missed, "\nWhat each does:\n\n", *rest])
 

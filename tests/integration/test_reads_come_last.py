@@ -11,7 +11,7 @@ from ternmq.testing import InProcessBroker, broker
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from tests.asynchronous import until
-from tests.integration.raw import RawClient
+from tests.integration.raw import Closed, RawClient
 
 READS = 60
 BODY = bytes(200_000)
@@ -100,3 +100,17 @@ def test_an_id_twice_at_a_time_harms_nobody_else(one: InProcessBroker, client: R
     taken = 0
     while taken < 3 * 2 * len(BODY):  # each is answered
         taken += len(client.socket.recv(1 << 20))
+
+
+def test_a_read_that_breaks_ends_its_connection_and_no_other(
+    one: InProcessBroker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    with RawClient(one.port) as other, monkeypatch.context() as patched:
+        patched.setattr(one._server.hub.commands, "read", breaks)
+        with pytest.raises((Closed, OSError)):
+            client.read("t", 0)
+        patched.undo()
+        assert other.read("t", 1).start == 1
