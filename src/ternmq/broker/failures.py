@@ -21,6 +21,7 @@ SHARD_ROWS: Final = 1 << SHARD_BITS
 HELD_US: Final = 1 << 62
 """The due time of a row that only an operator lets go."""
 _NUMPY_FROM: Final = 16
+_NUMPY_MIN_FROM: Final = 64
 _COUNT: Final = struct.Struct("<II")
 
 
@@ -98,7 +99,7 @@ class FailureRows:
 
     def first_us(self) -> int:
         """Return the smallest time; the object must not be empty."""
-        if len(self.when) < _NUMPY_FROM:
+        if len(self.when) < _NUMPY_MIN_FROM:
             return int(min(self.when))
         return int(np.frombuffer(self.when, dtype=np.int64).min())
 
@@ -149,9 +150,11 @@ class FailureRows:
         return b"".join(parts)
 
     def decode(self, data: bytes, at: int) -> int:
-        """Take over the rows that stand at ``at``; return where they end."""
+        """Take over the rows that stand at ``at`` (there are none yet); return where they end."""
         count, _ = _COUNT.unpack_from(data, at)
         at += _COUNT.size
+        if not count:
+            return at  # nearly every shard has none that are dead
         self.when = array("q", data[at : at + 8 * count])
         at += 8 * count
         self.references = array("Q", data[at : at + 8 * count])

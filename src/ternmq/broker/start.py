@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,7 +74,11 @@ def open_broker(
         UnknownRecordKind: a newer version wrote the journal; nothing was changed.
         DiskError: the disk failed.
     """
-    options = options or Options()
+    with _collector_paused():
+        return _open(disk, wall_us, chance, options or Options())
+
+
+def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started:
     cache = ColdCache(disk)
     made: list[Views] = []
 
@@ -122,6 +129,21 @@ def open_broker(
     broker = Broker(journal, views, store, chance, now_us, writer)
     upkeep = Upkeep(broker, disk, options.retention, look_every_us=options.look_every_us)
     return Started(broker, upkeep, report)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep Python's collector from going through what a start makes, again and again.
+
+    A start makes a million objects, and hardly one that is garbage: a tenth of its time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _fill(index: Index, gaps: list[Gap], begin: int, end: int) -> int:

@@ -97,7 +97,8 @@ class Views:
 
     def _messages(self, record: RawRecord) -> None:
         stored = messages.unpack(record.body)
-        self.apply_messages(record.position, record.end, record.time_us, stored)
+        position = record.position
+        self.apply_messages(position, position + record.length, record.time_us, stored)
 
     def _pulled(self, record: RawRecord) -> None:
         for fact in facts.unpack_pulled(record.body):

@@ -20,6 +20,7 @@ _KEYED: Final = 1 << Column.KEY_HASH
 _NAMED: Final = 1 << Column.APPLICATION_ID_HASH
 _LOOKED_AT: Final = _TAGGED | _KEYED | _NAMED
 _NOTHING: Final = b""
+_new: Final = tuple.__new__
 
 
 class BatchFacts(NamedTuple):
@@ -79,7 +80,7 @@ def facts_of(batch: bytes) -> BatchFacts:
     """Return the facts of a stored batch; below 1 us without tags, keys and application ids."""
     _, crc, _, _, _, _, flags, rows, producer_id, first_sequence, _ = HEADER.unpack_from(batch)
     if not flags & _LOOKED_AT:
-        return BatchFacts(producer_id, first_sequence, rows, crc, 0, _NOTHING, _NOTHING)
+        return _new(BatchFacts, (producer_id, first_sequence, rows, crc, 0, _NOTHING, _NOTHING))
     reader = Batch(batch)
     return BatchFacts(
         producer_id,

@@ -25,7 +25,6 @@ from typing import Final
 
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.scan import (
-    CHUNK_BYTES,
     RawRecord,
     Scanner,
     parse,
@@ -47,6 +46,9 @@ from ternmq.model.types import NO_POSITION, Epoch, Position
 from ternmq.record.header import ALIGNMENT, MAGIC, Kind
 
 MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
+CHUNK_BYTES: Final = 256 << 10
+"""What lies behind the end is nearly always zeros, and is compared while it is in the processor's
+cache."""
 _BLANK: Final = bytes(CHUNK_BYTES)
 
 

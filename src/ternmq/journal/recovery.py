@@ -234,19 +234,20 @@ def records(disk: Disk, ending: Ending, start: Position | None = None) -> Iterat
     position = ending.start if start is None else start
     end = ending.valid_end
     scanner = Scanner(
-        disk, position, segment_size=ending.segment_size, prev_crc=None if position else 0
+        disk,
+        position,
+        segment_size=ending.segment_size,
+        prev_crc=None if position else 0,
+        stop=end,
     )
-    for record in scanner:
-        if record.position >= end:
-            return
-        position = record.end
-        yield record
-    if position != end:
-        base = position - position % ending.segment_size
+    yield from scanner
+    if scanner.position != end:
+        at = scanner.position
+        base = at - at % ending.segment_size
         raise CorruptJournal(
-            f"position {position} was readable a moment ago: {scanner.fault}",
+            f"position {at} was readable a moment ago: {scanner.fault}",
             file=segment_name(base),
-            byte=position - base,
+            byte=at - base,
         )
 
 

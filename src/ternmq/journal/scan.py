@@ -41,6 +41,7 @@ FIRST_CHUNK_BYTES: Final = 64 << 10
 CHUNK_BYTES: Final = 4 << 20
 """Reads grow from the first size to this: a short journal costs little, a long one few calls."""
 
+_NOWHERE: Final = 1 << 64
 _SEGMENT: Final = int(Kind.SEGMENT)
 _PAD: Final = int(Kind.PAD)
 
@@ -76,6 +77,11 @@ class Scanner:
         segment_size: As the journal was made.
         prev_crc: CRC of the record before; None believes the first record's own word.
         epoch: Epoch of the record before.
+        stop: Where a record ends, and with it the iteration; None goes on to the natural end.
+
+    Attributes:
+        fault: See above; known when the iteration is over.
+        position: Behind the last valid record, likewise.
     """
 
     def __init__(
@@ -86,13 +92,15 @@ class Scanner:
         segment_size: int,
         prev_crc: int | None = None,
         epoch: int = 0,
+        stop: int | None = None,
     ) -> None:
         self.fault = ""
+        self.position = position
         self._disk = disk
-        self._position = position
         self._size = segment_size
         self._prev_crc = prev_crc
         self._epoch = epoch
+        self._stop = _NOWHERE if stop is None else stop
 
     def __iter__(self) -> Iterator[RawRecord]:
         """Yield record after record.
@@ -101,7 +109,7 @@ class Scanner:
             UnknownRecordKind: A valid record of a newer version.
         """
         size = self._size
-        position = self._position
+        position, end = self.position, self._stop
         believed = self._prev_crc
         last_crc = 0 if believed is None else believed
         first = believed is None
@@ -109,7 +117,7 @@ class Scanner:
         want = FIRST_CHUNK_BYTES
         unpack, crc_of, known = HEADER.unpack_from, crc32c, KNOWN_KINDS
         new = tuple.__new__
-        while True:
+        while position < end:
             base = position - position % size
             try:
                 file = self._disk.open(segment_name(base))
@@ -119,7 +127,7 @@ class Scanner:
             try:
                 offset = position - base
                 chunk, at, have = b"", 0, 0  # chunk[at] is the byte at `offset` of the file
-                while offset < size:
+                while offset < size and position < end:
                     if have - at < HEADER_BYTES:
                         chunk = file.pread(min(want, size - offset), offset)
                         at, have = 0, len(chunk)
@@ -190,6 +198,7 @@ class Scanner:
                     offset += length
                     position += length
             finally:
+                self.position = position
                 file.close()
 
     def _fault(

@@ -90,8 +90,11 @@ def pack(
 def unpack(body: bytes) -> Messages:
     """Return the parts of a MESSAGES body (zero padding behind it is allowed)."""
     topic, queue, first, count, run_count, _, length, _ = PREFIX.unpack_from(body)
-    at = PREFIX_BYTES + RUN.size * run_count
-    runs = tuple((start, stop) for start, stop in RUN.iter_unpack(body[PREFIX_BYTES:at]))
+    at = PREFIX_BYTES
+    runs: tuple[RowRun, ...] = ()
+    if run_count:  # rare, and this stands in the way of every record
+        at += RUN.size * run_count
+        runs = tuple((start, stop) for start, stop in RUN.iter_unpack(body[PREFIX_BYTES:at]))
     if at + length > len(body):
         raise ValueError("MESSAGES body shorter than its batch")
     return Messages(topic, queue, first, count, runs, body[at : at + length])

@@ -13,8 +13,8 @@ from ternmq.journal.faulty_disk import Fault, FaultyDisk
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.real_disk import RealDisk
-from ternmq.journal.recovery import mend, open_journal
-from ternmq.journal.scan import scan
+from ternmq.journal.recovery import mend, open_journal, records
+from ternmq.journal.scan import Scanner, scan
 from ternmq.journal.segment import EPOCH_BODY, EPOCH_CLEAN, EPOCH_FIRST, segment_name
 from ternmq.journal.state import StateKey, StateWriter
 from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed, UnknownRecordKind
@@ -572,6 +572,34 @@ class BrokenRead(MemoryDisk):
                 return bytes(len(data)) if offset == hidden and length == 48 else data
 
         return Broken(self, name, file._data)
+
+
+@pytest.mark.parametrize("back", [1, 2, 200])
+def test_what_reads_differently_the_second_time_is_named(back):
+    disk = filled(300)
+    ending = find_end(disk)
+    assert ending is not None
+    image = disk.image()
+    spans = [(record.position, record.end) for record in scan(disk, 0)]
+    at, _ = spans[-back]
+    broken = changed(image, at + 60, b"\xff")
+    with pytest.raises(CorruptJournal, match=f"position {at} was readable a moment ago") as failed:
+        list(records(broken, ending, Position(0)))
+    assert failed.value.file == segment_name(at - at % SEGMENT)
+    assert failed.value.byte == at % SEGMENT
+
+
+def test_a_scan_ends_where_it_is_told_to():
+    disk = filled(600)
+    spans = [(record.position, record.end) for record in scan(disk, 0)]
+    assert any(end % SEGMENT == 0 for _, end in spans)  # one of the ends is a segment's
+    for stop in [0, *(end for _, end in spans)]:
+        scanner = Scanner(disk, 0, segment_size=SEGMENT, prev_crc=0, stop=stop)
+        assert [record.end for record in scanner] == [end for _, end in spans if end <= stop]
+        assert (scanner.position, scanner.fault) == (stop, "")
+    scanner = Scanner(disk, 0, segment_size=SEGMENT, prev_crc=0)
+    assert len(list(scanner)) == len(spans)
+    assert scanner.position == spans[-1][1]
 
 
 def test_removed_segments_are_not_missed():
