@@ -16,8 +16,8 @@ from tests.sim.world import Stopped, World
 ROTATION: Final = (
     "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "old_rows",
     "faulty", "rolls", "ordered", "filtered", "shared", "old_rows", "consumed", "returning",
-    "settings", "rolls", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
-    "pinned", "rolls", "shared", "rolls", "pinned", "returning",
+    "settings", "faulty", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
+    "pinned", "rolls", "shared", "rolls", "faulty", "returning",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
