@@ -12,7 +12,7 @@ REQUIRED: Final = (
     "two rolls, two STATE sets, a MOVED and a dead letter",
     "segment removed", "crash right after a segment's removal",
     "pulled out of a segment that is being emptied",
-    "moved row", "moved failure", "delivered from a MOVED record",
+    "moved row", "moved row again", "moved failure", "delivered from a MOVED record",
     "dead letter", "held", "retried", "released and again", "extended",
     "lease ended by time", "lease ended by session", "lease ended by drain",
     "released behind a failed row of its key",

@@ -741,8 +741,9 @@ class Reference:
                 offset = piece.first_offset + at
                 if batch.row(piece.row_start + at) != stored[offset].row():
                     raise Violation(f"{where}: {offset} was moved with other content")
-                self.moved[fact.topic, fact.queue, offset] = record.position
-                self.count("moved row")
+                key = fact.topic, fact.queue, offset
+                self.count("moved row again" if key in self.moved else "moved row")
+                self.moved[key] = record.position
         for failure in fact.failures:
             group = self._group((failure.group, fact.topic, fact.queue))
             row = None if group is None else group.rows.get(failure.offset)

@@ -15,7 +15,7 @@ from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
     "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "old_rows",
-    "faulty", "rolls", "ordered", "filtered", "shared", "old_rows", "consumed", "returning",
+    "faulty", "rolls", "ordered", "filtered", "shared", "old_rows", "consumed", "aged",
     "settings", "faulty", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
     "pinned", "rolls", "shared", "rolls", "faulty", "returning",
 )  # fmt: skip
@@ -94,7 +94,7 @@ class Case:
     def _forward(self, chance: random.Random) -> None:
         world = self.world
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
-        if self.kind in ("rolls", "emptied", "consumed", "replayed", "old_rows", "pinned"):
+        if self.kind in ("rolls", "emptied", "aged", "consumed", "replayed", "old_rows", "pinned"):
             operations = chance.randint(300, 700)
         if self.kind == "returning":  # at first so few that leases of both reigns share numbers
             operations = chance.choice((30, 60)) if not self.reign else chance.randint(120, 260)

@@ -178,6 +178,46 @@ def emptied(seed: str) -> World:
     return world
 
 
+def aged(seed: str) -> World:
+    """Rows are owed while segment after segment goes: their copies are copied again."""
+    world = World(
+        seed,
+        options(8192, 4000, retention=RetentionSpec(max_bytes=2 * 8192), limits=ROLLING_LIMITS),
+    )
+    world.patience = 0.8
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    slow = RetryPolicy(first_us=2_000_000, cap_us=20_000_000, attempts=4, factor=3.0)
+    for name in ("t", "filler"):
+        broker.administration.create_topic(
+            now, TopicSpec(name=name, retention_us=1_000, keep_until_consumed=False)
+        )
+    broker.administration.subscribe(
+        now, "t", "g", SubscriptionSpec(retry=slow, lease_us=5_000_000, window=200)
+    )
+    _client(world, Producer(world, "t", 11, every_us=400_000, resend_us=300_000))
+    _client(world, Producer(world, "filler", 12, rows=1, every_us=250_000, body=4000))
+    _client(
+        world,
+        Consumer(
+            world,
+            "t",
+            "g",
+            "c",
+            every_us=150_000,
+            most=50,
+            fail=0.9,
+            vanish=0.0,
+            settle=0.9,
+            stay=True,
+        ),
+    )
+    _client(world, Replayer(world, "t", "g", every_us=250_000, acts=("doomed",)))
+    world.sync_us = (300, 4000, 20_000)
+    world.job_us = (50, 500, 3000)
+    return world
+
+
 def consumed(seed: str) -> World:
     """Nothing is owed: a segment goes as soon as two STATE sets stand behind it, often in the turn
     that ended the second."""
@@ -518,6 +558,7 @@ KINDS = {
     "shared": shared,
     "rolls": rolls,
     "emptied": emptied,
+    "aged": aged,
     "consumed": consumed,
     "returning": returning,
     "ordered": ordered,

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from ternmq.broker.broker import Broker
+from ternmq.broker.copied import Copied, OwedRow
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
-from ternmq.broker.owed import Owed, owed_in, owed_row
+from ternmq.broker.owed import Owed, owed_row
 from ternmq.broker.shards import shards_of
 from ternmq.broker.views import HeldKey
 from ternmq.journal.retention import (
@@ -36,19 +37,11 @@ from ternmq.record.header import HEADER_BYTES, Kind, time_us_of
 from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
-LOOKS_A_STEP: Final = 64
+LOOKS_A_STEP: Final = 256
 SHARES_A_LOOK: Final = 256
 """Queues that are judged together: mostly the first of them say that the segment is to be kept."""
 JUDGED_A_STEP: Final = 16
 BYTES_A_STEP: Final = 256 * 1024
-
-
-class _Owed(NamedTuple):
-    """A row that must not go with the segment."""
-
-    offset: int
-    content: bool
-    """Whether its content has to be copied, not only what is told of its failures."""
 
 
 class Moving:
@@ -61,7 +54,8 @@ class Moving:
         self._keys: deque[HeldKey] = deque()
         self._held: GroupQueue | None = None
         self._shards: deque[int] = deque()
-        self._rows: list[_Owed] = []
+        self._rows: list[OwedRow] = []
+        self._copied = Copied(broker.index)
         self._late: dict[HeldKey, int] = {}
         self._looked_end = 0
         self._next_look_us = 0
@@ -123,7 +117,14 @@ class Moving:
 
     # -- steps ------------------------------------------------------------------------------------
 
-    def step(self, now_us: int, look_every_us: int, free: int, total: int) -> RemoveJob | None:
+    def step(
+        self,
+        now_us: int,
+        look_every_us: int,
+        free: int,
+        total: int,
+        may_go_on: Callable[[], bool],
+    ) -> RemoveJob | None:
         """Do a piece of the work; return the job that removes files, when a segment went.
 
         Raises:
@@ -140,10 +141,11 @@ class Moving:
             if verdict is not Verdict.REMOVE:
                 return None
             self._active = True
+            self._copied.begin(self._rewinds, self._broker.views.held)
             self._keys = deque(self._broker.views.held)
             self._late = {}
             self._looked_end = 0
-        if not self._move_some(now_us):
+        if not self._move_some(now_us, may_go_on):
             return None
         journal = self._broker.journal
         if not self._looked_end:
@@ -179,9 +181,11 @@ class Moving:
                 return True
         return False
 
-    def _move_some(self, now_us: int) -> bool:
+    def _move_some(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
         """Look at some shards, or write one MOVED record; return whether all is looked at."""
-        for _ in range(LOOKS_A_STEP):
+        for looked in range(LOOKS_A_STEP):
+            if looked and not may_go_on():
+                return False
             held = self._held
             if held is not None and self._rows:
                 if self._broker.views.held.get((held.group, held.topic, held.queue)) is held:
@@ -191,7 +195,10 @@ class Moving:
                 return False
             if held is not None and self._shards:
                 # A look that blocks is made again: the shard stays first until it was looked at.
-                self._rows = self._owed(held, self._shards[0])
+                journal = self._broker.journal
+                self._rows = self._copied.take(
+                    held, self._shards[0], self._boundary(held), self._end(), journal.end
+                )
                 self._shards.popleft()
                 continue
             if not self._keys:
@@ -200,7 +207,9 @@ class Moving:
             key = self._keys.popleft()
             self._held = held = self._broker.views.held.get(key)
             if held is not None:
-                self._shards = deque(shards_of(held))
+                shards = shards_of(held)
+                self._copied.keep(key, shards)
+                self._shards = deque(shards)
                 if held.cursor < self._boundary(held):
                     self._late[key] = held.cursor
         return False
@@ -213,7 +222,7 @@ class Moving:
         else: ``Administration.rewinds`` counts that.
         """
         journal = self._broker.journal
-        end = journal.first + journal.segment_size
+        end = self._end()
         if end > journal.durable or end >= journal.end:
             return Verdict.KEEP
         pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
@@ -256,17 +265,14 @@ class Moving:
         last_us = broker.index.last_time_us(broker.journal.first)
         return max([last_us, *[share.time_us for share in shares]])
 
-    def _owed(self, held: GroupQueue, shard: int) -> list[_Owed]:
+    def _owed(self, held: GroupQueue, shard: int) -> list[OwedRow]:
         """Return the rows of a shard that would lose their content or their history."""
+        return self._copied.owed(held, shard, self._boundary(held), self._end())
+
+    def _end(self) -> int:
+        """Return where the oldest segment ends."""
         journal = self._broker.journal
-        end = journal.first + journal.segment_size
-        boundary = self._boundary(held)
-        found: list[_Owed] = []
-        for row in owed_in(held, shard, boundary, end):
-            content = row.offset < boundary and not self._safe(held, row.offset, end)
-            if content or 0 < row.position < end:
-                found.append(_Owed(row.offset, content))
-        return found
+        return journal.first + journal.segment_size
 
     def _boundary(self, held: GroupQueue) -> int:
         """Return the first offset of the queue that is kept in order once the segment is gone."""
@@ -285,11 +291,6 @@ class Moving:
                 return max(segments.first_offsets[at], above, index.floors.get(key, 0))
         return topic.queues[held.queue].next
 
-    def _safe(self, held: GroupQueue, offset: int, end: int) -> bool:
-        """Return whether a copy of the row stands behind the segment."""
-        place = self._broker.index.moved(held.topic, held.queue, offset)
-        return place is not None and place.position >= end
-
     def _write(self, now_us: int, held: GroupQueue) -> None:
         """Write one MOVED record of the rows that are next, as many as fit.
 
@@ -301,7 +302,7 @@ class Moving:
         failures: list[MovedFailure] = []
         left = min(BYTES_A_STEP, broker.journal.max_body) - moved.HEAD.size
         done = 0
-        rest: list[_Owed] = []
+        rest: list[OwedRow] = []
         for row in self._rows[:ROWS_A_STEP]:
             still = owed_row(held, row.offset)
             if still is not None and row.content:
@@ -314,7 +315,7 @@ class Moving:
                 failure = self._failure(held, still)
                 left -= failure.body_bytes
                 if left < 0 and (pieces or failures):
-                    rest.append(_Owed(row.offset, content=False))
+                    rest.append(OwedRow(row.offset, content=False))
                     done += 1
                     break
                 failures.append(failure)

@@ -93,7 +93,7 @@ class Upkeep:
             if now_us >= self._seal_us:
                 self._jobs.extend(broker.index.unsealed(journal.written, self._hint))
             if self._blocked is None and now_us >= self._retain_us and may_go_on():
-                self._retain(now_us)
+                self._retain(now_us, may_go_on)
         except JournalFull:
             self.stalls += 1
 
@@ -121,12 +121,12 @@ class Upkeep:
             journal.mark(now_us)
             self._quiet_end = journal.end
 
-    def _retain(self, now_us: int) -> None:
+    def _retain(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
         try:
             if now_us >= self._space_us:  # asking the file system takes as long as a turn
                 self._space_us = now_us + self._look_every_us
                 self._free, self._total = self._disk.free_bytes(), self._disk.total_bytes()
-            job = self.moving.step(now_us, self._look_every_us, self._free, self._total)
+            job = self.moving.step(now_us, self._look_every_us, self._free, self._total, may_go_on)
         except WouldBlock as blocked:
             self._blocked = blocked
             self._jobs.appendleft(blocked.job)

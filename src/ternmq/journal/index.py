@@ -107,7 +107,7 @@ class Index(Coverage):
         if position >= self._limit:
             self._roll(position)
         live = self._live
-        live.copies.append((position, copies))
+        live.add_copies(position, copies)
         live.first_time_us = live.first_time_us or time_us
         live.last_time_us = time_us
         if copies.key_hashes:
@@ -386,6 +386,34 @@ class Index(Coverage):
             WouldBlock: a run file must be read.
         """
         return next(self.copies(topic, queue, offset), None)
+
+    def newest_copies(self, topic: int, queue: int, offsets: Sequence[int]) -> dict[int, Position]:
+        """Return the newest MOVED record with a copy of each of some offsets; none: left out.
+
+        For offsets that lie together: every source is gone through once, from the lowest to the
+        highest, where ``moved`` would search each of them again for every offset.
+
+        Raises:
+            WouldBlock: a run file must be read.
+        """
+        found: dict[int, Position] = {}
+        if not offsets:
+            return found
+        left = set(offsets)
+        start, stop = min(left), max(left) + 1
+        try:
+            for source in self.newest_first():
+                for offset, position in source.newest_copies(
+                    topic << 32 | queue, start, stop
+                ).items():
+                    if offset in left:
+                        left.remove(offset)
+                        found[offset] = position
+                if not left:
+                    break
+        except DamagedBlock as error:
+            raise self._mend(error) from error
+        return found
 
     def copies(
         self, topic: int, queue: int, offset: int, above: Position = Position(0)

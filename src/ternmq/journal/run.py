@@ -295,6 +295,21 @@ class Run:
         """Yield the copies of a moved row, newest first."""
         return self._copies(idx_file.MOVED, key, offset)
 
+    def newest_copies(self, key: int, start: int, stop: int) -> dict[int, Position]:
+        """Return the MOVED record with the newest copy of each offset in ``[start, stop)``."""
+        found: dict[int, Position] = {}
+        section = self.head.sections[idx_file.MOVED]
+        if not section.length:
+            return found
+        first, end = (key, start), (key, stop)
+        at = self._first(idx_file.MOVED, _COPY, lambda row: (row[0], row[1]) >= first)
+        for index in range(at, section.rows):
+            high, offset, place, _ = self._row(idx_file.MOVED, index, _COPY)
+            if (high, offset) >= end:
+                break
+            found[offset] = Position(self._base + 8 * place)  # the newest stands last
+        return found
+
     def settlement(self, position: int) -> Settlement | None:
         """Return what became of the PREPARED at ``position``, None if nothing here tells."""
         if self.head.sections[idx_file.RESOLVED].length:

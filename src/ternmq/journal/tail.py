@@ -12,13 +12,15 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from ternmq.journal.batch_facts import CopyFacts
 from ternmq.model.types import NO_POSITION, Position
+
+_STRETCH_BITS: Final = 10
 
 
 class Measure(NamedTuple):
@@ -260,7 +262,7 @@ class Tail:
             out) and position of every batch, in journal order.
         keys: Hashes of keys.
         ids: Hashes of application ids.
-        copies: ``(position, facts)`` of every MOVED record.
+        copies: ``(position, facts)`` of every MOVED record; ``add_copies`` adds them.
         prepared, prepared_offsets, prepared_at: Of every PREPARED that a RESOLVED names: its
             position, the offset of its first row (2**64-1: dropped), the RESOLVED's position.
         first_time_us: Broker time of the first record told of, 0 if there is none.
@@ -268,6 +270,7 @@ class Tail:
     """
 
     __slots__ = (
+        "_copies_near",
         "base",
         "copies",
         "counts",
@@ -298,6 +301,9 @@ class Tail:
         self.keys = HashTail(8)
         self.ids = HashTail(16)
         self.copies: list[tuple[int, CopyFacts]] = []
+        self._copies_near: dict[tuple[int, int], list[int]] = {}
+        """By queue and stretch of offsets, which of ``copies`` tell of rows there. A segment may
+        hold thousands of MOVED records, and each of their rows is asked for again."""
         self.prepared = array("Q")
         self.prepared_offsets = array("Q")
         self.prepared_at = array("Q")
@@ -358,11 +364,30 @@ class Tail:
         """Yield the rows whose application id has this hash, newest first."""
         return self.ids.find(topic, low, high)
 
+    def add_copies(self, position: int, copies: CopyFacts) -> None:
+        """Take in a MOVED record, in the order of the journal."""
+        key = copies.topic << 32 | copies.queue
+        for stretch in {offset >> _STRETCH_BITS for offset in copies.offsets}:
+            self._copies_near.setdefault((key, stretch), []).append(len(self.copies))
+        self.copies.append((position, copies))
+
     def moved(self, key: int, offset: int) -> Iterator[Place]:
         """Yield the copies of a moved row, newest first."""
-        for position, copies in reversed(self.copies):
-            if copies.topic << 32 | copies.queue == key and offset in copies.offsets:
+        for index in reversed(self._copies_near.get((key, offset >> _STRETCH_BITS), ())):
+            position, copies = self.copies[index]
+            if offset in copies.offsets:
                 yield Place(Position(position), copies.offsets.index(offset))
+
+    def newest_copies(self, key: int, start: int, stop: int) -> dict[int, Position]:
+        """Return the MOVED record with the newest copy of each offset in ``[start, stop)``."""
+        found: dict[int, Position] = {}
+        for stretch in range(start >> _STRETCH_BITS, (stop - 1 >> _STRETCH_BITS) + 1):
+            for index in self._copies_near.get((key, stretch), ()):
+                position, copies = self.copies[index]
+                for offset in copies.offsets:
+                    if start <= offset < stop:
+                        found[offset] = Position(position)
+        return found
 
     def settlement(self, position: int) -> Settlement | None:
         """Return what became of the PREPARED at ``position``, None if nothing here tells."""

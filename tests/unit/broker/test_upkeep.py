@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from ternmq.broker.queries import Queries
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.journal.retention import RetentionSpec
 from ternmq.model.errors import DiskFull, DiskReadError, MessageNotFound, OffsetExpired
-from ternmq.model.specs import Limits
+from ternmq.model.specs import Limits, Start
+from ternmq.model.types import Position
 from ternmq.record.facts import Cause, Outcome
 from tests.unit.broker.kit import SECOND, START_US, World, attempts, difference, offsets, portrait
 
@@ -414,3 +416,106 @@ def test_readers_see_what_is_durable_and_no_more() -> None:
     assert queries.by_id(1, 5).offset == 5
     assert queries.offset_at("t", 0, START_US) == 0
     assert queries.offset_at("t", 0, world.now + 1) == 10
+
+
+def owed(rows: int) -> tuple[Kept, int, list[tuple[int, ...]]]:
+    """A world in which a group is owed every tenth of so many rows for a year.
+
+    Returns:
+        The world, the group's session, and the offsets whose copies are sought from now on.
+    """
+    world = Kept(RetentionSpec(max_bytes=12 * SEGMENT))
+    world.topic("t")
+    world.group("t", "g", window=4096)
+    session = world.join()
+    for _ in range(rows // 50):
+        world.send("t", 50)
+        pulled = world.pull(session, "t", "g", 50)
+        assert pulled is not None
+        start, stop = offsets(pulled)[0], offsets(pulled)[-1] + 1
+        world.settle(
+            session,
+            "t",
+            "g",
+            pulled,
+            Outcome.RETRY,
+            [(start, start + 5)],
+            reason="later",
+            delay_us=31_536_000 * SECOND,
+        )
+        world.settle(session, "t", "g", pulled, Outcome.DONE, [(start + 5, stop)])
+        world.turn()
+    sought: list[tuple[int, ...]] = []
+    index = world.broker.index
+    newest_copies = index.newest_copies
+
+    def counted(topic: int, queue: int, offsets: Sequence[int]) -> dict[int, Position]:
+        if offsets:
+            sought.append(tuple(offsets))
+        return newest_copies(topic, queue, offsets)
+
+    index.newest_copies = counted  # type: ignore[method-assign]
+    return world, session, sought
+
+
+def test_what_was_found_of_copies_is_not_looked_up_for_every_segment_again() -> None:
+    world, session, sought = owed(3000)
+    moving = world.started.upkeep.moving
+    world.grow("t", 16, session=session, group="g")
+    assert world.broker.views.catalog.topic("t").queues[0].first > 3000  # only copies are left
+    sought.clear()
+    moved = moving.moved_rows
+    segments = 36
+    for _ in range(segments):
+        world.grow("t", 1, session=session, group="g")
+    old = [offset for offsets in sought for offset in offsets if offset < 2048]
+    rows = 205  # that are owed below 2,048
+    assert moving.moved_rows - moved >= 2 * rows
+    # Each is looked up when its copy is made, and when a neighbour's is, not for every segment.
+    assert len(old) < segments * rows / 4
+    for offset in (0, 4, 1000, 1052, 2954):
+        assert world.held("t", "g").failures.failure(offset) is not None
+    world.run(lambda: world.broker.operating.retry_now(world.now, "t", "g", 0, [0, 1052, 2954]))
+    world.commit()
+    pulled = world.pull(session, "t", "g", 8)  # the kit compares the bodies with what was sent
+    assert {0, 1052, 2954} <= set(offsets(pulled))
+
+
+def test_rows_that_are_wanted_again_are_looked_up_again() -> None:
+    world, session, sought = owed(2100)
+    world.grow("t", 16, session=session, group="g")
+    world.grow("t", 1, session=session, group="g")
+    sought.clear()
+    first = world.broker.views.catalog.topic("t").queues[0].first
+    assert first > 2048
+    world.group("t", "other")  # a rewind, as far as retention is concerned
+    other = world.join()
+    world.drain(other, "t", "other")
+    world.grow("t", 1, session=session, group="g")
+    assert {offset >> 10 for offsets in sought for offset in offsets} >= {0, 1}
+
+
+def test_a_step_looks_at_one_shard_when_its_time_is_over() -> None:
+    world, session, sought = owed(6000)
+    world.grow("t", 16, session=session, group="g")
+    world.group("t", "other", start=Start.LATEST)  # so all of it is looked up again
+    upkeep = world.started.upkeep
+    looks: list[int] = []
+    goal = upkeep.moving.removed_segments + 2
+    for _ in range(1000):
+        world.send("t", 5)
+        world.pass_time(10_000)
+        sought.clear()
+        upkeep.step(world.now, lambda: not sought)
+        looks.append(len(sought))
+        world.commit()
+        while (job := upkeep.next_job()) is not None:
+            job.run()
+            upkeep.finished(job, None)
+        for group in ("g", "other"):
+            world.drain(session, "t", group)
+        if upkeep.moving.removed_segments >= goal:
+            break
+    assert upkeep.moving.removed_segments >= goal
+    assert sum(looks) >= 5
+    assert max(looks) == 1

@@ -453,6 +453,39 @@ class TestRetention:
         assert place is not None
         assert (place.position, place.row) == (newer, 0)
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_the_newest_copies_of_many_rows_are_those_of_each(self, seed):
+        draw = random.Random(seed)
+        stand = Stand(SlowDisk())
+        for _ in range(60):
+            stand.send(
+                *[Row(b"b" * draw.randrange(30)) for _ in range(50)], queue=draw.randrange(2)
+            )
+            queue = draw.randrange(2)
+            rows = stand.next.get((1, queue), 0)
+            if rows:
+                picked = draw.sample(range(rows), min(rows, draw.randrange(1, 9)))
+                stand.move(sorted(picked) if draw.random() < 0.5 else picked, queue=queue)
+            if draw.random() < 0.2:
+                stand.cut()
+            if draw.random() < 0.2:
+                stand.seal()
+        assert stand.next[1, 0] > 1024  # the tail keeps them by stretches of so many offsets
+        index = stand.index
+        for queue in range(3):
+            rows = stand.next.get((1, queue), 100)
+            each = {
+                offset: place.position
+                for offset in range(rows)
+                if (place := after_jobs(index.moved, 1, queue, offset)[0]) is not None
+            }
+            assert bool(each) == (queue < 2)
+            wanted = [[], [0], list(range(rows)), draw.sample(range(rows), 40)]
+            wanted += [[1023, 1024], [1025, 1], list(range(900, 1100))]
+            for offsets in wanted:
+                found, _ = after_jobs(index.newest_copies, 1, queue, offsets)
+                assert found == {one: each[one] for one in offsets if one in each}
+
 
 class TestEqual:
     @pytest.mark.parametrize(
