@@ -1,9 +1,11 @@
-"""The longest turn of the loop while a STATE set is written, segments are sealed, retries wait.
+"""The longest turn of the loop while STATE is written, segments are sealed, retries wait, or go.
 
 A turn is what a shell does between two looks at its sockets: some commands, the tick, the upkeep
 within its millisecond, the flush, what a finished sync lets go. Some retries come due now and then;
-after two thirds of the turns two hours pass at once, so that all the others do. What blocks (syncs,
-jobs) runs between the turns, outside of the clock. The clock is the thread's CPU time with the
+after two thirds of the turns two hours pass at once, so that all the others do. In the second
+measurement rows wait for a year, and the journal is larger than it may be: segment after segment is
+looked through for what is owed, which is copied forward, and goes. What blocks (syncs, jobs) runs
+between the turns, outside of the clock. The clock is the thread's CPU time with the
 collector on: its pauses belong to the turn in which they happen.
 """
 
@@ -31,8 +33,9 @@ from core_kit import (
 from core_machine import percentile
 
 from ternmq.broker.start import Options
+from ternmq.journal.retention import RetentionSpec
 from ternmq.model.specs import SubscriptionSpec
-from ternmq.model.types import SECOND_US
+from ternmq.model.types import DAY_US, SECOND_US
 from ternmq.record.facts import Outcome
 
 _TOPIC: Final = "orders"
@@ -40,6 +43,9 @@ _LIVE: Final = "live"
 _OPTIONS: Final = Options(segment_bytes=16 * MIB, reserve_bytes=16 * MIB)
 _RETRIES: Final = 1_000_000
 _TURNS: Final = 6000
+_OWED: Final = 200_000
+_MOVING_TURNS: Final = 12_000
+_MOST_MIB: Final = 64
 _SENDS: Final = 64
 _PARTS: Final = ("commands", "tick", "upkeep", "flush", "committed", "finished", "collector")
 
@@ -94,7 +100,7 @@ def longest_turn(settings: Settings) -> Figures:
         rig = Rig(path, options, sync=False)
         rig.join()
         rig.topic(_TOPIC, ["failing"], spec=SubscriptionSpec(window=60_000))
-        _let_wait(rig, retries)
+        _let_wait(rig, retries, 60 * SECOND_US)
         rig.topic(_LIVE, ["g"])
         waiting = rig.broker.views.held[1, 1, 0]
         assert waiting.failures.waiting_rows == retries
@@ -106,8 +112,35 @@ def longest_turn(settings: Settings) -> Figures:
     return _figures(turns, sets)
 
 
-def _let_wait(rig: Rig, count: int) -> None:
-    """Make rows wait for their retry, due at times spread over an hour from soon on."""
+def longest_turn_of_retention(settings: Settings) -> Figures:
+    """Drive turns with load while retention is at work on rows that are owed."""
+    owed = settings.scaled(_OWED, 5000)
+    with folder(settings) as path:
+        unit = MIB // 16 if settings.quick else MIB
+        options = Options(
+            segment_bytes=16 * unit,
+            reserve_bytes=16 * unit,
+            retention=RetentionSpec(max_bytes=_MOST_MIB * unit),
+        )
+        rig = Rig(path, options, sync=False)
+        rig.join()
+        rig.topic(_TOPIC, ["failing"], spec=SubscriptionSpec(window=60_000))
+        _let_wait(rig, owed, 365 * DAY_US)
+        rig.topic(_LIVE, ["g"])
+        freeze()
+        turns = _drive(rig, settings.scaled(_MOVING_TURNS, 60))
+        moving, sets = rig.upkeep.moving, rig.broker.writer.sets_written
+        figures: Figures = {
+            "removed_segments": moving.removed_segments,
+            "moved_rows": moving.moved_rows,
+        }
+        rig.close()
+        thaw()
+    return {**_figures(turns, sets), **figures}
+
+
+def _let_wait(rig: Rig, count: int, from_us: int) -> None:
+    """Make rows wait for their retry, due at times spread over an hour from then on."""
     producer = Producer(_TOPIC)
     rng = random.Random(5)
     broker = rig.broker
@@ -123,7 +156,7 @@ def _let_wait(rig: Rig, count: int) -> None:
                 broker.settle(
                     rig.now_us, rig.session, _TOPIC, "failing", 0, reply.epoch, reply.lease,
                     Outcome.RETRY, [(at, min(at + 20, stop))],
-                    delay_us=60 * SECOND_US + rng.randrange(3600 * SECOND_US),
+                    delay_us=from_us + rng.randrange(3600 * SECOND_US),
                 )  # fmt: skip
         left -= 500
         rig.turn(passed_us=10, upkeep=False)
@@ -228,5 +261,18 @@ MEASUREMENTS: Final = (
         longest_turn,
         (Target("longest_ms", 20.0),),
         {"retries": _RETRIES, "turns": _TURNS, "sends_a_turn": _SENDS, "segment_mib": 16},
+    ),
+    Measurement(
+        "longest-turn-retention",
+        "CPU of the longest turn: retention at work, 200,000 owed rows are copied forward",
+        longest_turn_of_retention,
+        (Target("longest_ms", 20.0),),
+        {
+            "owed": _OWED,
+            "turns": _MOVING_TURNS,
+            "sends_a_turn": _SENDS,
+            "segment_mib": 16,
+            "journal_mib": _MOST_MIB,
+        },
     ),
 )
