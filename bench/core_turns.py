@@ -14,7 +14,9 @@ from __future__ import annotations
 import gc
 import random
 import time
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
 
 from core_kit import (
     MIB,
@@ -33,6 +35,7 @@ from core_kit import (
 from core_machine import percentile
 
 from ternmq.broker.start import Options
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.retention import RetentionSpec
 from ternmq.model.specs import SubscriptionSpec
 from ternmq.model.types import DAY_US, SECOND_US
@@ -47,6 +50,7 @@ _OWED: Final = 200_000
 _MOVING_TURNS: Final = 12_000
 _MOST_MIB: Final = 64
 _SENDS: Final = 64
+_T = TypeVar("_T")
 _PARTS: Final = ("commands", "tick", "upkeep", "flush", "committed", "finished", "collector")
 
 
@@ -186,11 +190,11 @@ def _drive(rig: Rig, count: int) -> list[_Turn]:
             for batch in batches:
                 broker.send(now, _LIVE, batch)
             for topic, group in ((_LIVE, "g"), (_LIVE, "g"), (_TOPIC, "failing")):
-                reply = broker.pull(now, rig.session, topic, group, 32)
+                reply = _answer(partial(broker.pull, now, rig.session, topic, group, 32), turn)
                 if reply is None:
                     continue
                 if topic == _LIVE:
-                    gather(broker, reply)
+                    _answer(partial(gather, broker, reply), turn)
                 bad = number % 8 == 0 or topic == _TOPIC
                 broker.settle(
                     now, rig.session, topic, group, 0, reply.epoch, reply.lease,
@@ -224,6 +228,17 @@ def _drive(rig: Rig, count: int) -> list[_Turn]:
     finally:
         gc.callbacks.remove(collector)
     return turns
+
+
+def _answer(ask: Callable[[], _T], turn: _Turn) -> _T:
+    """Return what a command answers, with the clock stopped while the disk is read for it."""
+    while True:
+        try:
+            return ask()
+        except WouldBlock as blocked:
+            turn.end("commands")
+            blocked.job.run()
+            turn.begin()
 
 
 def _figures(turns: list[_Turn], sets: int) -> Figures:
