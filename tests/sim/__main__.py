@@ -23,6 +23,7 @@ from typing import Any
 
 from tests.sim import paths
 from tests.sim.run import ROTATION, Case
+from tests.sim.workloads import KINDS
 
 _INCONCLUSIVE = 3
 _COUNTS = ("images", "double", "triple", "deep", "from_large", "reigns")
@@ -155,6 +156,11 @@ def main(arguments: list[str]) -> int:
         one = commands.add_parser(name)
         one.add_argument("case", help="kind/seed.number")
     options = parser.parse_args(arguments)
+    named = (
+        options.kinds.split(",") if options.command == "run" else [options.case.split("/", 1)[0]]
+    )
+    if unknown := sorted({kind for kind in named if kind} - KINDS.keys()):
+        parser.error(f"no such kind: {', '.join(unknown)}; there are {', '.join(sorted(KINDS))}")
     if options.command == "run":
         return run(options)
     case = Case(options.case)

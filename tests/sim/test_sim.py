@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.__main__ import main
 from tests.sim.crash import Count, Plan, Sweep
 from tests.sim.run import Case
 from tests.sim.tape import Violation
@@ -80,3 +81,15 @@ def test_a_case_is_the_same_when_it_runs_again() -> None:
     second.run()
     assert first.digest() == second.digest()
     assert first.totals() == second.totals()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "--kinds", "rolls,nosuch"], ["replay", "nosuch/1.17"], ["digest", "x"]]
+)
+def test_a_kind_that_is_not_there_is_refused_by_name(arguments, capsys):
+    with pytest.raises(SystemExit) as refused:
+        main(arguments)
+    assert refused.value.code == 2
+    told = capsys.readouterr().err
+    assert "no such kind: " in told
+    assert "rolls" in told
