@@ -86,7 +86,9 @@ def test_a_case_is_the_same_when_it_runs_again() -> None:
 @pytest.mark.parametrize(
     "arguments", [["run", "--kinds", "rolls,nosuch"], ["replay", "nosuch/1.17"], ["digest", "x"]]
 )
-def test_a_kind_that_is_not_there_is_refused_by_name(arguments, capsys):
+def test_a_kind_that_is_not_there_is_refused_by_name(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as refused:
         main(arguments)
     assert refused.value.code == 2
