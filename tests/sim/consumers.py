@@ -237,7 +237,8 @@ class Consumer:
             return
         for queue, held in zip(topic.queues, found.queues, strict=True):
             free = found.spec.window - held.leased_rows
-            new = held.cursor < queue.next and not held.ahead.covers(held.cursor, queue.next)
+            start = max(held.cursor, queue.first)  # below it the unread went with their segments
+            new = start < queue.next and not held.ahead.covers(start, queue.next)
             # It will look again by itself: the journal was full just now.
             soon = held.due_armed_us < self.world.now_us() + 200_000
             if free > 0 and new and not soon and queue.end <= broker.journal.durable:
