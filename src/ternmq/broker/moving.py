@@ -19,7 +19,7 @@ from ternmq.broker.broker import Broker
 from ternmq.broker.copied import Copied, OwedRow
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
-from ternmq.broker.owed import Owed, owed_row
+from ternmq.broker.owed import Owed, owed_row, told_row
 from ternmq.broker.shards import shards_of
 from ternmq.broker.views import HeldKey
 from ternmq.journal.retention import (
@@ -55,6 +55,8 @@ class Moving:
         self._held: GroupQueue | None = None
         self._shards: deque[int] = deque()
         self._rows: list[OwedRow] = []
+        self._told: list[tuple[GroupQueue, int]] = []
+        """Of whom which failures stand in no MOVED record yet, though the content does."""
         self._copied = Copied(broker.index)
         self._late: dict[HeldKey, int] = {}
         self._looked_end = 0
@@ -187,11 +189,14 @@ class Moving:
             if looked and not may_go_on():
                 return False
             held = self._held
-            if held is not None and self._rows:
-                if self._broker.views.held.get((held.group, held.topic, held.queue)) is held:
-                    self._write(now_us, held)
-                else:
+            if held is not None and (self._rows or self._told):
+                if not self._is_there(held):
                     self._rows.clear()
+                    self._told.clear()
+                elif self._told:
+                    self._write_told(now_us, held)
+                else:
+                    self._write(now_us, held)
                 return False
             if held is not None and self._shards:
                 # A look that blocks is made again: the shard stays first until it was looked at.
@@ -294,38 +299,83 @@ class Moving:
     def _write(self, now_us: int, held: GroupQueue) -> None:
         """Write one MOVED record of the rows that are next, as many as fit.
 
-        What is known of a row's failures goes with its content, or, where that fills the record,
-        into the next.
+        What every group knows of a row's failures goes with its content: whoever looks for the
+        content later finds this copy safe, and what was told of before may be gone by then. What
+        one record does not hold goes into the next.
         """
         broker = self._broker
         pieces: list[Piece] = []
         failures: list[MovedFailure] = []
         left = min(BYTES_A_STEP, broker.journal.max_body) - moved.HEAD.size
+        rest: list[tuple[GroupQueue, int]] = []
         done = 0
-        rest: list[OwedRow] = []
-        for row in self._rows[:ROWS_A_STEP]:
+        others = self._others(held)
+        rows = max(1, ROWS_A_STEP * 8 // max(8, len(others)))
+        for row in self._rows[:rows]:
             still = owed_row(held, row.offset)
-            if still is not None and row.content:
-                piece = self._piece(held, row.offset)
-                left -= piece.body_bytes
-                if left < 0 and (pieces or failures):
-                    break
-                pieces.append(piece)
+            piece = self._piece(held, row.offset) if still is not None and row.content else None
+            told: list[tuple[GroupQueue, Owed]] = []
             if still is not None and still.position:
-                failure = self._failure(held, still)
+                told.append((held, still))
+            if piece is not None:
+                told += [(other, one) for other in others if (one := told_row(other, row.offset))]
+            known = [self._failure(*one) for one in told]
+            size = sum([one.body_bytes for one in known]) + (piece.body_bytes if piece else 0)
+            if size > left and (pieces or failures):
+                break
+            done += 1
+            if piece is not None:
+                pieces.append(piece)
+                left -= piece.body_bytes
+            for (of, one), failure in zip(told, known, strict=True):
                 left -= failure.body_bytes
                 if left < 0 and (pieces or failures):
-                    rest.append(OwedRow(row.offset, content=False))
-                    done += 1
+                    rest.append((of, one.offset))
+                else:
+                    failures.append(failure)
+            if rest:
+                break
+        self._append(now_us, held, pieces, failures)
+        del self._rows[:done]
+        self._told += rest
+        self.moved_rows += done
+
+    def _write_told(self, now_us: int, held: GroupQueue) -> None:
+        """Write one MOVED record of failures that did not fit beside the content."""
+        failures: list[MovedFailure] = []
+        left = min(BYTES_A_STEP, self._broker.journal.max_body) - moved.HEAD.size
+        done = 0
+        for other, offset in self._told[:ROWS_A_STEP]:
+            row = told_row(other, offset) if self._is_there(other) else None
+            if row is not None:
+                failure = self._failure(other, row)
+                left -= failure.body_bytes
+                if left < 0 and failures:
                     break
                 failures.append(failure)
             done += 1
+        self._append(now_us, held, [], failures)
+        del self._told[:done]
+
+    def _append(
+        self, now_us: int, held: GroupQueue, pieces: list[Piece], failures: list[MovedFailure]
+    ) -> None:
         if pieces or failures:
+            broker = self._broker
             fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
             position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
             broker.views.apply_moved(position, now_us, fact)
-        self._rows[:done] = rest
-        self.moved_rows += done - len(rest)
+
+    def _is_there(self, held: GroupQueue) -> bool:
+        key = held.group, held.topic, held.queue
+        return self._broker.views.held.get(key) is held
+
+    def _others(self, held: GroupQueue) -> list[GroupQueue]:
+        """Return what the other groups of the topic know of the queue."""
+        views = self._broker.views
+        topic = views.catalog.topics[held.topic]
+        keys = [(group, held.topic, held.queue) for group in topic.subscriptions]
+        return [views.held[key] for key in keys if key[0] != held.group and key in views.held]
 
     def _failure(self, held: GroupQueue, row: Owed) -> MovedFailure:
         """Return all that is known of a row's failures."""

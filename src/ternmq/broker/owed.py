@@ -65,3 +65,13 @@ def owed_row(held: GroupQueue, offset: int) -> Owed | None:
     if run is not None:
         return Owed(offset, told, run[2], run[3], 0)
     return None
+
+
+def told_row(held: GroupQueue, offset: int) -> Owed | None:
+    """Return the row if it is owed and failed before. Cheap where it did not."""
+    failures = held.failures
+    row = failures.failure(offset) or failures.dead_letter(offset)
+    if row is None and offset not in failures.history:
+        return None
+    owed = owed_row(held, offset)
+    return owed if owed is not None and owed.position else None

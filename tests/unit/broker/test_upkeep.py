@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -519,3 +520,56 @@ def test_a_step_looks_at_one_shard_when_its_time_is_over() -> None:
     assert upkeep.moving.removed_segments >= goal
     assert sum(looks) >= 5
     assert max(looks) == 1
+
+
+@pytest.mark.parametrize(("groups", "size"), [(2, 10), (4, 3500)], ids=["few", "many"])
+def test_every_group_keeps_all_reasons_when_the_content_goes_on(groups: int, size: int) -> None:
+    world = pressed()
+    world.topic("t")
+    names = [f"g{number}" for number in range(groups)]
+    for name in names:
+        world.group("t", name)
+    session = world.join()
+    world.send("t", 1)
+
+    def fail(reason: str) -> None:
+        for name in names:
+            if world.held("t", name).failures.failure(0) is not None:
+                retry = world.broker.operating.retry_now
+                world.run(partial(retry, world.now, "t", name, 0, [0]))
+            pulled = world.pull(session, "t", name, 1)
+            assert pulled is not None
+            assert offsets(pulled) == [0]
+            later = 1_000_000 * SECOND
+            world.settle(session, "t", name, pulled, Outcome.RETRY, reason=reason, delay_us=later)
+            world.turn()
+
+    reasons = [f"{number} {'x' * size}" for number in range(3)]
+    fail(reasons[0])
+    moving = world.started.upkeep.moving
+    while world.broker.journal.end < SEGMENT:
+        world.send("t", 5)
+        for name in names:
+            world.drain(session, "t", name)
+        world.turn()
+    fail(reasons[1])  # told of behind the first segment
+    for stage in range(2):
+        goal = moving.removed_segments + 3
+        for _ in range(3000):
+            world.send("t", 5)
+            world.turn()
+            for name in names:
+                world.drain(session, "t", name)
+            if moving.removed_segments >= goal:
+                break
+        assert moving.removed_segments >= goal
+        told = reasons[: 2 + stage]
+        for name in names:
+            (row,) = Queries(world.broker).waiting("t", name, 0)
+            assert [one.reason.decode() for one in row.failures if one.reason] == told
+        if not stage:
+            fail(reasons[2])
+    world.restart()
+    for name in names:
+        (row,) = Queries(world.broker).waiting("t", name, 0)
+        assert [one.reason.decode() for one in row.failures if one.reason] == reasons
