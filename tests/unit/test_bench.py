@@ -38,6 +38,7 @@ def test_every_measurement_of_the_issue_is_there():
         "replay",
         "start",
         "longest-turn",
+        "longest-turn-retention",
     }
 
 
@@ -48,7 +49,7 @@ def test_every_measurement_of_the_issue_is_there():
         ("append-single", "append-batch", "pull-batch", "pull-singles"),
         ("ordered-10", "ordered-1000", "ordered-100000", "groups-70"),
         ("topics-40000", "replay"),
-        ("start", "longest-turn"),
+        ("start", "longest-turn", "longest-turn-retention"),
     ],
     ids=lambda chosen: chosen[0],
 )
