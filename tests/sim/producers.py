@@ -15,6 +15,7 @@ from ternmq.model.errors import (
     TernMQError,
     UnknownTopic,
 )
+from ternmq.model.specs import Durability
 from ternmq.record.batch import Batch, Compression, Row, encode, topic_seed
 from tests.sim.history import Stored, Tried
 from tests.sim.tape import Violation
@@ -201,7 +202,9 @@ class Producer:
             return
         if not isinstance(error, DiskFull | Busy):
             raise Violation(f"a good batch was refused: {error!r}")
-        if again:
+        topic = world.broker.views.catalog.by_name[self.topic]
+        lost = topic.spec.durability is Durability.FAST and tried.reign != world.reigns
+        if again and not lost:  # a crash may take a fast batch that was answered
             raise Violation(f"a batch that is stored was refused: {error!r}")
         tried.refused = tried.refused or fresh
         if tried.refused:
