@@ -385,7 +385,8 @@ class Tail:
             for index in self._copies_near.get((key, stretch), ()):
                 position, copies = self.copies[index]
                 for offset in copies.offsets:
-                    if start <= offset < stop:
+                    # A record of several stretches stands in the list of each.
+                    if start <= offset < stop and offset >> _STRETCH_BITS == stretch:
                         found[offset] = Position(position)
         return found
 

@@ -453,6 +453,16 @@ class TestRetention:
         assert place is not None
         assert (place.position, place.row) == (newer, 0)
 
+    def test_a_record_of_two_stretches_does_not_hide_a_newer_copy(self):
+        stand = Stand()
+        stand.send(*[Row(b"b")] * 1100)
+        older = stand.move([5, 1030])
+        newer = stand.move([5])
+        for store in (lambda: None, stand.cut):
+            store()
+            found = stand.index.newest_copies(1, 0, [5, 1030])
+            assert found == {5: newer, 1030: older}
+
     @pytest.mark.parametrize("seed", range(4))
     def test_the_newest_copies_of_many_rows_are_those_of_each(self, seed):
         draw = random.Random(seed)
