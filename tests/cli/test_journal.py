@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ternmq.sync
-from tests.black_box.process import BrokerProcess
+from tests.black_box.process import BrokerProcess, wait_until
 from tests.cli.conftest import CommandLine, Processes
 
 
@@ -151,6 +151,8 @@ def test_records_and_index_are_printed_and_damage_is_reported(
         for n in range(9):
             client.send("orders", bytes([n]) * 1_000_000)  # four to a segment
         data = broker.data
+        first = data / "index" / f"{0:020d}.idx"
+        wait_until(first.exists, "the index of the first segment")  # a thread writes it
         assert broker.stop() == 0
     records = processes.run("journal", "dump", data, "--json").lines
     kept = [one for one in records if one["kind"] == "MESSAGES"]
@@ -165,6 +167,7 @@ def test_records_and_index_are_printed_and_damage_is_reported(
 
     assert processes.run("journal", "verify", data, "--json").json["sound"] is True
     index = data / files[0]["file"]
+    assert index == first
     index.write_bytes(index.read_bytes()[:200])
     segment = data / "journal" / f"{0:020d}.seg"
     with segment.open("r+b") as out:
