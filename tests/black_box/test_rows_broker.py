@@ -67,8 +67,8 @@ def test_without_its_index_files_it_has_the_same_messages(broker: BrokerProcess)
 @pytest.mark.row("C8", "C10")
 def test_acks_survive_a_kill_and_change_no_index(broker: BrokerProcess) -> None:
     with ternmq.sync.connect(broker.url) as client:
-        fill(client, "orders", 9000)
-        wait_until(lambda: any(broker.data.rglob("*.idx")), "an index file")
+        fill(client, "orders", 9000)  # two whole segments, and a part of the third
+        wait_until(lambda: len([*broker.data.rglob("*.idx")]) == 2, "both index files")
         broker.restart()
 
         def indexes() -> dict[str, tuple[int, int]]:
