@@ -16,6 +16,7 @@ from core_kit import Settings, folder
 _PACKAGES: Final = ("ternmq", "numpy", "msgspec", "google-crc32c", "xxhash", "lz4", "zstandard")
 _SYNCS: Final = 400
 _WRITE_BYTES: Final = 256 << 20
+_PACE_LOOPS: Final = 1_000_000
 
 
 def machine() -> dict[str, object]:
@@ -49,6 +50,19 @@ def versions() -> dict[str, str]:
 def load_average() -> float:
     """Return the load of the last minute."""
     return round(os.getloadavg()[0], 2)
+
+
+def pace_ms() -> float:
+    """Return the CPU time of a plain loop, which only the machine can make longer.
+
+    On a shared machine it can be twice the shortest, for seconds at a time: a neighbour uses the
+    other half of the core, or the clock goes down. CPU time does not tell that.
+    """
+    begin = time.thread_time_ns()
+    total = 0
+    for number in range(_PACE_LOOPS):
+        total += number
+    return (time.thread_time_ns() - begin) / 1e6
 
 
 def resident_bytes() -> int:

@@ -166,7 +166,9 @@ def _aims(results: Results) -> str:
                     f"| `{suite}` {name} | {figure} | {found['median']:,} | {found['target']} | "
                     f"{verdict} | {ratio(found['spread'])} |\n"
                 )
-            rest.append(f"- `{suite}` **{name}**: {one['about']}\n")
+            left_out = one.get("pace_ms", {}).get("left_out", 0)
+            slowed = f" ({left_out} rounds left out: the machine was slowed)" if left_out else ""
+            rest.append(f"- `{suite}` **{name}**: {one['about']}{slowed}\n")
     missed = [
         f"\n{text}"
         for (suite, name), text in _MISSES.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import json
 import subprocess
 import sys
@@ -66,6 +68,7 @@ def test_a_smoke_run_measures_and_writes_what_figures_need(chosen, tmp_path):
             result["raw_disk"]
         )
         assert result["load_before"] >= 0
+        assert 0 < result["pace_ms"]["shortest"] <= result["pace_ms"]["rounds"][0]
         for figure in result["figures"].values():
             assert {"median", "spread", "values"} <= set(figure)
             assert len(figure["values"]) == 1
@@ -84,3 +87,33 @@ def test_an_unknown_measurement_is_refused():
     done = run_bench("--quick", "nothing")
     assert done.returncode == 2
     assert "nothing" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("paces", "kept", "left_out"),
+    [
+        ([1.0, 1.1, 1.1], [1, 2, 3], 0),
+        ([2.0, 1.1, 2.0, 1.0, 1.1], [4, 2, 5], 2),
+        ([2.0, 1.5, 1.9, 1.0] + [2.0] * 14, [4, 2, 3], 15),  # never steady: the best that there is
+    ],
+)
+def test_steady_rounds_are_chosen_by_the_pace_of_the_machine(monkeypatch, paces, kept, left_out):
+    monkeypatch.syspath_prepend(BENCH.parent)
+    runner = importlib.import_module("runner")
+    core_kit = importlib.import_module("core_kit")
+    told = iter(paces)
+    numbers = itertools.count(1)
+    after: list[float] = []
+
+    def figures(*_: object) -> dict[str, float]:
+        after.append(next(told))
+        return {"figure_us": float(next(numbers))}
+
+    monkeypatch.setattr(runner, "pace_ms", lambda: after.pop() if after else 1.0)
+    monkeypatch.setattr(runner, "raw_disk", lambda _: {})
+    monkeypatch.setattr(runner, "_round", figures)
+    one = core_kit.Measurement("name", "about", lambda _: {})
+    suite = runner.Suite(BENCH, "about", [one])
+    ((_, result),) = runner._measure(suite, [one], core_kit.Settings(rounds=3), steady=True)
+    assert result["figures"]["figure_us"]["values"] == kept
+    assert result["pace_ms"]["left_out"] == left_out
