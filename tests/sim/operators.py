@@ -188,6 +188,8 @@ class Operator:
         chance = world.chance
         name = chance.choice(("shop", "billing", "audit"))
         if chance.random() < 0.4:
+            if world.broker.views.catalog.apps and chance.random() < 0.8:  # one that is there
+                name = chance.choice(sorted(world.broker.views.catalog.apps))
             self._do(
                 "delete app", lambda: world.broker.administration.delete_app(world.now_us(), name)
             )
