@@ -27,6 +27,8 @@ _SLOWED: Final = 1.15
 """A machine that takes so many times its shortest time for a plain loop is slowed by others."""
 _TRIES: Final = 6
 """With ``--steady``: most times that the number of rounds is run."""
+_PATIENCE_S: Final = 20.0
+"""With ``--steady``: longest that a round waits for its beginning."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _measure(
             if time.monotonic() - raw_at >= _RAW_AGAIN_S:
                 raw = raw_disk(settings)
                 raw_at = time.monotonic()
-            before = pace_ms()
+            before = _steady(_SLOWED * shortest) if steady else pace_ms()
             figures = _round(suite, one, settings)
             paces = (before, pace_ms())
             shortest = min(shortest, *paces)
@@ -153,6 +155,14 @@ def _measure(
                 "figures": judged,
             },
         )
+
+
+def _steady(bound_ms: float) -> float:
+    """Wait for a moment in which the pace is within the bound, not for ever; return the pace."""
+    until = time.monotonic() + _PATIENCE_S
+    while (pace := pace_ms()) > bound_ms and time.monotonic() < until:
+        time.sleep(0.2)
+    return pace
 
 
 def _round(suite: Suite, one: Measurement, settings: Settings) -> Figures:
