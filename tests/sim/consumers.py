@@ -372,7 +372,7 @@ class Consumer:
             raise Violation(f"{settled} settled and {refused} refused of {asked}")
         if held.reign != world.reigns:
             world.reached("settle of an earlier reign's lease")
-        world.hold(reply, lambda told: self._settled(held.key, outcome, told))
+        world.hold(reply, lambda told: self._settled(held, outcome, told))
         if spans is not None and chance.random() < 0.7:
             named = {one for start, stop in spans for one in range(start, stop)}
             held.rows = [one for one in held.rows if one not in named]
@@ -430,9 +430,9 @@ class Consumer:
         elif not isinstance(error, UnknownTopic | UnknownGroup):
             world.reached("settle found the journal full")
 
-    def _settled(self, key: GroupKey, outcome: Outcome, reply: Reply) -> None:
+    def _settled(self, held: Held, outcome: Outcome, reply: Reply) -> None:
         assert isinstance(reply, SettleReply)
-        world = self.world
+        world, key = self.world, held.key
         world.history.rely(world.disk.at, reply.position)
         world.tell("settled", key, int(outcome), reply.settled)
         if outcome is Outcome.DONE:
@@ -441,7 +441,7 @@ class Consumer:
             for start, stop, _, _ in reply.settled:
                 for offset in range(start, stop):
                     if group is None or group.done(offset):
-                        seen.acked.add(offset)
+                        seen.acked[offset] = held.epoch << LEASE_BITS | held.lease
 
     def _extend(self, held: Held) -> None:
         world = self.world

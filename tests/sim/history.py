@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.replies import PullReply
 from ternmq.record.batch import Row
 from ternmq.record.hashes import key_hash
@@ -114,9 +115,10 @@ class Seen:
 
     def __init__(self) -> None:
         self.resets = 0
-        self.acked: set[int] = set()
-        """Rows whose ack was answered; none may be delivered again, ever."""
-        self.delivered: set[int] = set()
+        self.acked: dict[int, int] = {}
+        """Row whose ack was answered -> its lease; no later one may deliver it, ever."""
+        self.delivered: dict[int, int] = {}
+        """Row -> the earliest lease that was told of; a later one must say that it comes again."""
 
 
 class History:
@@ -179,10 +181,14 @@ class History:
     ) -> None:
         """Rows were handed to a consumer; ``resets`` is how often there had been one by then.
 
+        Answers overtake each other on their way: what an earlier lease handed out may be told of
+        after the rows came again, or were acked, under a later one.
+
         Raises:
             Violation: a message came again without saying so, or after its ack was answered.
         """
         seen = self.seen_of(key)
+        lease = reply.epoch << LEASE_BITS | reply.lease
         at = 0
         for start, stop, attempt, deliveries in reply.runs:
             for offset in range(start, stop):
@@ -191,15 +197,16 @@ class History:
                 self.same_content(key[1], key[2], offset, stored.tried.batch, stored.at)
                 if resets != seen.resets:
                     continue
-                if offset in seen.acked:
+                if lease > seen.acked.get(offset, lease):
                     raise Violation(f"group {key}: {offset} was acked and comes again")
-                if offset in seen.delivered:
+                earliest = seen.delivered.get(offset)
+                if earliest is not None:
                     self.duplicates += 1
-                    if deliveries == 1:
+                    if deliveries == 1 and lease > earliest:
                         if stored.position >= reply.suspect_below:
                             raise Violation(f"group {key}: {offset} comes again as if new")
                         self.marked += 1
-                seen.delivered.add(offset)
+                seen.delivered[offset] = lease if earliest is None else min(earliest, lease)
                 if deliveries < attempt and attempt > 1:
                     raise Violation(f"group {key}: {offset} attempt {attempt} of {deliveries}")
 
@@ -207,15 +214,16 @@ class History:
         """A reset was asked for: rows from ``offset`` on may come again."""
         seen = self.seen_of(key)
         seen.resets += 1
-        seen.acked = {one for one in seen.acked if one < offset}
-        seen.delivered = {one for one in seen.delivered if one < offset}
+        seen.acked = {one: lease for one, lease in seen.acked.items() if one < offset}
+        seen.delivered = {one: lease for one, lease in seen.delivered.items() if one < offset}
 
     def replayed(self, key: GroupKey, offsets: set[int]) -> None:
         """A replay was asked for: these rows may come again, and no others."""
         self.asked.setdefault(key, set()).update(offsets)
         seen = self.seen_of(key)
-        seen.acked -= offsets
-        seen.delivered -= offsets
+        for offset in offsets:
+            seen.acked.pop(offset, None)
+            seen.delivered.pop(offset, None)
 
 
 OK: Final = "ok"
