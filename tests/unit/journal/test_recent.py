@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +47,30 @@ def test_the_newest_are_here_up_to_the_limit(limit, sizes, flush_every):
     missing = positions[: len(positions) - len(here)]
     if missing:
         assert records.gather([missing[-1], *here]) is None
+
+
+@given(
+    sizes=st.lists(st.integers(1, 4), min_size=3, max_size=60),
+    share=st.integers(60, 1000),
+    pulls=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60), st.sets(st.integers(0, 60)))),
+)
+def test_stretches_with_and_without_gaps_are_gathered_alike(sizes, share, pulls):
+    """Side by side, with gaps, twice the same (rows of one MOVED), over several generations."""
+    records = RecentRecords(share * recent.GENERATIONS)
+    positions: list[int] = []
+    at = 0
+    for size in sizes:
+        records.young[at] = at.to_bytes(8, "big") * size
+        positions.append(at)
+        at += size * 8
+        records.count(size * 8)
+    for first, count, left_out in pulls:
+        wanted = [one for one in positions[first : first + count] if one // 8 not in left_out]
+        for asked in (wanted, sorted([*wanted, *wanted[:1]]), sorted([*wanted, *wanted[-1:]])):
+            known = [records.get(one) for one in asked]
+            expected = None if None in known else known
+            assert records.gather(array("Q", asked)) == expected
+        assert records.gather(array("Q", [*wanted, at])) is None
 
 
 def test_a_generation_is_bounded_in_records():
