@@ -120,7 +120,7 @@ def _measure(
 ) -> Iterator[tuple[str, dict[str, object]]]:
     raw: dict[str, float] = {}
     raw_at = -_RAW_AGAIN_S
-    shortest = min([pace_ms() for _ in range(20)])
+    shortest = min([pace_ms() for _ in range(5)])
     for one in chosen:
         rounds = min(settings.rounds, one.rounds or settings.rounds)
         load = load_average()
