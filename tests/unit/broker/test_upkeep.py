@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from ternmq.broker.history import failure_entries
 from ternmq.broker.metrics import metrics
+from ternmq.broker.moving import Moving
 from ternmq.broker.queries import Queries
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.journal.retention import RetentionSpec
@@ -522,54 +523,92 @@ def test_a_step_looks_at_one_shard_when_its_time_is_over() -> None:
     assert max(looks) == 1
 
 
-@pytest.mark.parametrize(("groups", "size"), [(2, 10), (4, 3500)], ids=["few", "many"])
-def test_every_group_keeps_all_reasons_when_the_content_goes_on(groups: int, size: int) -> None:
-    world = pressed()
-    world.topic("t")
-    names = [f"g{number}" for number in range(groups)]
-    for name in names:
-        world.group("t", name)
-    session = world.join()
-    world.send("t", 1)
+class _Vanished(Exception):
+    """The process has ended here."""
 
-    def fail(reason: str) -> None:
-        for name in names:
-            if world.held("t", name).failures.failure(0) is not None:
-                retry = world.broker.operating.retry_now
-                world.run(partial(retry, world.now, "t", name, 0, [0]))
-            pulled = world.pull(session, "t", name, 1)
+
+class Failing(Kept):
+    """One message fails in several groups; the others are done. It may vanish in a turn."""
+
+    def __init__(self, groups: int) -> None:
+        super().__init__(RetentionSpec(max_bytes=4 * SEGMENT))
+        self.topic("t")
+        self.names = [f"g{number}" for number in range(groups)]
+        for name in self.names:
+            self.group("t", name)
+        self.session = self.join()
+        self.send("t", 1)
+
+    def turn(self, us: int = 10_000) -> None:
+        try:
+            super().turn(us)
+        except _Vanished:
+            self.restart()
+            self.session = self.join()
+
+    def fail(self, reason: str) -> None:
+        for name in self.names:
+            if self.held("t", name).failures.failure(0) is not None:
+                retry = self.broker.operating.retry_now
+                self.run(partial(retry, self.now, "t", name, 0, [0]))
+            pulled = self.pull(self.session, "t", name, 1)
             assert pulled is not None
             assert offsets(pulled) == [0]
             later = 1_000_000 * SECOND
-            world.settle(session, "t", name, pulled, Outcome.RETRY, reason=reason, delay_us=later)
-            world.turn()
+            self.settle(
+                self.session, "t", name, pulled, Outcome.RETRY, reason=reason, delay_us=later
+            )
+            self.turn()
 
-    reasons = [f"{number} {'x' * size}" for number in range(3)]
-    fail(reasons[0])
-    moving = world.started.upkeep.moving
-    while world.broker.journal.end < SEGMENT:
-        world.send("t", 5)
-        for name in names:
-            world.drain(session, "t", name)
-        world.turn()
-    fail(reasons[1])  # told of behind the first segment
-    for stage in range(2):
-        goal = moving.removed_segments + 3
+    def go_on(self, done: Callable[[], bool]) -> None:
         for _ in range(3000):
-            world.send("t", 5)
-            world.turn()
-            for name in names:
-                world.drain(session, "t", name)
-            if moving.removed_segments >= goal:
-                break
-        assert moving.removed_segments >= goal
-        told = reasons[: 2 + stage]
-        for name in names:
-            (row,) = Queries(world.broker).waiting("t", name, 0)
-            assert [one.reason.decode() for one in row.failures if one.reason] == told
-        if not stage:
-            fail(reasons[2])
+            if done():
+                return
+            self.send("t", 5)
+            self.turn()
+            for name in self.names:
+                self.drain(self.session, "t", name)
+        raise AssertionError("no segment goes")
+
+    def remove(self, segments: int) -> None:
+        goal = self.broker.journal.first + segments * SEGMENT
+        self.go_on(lambda: self.broker.journal.first >= goal)
+
+    def check(self, reasons: Sequence[str]) -> None:
+        for name in self.names:
+            (row,) = Queries(self.broker).waiting("t", name, 0)
+            assert [one.reason.decode() for one in row.failures if one.reason] == reasons
+
+
+@pytest.mark.parametrize(
+    ("groups", "size", "crash_at"),
+    [(2, 10, at) for at in range(2)] + [(4, 3500, at) for at in range(5)],
+)
+def test_every_group_keeps_all_reasons_when_the_content_goes_on(
+    groups: int, size: int, crash_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as much as fits one record, and with more; and it vanishes behind one of the records."""
+    append = Moving._append
+    count = 0
+
+    def append_and_vanish(moving: Moving, *more: Any) -> None:
+        nonlocal count
+        append(moving, *more)
+        count += 1
+        if count == crash_at:
+            raise _Vanished
+
+    monkeypatch.setattr(Moving, "_append", append_and_vanish)
+    world = Failing(groups)
+    reasons = [f"{number} {'x' * size}" for number in range(3)]
+    world.fail(reasons[0])
+    world.go_on(lambda: world.broker.journal.end >= SEGMENT)
+    world.fail(reasons[1])  # told of behind the first segment
+    world.remove(3)
+    world.check(reasons[:2])
+    world.fail(reasons[2])
+    world.remove(3)
+    world.check(reasons)
     world.restart()
-    for name in names:
-        (row,) = Queries(world.broker).waiting("t", name, 0)
-        assert [one.reason.decode() for one in row.failures if one.reason] == reasons
+    world.check(reasons)
+    assert count >= crash_at
