@@ -10,6 +10,7 @@ from ternmq.record.batch import Row
 from ternmq.testing import InProcessBroker
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
+from tests.black_box.process import wait_until
 from tests.integration.raw import RawClient
 
 FOLLOWERS = 50
@@ -33,11 +34,12 @@ def test_a_commit_wakes_those_of_its_queue(
     with RawClient(timed.port) as client, RawClient(timed.port) as sender:
         client.create("quiet", queues=2)
         client.create("busy")
+        monkeypatch.setattr(Queries, "read", counted)
         ids = [follow(client, "quiet", 1) for _ in range(FOLLOWERS)]
         other = follow(client, "quiet", 0)
         last = follow(client, "busy", 0, 3)
-        client.call(Command.PING)
-        monkeypatch.setattr(Queries, "read", counted)
+        wait_until(lambda: len(looked) == FOLLOWERS + 2, "all wait")  # a PING overtakes reads
+        looked.clear()
         for number in range(3):
             sender.send("busy", f"{number}")
             assert set(looked) <= {"busy"}
