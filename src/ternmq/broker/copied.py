@@ -112,7 +112,9 @@ class Copied:
         found: list[OwedRow] = []
         for row in rows:
             content = safe <= row.offset < boundary and copies.get(row.offset, 0) < end
-            if content or 0 < row.position < end:
+            # Told of before the copy was written, and not again with it: the record that was to
+            # follow the copy was lost in a crash. What was told still earlier may go any time.
+            if content or 0 < row.position < max(end, copies.get(row.offset, 0)):
                 found.append(OwedRow(row.offset, content))
         stand += [position for position in copies.values() if position >= end]
         return found, safe, stand

@@ -56,9 +56,7 @@ class Moving:
         self._shards: deque[int] = deque()
         self._rows: list[OwedRow] = []
         self._told: list[tuple[GroupQueue, int]] = []
-        """Of whom which failures are copied before the content, as one record does not hold all."""
-        self._told_of: tuple[GroupQueue, int] | None = None
-        """Whose row it is that they were copied of."""
+        """Of whom which failures stand in no MOVED record yet, though the content does."""
         self._copied = Copied(broker.index)
         self._late: dict[HeldKey, int] = {}
         self._looked_end = 0
@@ -195,7 +193,6 @@ class Moving:
                 if not self._is_there(held):
                     self._rows.clear()
                     self._told.clear()
-                    self._told_of = None
                 elif self._told:
                     self._write_told(now_us, held)
                 else:
@@ -302,14 +299,17 @@ class Moving:
     def _write(self, now_us: int, held: GroupQueue) -> None:
         """Write one MOVED record of the rows that are next, as many as fit.
 
-        What every group knows of a row's failures goes with its content, or before it where one
-        record does not hold both: whoever looks for the content later finds this copy safe, and
-        what was told of before may be gone by then.
+        What every group knows of a row's failures goes with its content: whoever looks for the
+        content later finds this copy safe, and what was told of before may be gone by then. A row
+        that needs more than a step's bytes has a record for itself; what that does not hold goes
+        into the next (and is missed there if that one is lost, see ``Copied``).
         """
         broker = self._broker
         pieces: list[Piece] = []
         failures: list[MovedFailure] = []
-        left = min(BYTES_A_STEP, broker.journal.max_body) - moved.HEAD.size
+        room = broker.journal.max_body - moved.HEAD.size
+        left = min(BYTES_A_STEP, room)
+        rest: list[tuple[GroupQueue, int]] = []
         done = 0
         others = self._others(held)
         rows = max(1, ROWS_A_STEP * 8 // max(8, len(others)))
@@ -317,33 +317,36 @@ class Moving:
             still = owed_row(held, row.offset)
             piece = self._piece(held, row.offset) if still is not None and row.content else None
             told: list[tuple[GroupQueue, Owed]] = []
-            if self._told_of != (held, row.offset):
-                if still is not None and still.position:
-                    told.append((held, still))
-                if piece is not None:
-                    told += [(one, of) for one in others if (of := told_row(one, row.offset))]
+            if still is not None and still.position:
+                told.append((held, still))
+            if piece is not None:
+                told += [(other, one) for other in others if (one := told_row(other, row.offset))]
             known = [self._failure(*one) for one in told]
             size = sum([one.body_bytes for one in known]) + (piece.body_bytes if piece else 0)
-            if size > left:
+            alone = size > left
+            if alone:
                 if pieces or failures:
                     break
-                if told:
-                    self._told = [(of, one.offset) for of, one in told]
-                    self._told_of = held, row.offset
-                    break
+                left = room
             done += 1
-            left -= size
-            failures += known
             if piece is not None:
                 pieces.append(piece)
+                left -= piece.body_bytes
+            for (of, one), failure in zip(told, known, strict=True):
+                left -= failure.body_bytes
+                if left < 0 and (pieces or failures):
+                    rest.append((of, one.offset))
+                else:
+                    failures.append(failure)
+            if alone:
+                break
         self._append(now_us, held, pieces, failures)
         del self._rows[:done]
-        if done and not self._told:
-            self._told_of = None
+        self._told += rest
         self.moved_rows += done
 
     def _write_told(self, now_us: int, held: GroupQueue) -> None:
-        """Write one MOVED record of failures that do not fit beside the content."""
+        """Write one MOVED record of failures that did not fit beside the content."""
         failures: list[MovedFailure] = []
         left = min(BYTES_A_STEP, self._broker.journal.max_body) - moved.HEAD.size
         done = 0

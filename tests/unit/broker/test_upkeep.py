@@ -11,13 +11,14 @@ import pytest
 
 from ternmq.broker.history import failure_entries
 from ternmq.broker.metrics import metrics
-from ternmq.broker.moving import Moving
+from ternmq.broker.moving import BYTES_A_STEP, Moving
 from ternmq.broker.queries import Queries
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.journal.retention import RetentionSpec
 from ternmq.model.errors import DiskFull, DiskReadError, MessageNotFound, OffsetExpired
 from ternmq.model.specs import Limits, Start
 from ternmq.model.types import Position
+from ternmq.record.batch import Row
 from ternmq.record.facts import Cause, Outcome
 from tests.unit.broker.kit import SECOND, START_US, World, attempts, difference, offsets, portrait
 
@@ -530,14 +531,14 @@ class _Vanished(Exception):
 class Failing(Kept):
     """One message fails in several groups; the others are done. It may vanish in a turn."""
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self, groups: int, body: bytes = b"x") -> None:
         super().__init__(RetentionSpec(max_bytes=4 * SEGMENT))
         self.topic("t")
         self.names = [f"g{number}" for number in range(groups)]
         for name in self.names:
             self.group("t", name)
         self.session = self.join()
-        self.send("t", 1)
+        self.send("t", [Row(body)])
 
     def turn(self, us: int = 10_000) -> None:
         try:
@@ -564,14 +565,15 @@ class Failing(Kept):
         for _ in range(3000):
             if done():
                 return
-            self.send("t", 5)
+            self.send("t", [Row(bytes(SEGMENT // 25))] * 2)
             self.turn()
             for name in self.names:
                 self.drain(self.session, "t", name)
         raise AssertionError("no segment goes")
 
-    def remove(self, segments: int) -> None:
-        goal = self.broker.journal.first + segments * SEGMENT
+    def remove(self) -> None:
+        """Let everything go that is there now, the copies made on the way for once as well."""
+        goal = self.broker.journal.end + 2 * SEGMENT
         self.go_on(lambda: self.broker.journal.first >= goal)
 
     def check(self, reasons: Sequence[str]) -> None:
@@ -582,7 +584,7 @@ class Failing(Kept):
 
 @pytest.mark.parametrize(
     ("groups", "size", "crash_at"),
-    [(2, 10, at) for at in range(2)] + [(4, 3500, at) for at in range(5)],
+    [(2, 10, at) for at in range(3)] + [(4, 3500, at) for at in range(6)],
 )
 def test_every_group_keeps_all_reasons_when_the_content_goes_on(
     groups: int, size: int, crash_at: int, monkeypatch: pytest.MonkeyPatch
@@ -604,11 +606,30 @@ def test_every_group_keeps_all_reasons_when_the_content_goes_on(
     world.fail(reasons[0])
     world.go_on(lambda: world.broker.journal.end >= SEGMENT)
     world.fail(reasons[1])  # told of behind the first segment
-    world.remove(3)
+    world.remove()
     world.check(reasons[:2])
     world.fail(reasons[2])
-    world.remove(3)
+    world.remove()
     world.check(reasons)
     world.restart()
     world.check(reasons)
     assert count >= crash_at
+
+
+def test_a_message_larger_than_a_step_keeps_its_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its content and what is told of it no segment ends: they are one record."""
+    append, written = Moving._append, list[tuple[int, int]]()
+
+    def append_and_note(moving: Moving, now: int, held: Any, pieces: Any, failures: Any) -> None:
+        append(moving, now, held, pieces, failures)
+        written.append((len(pieces), len(failures)))
+
+    monkeypatch.setattr(Moving, "_append", append_and_note)
+    monkeypatch.setattr("tests.unit.broker.test_upkeep.SEGMENT", 1 << 20)
+    world = Failing(2, random.Random(3).randbytes(BYTES_A_STEP + 1000))
+    for number in range(3):
+        world.fail(f"reason {number}")
+        world.remove()
+        world.check([f"reason {one}" for one in range(number + 1)])
+    assert len(written) >= 3
+    assert set(written) == {(1, 2)}
