@@ -441,7 +441,8 @@ class Consumer:
             for start, stop, _, _ in reply.settled:
                 for offset in range(start, stop):
                     if group is None or group.done(offset):
-                        seen.acked[offset] = held.epoch << LEASE_BITS | held.lease
+                        lease = held.epoch << LEASE_BITS | held.lease
+                        seen.acked[offset] = min(lease, seen.acked.get(offset, lease))
 
     def _extend(self, held: Held) -> None:
         world = self.world

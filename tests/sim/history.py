@@ -7,7 +7,7 @@ obliges the broker: see ``demand``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.replies import PullReply
@@ -108,6 +108,14 @@ def kept_from(rows: Sequence[Stored], first: int) -> int:
     return 0
 
 
+class Told(NamedTuple):
+    """What an answer said of a row."""
+
+    lease: int
+    deliveries: int
+    suspect_below: int
+
+
 class Seen:
     """What the members of one group saw of one queue."""
 
@@ -117,8 +125,8 @@ class Seen:
         self.resets = 0
         self.acked: dict[int, int] = {}
         """Row whose ack was answered -> its lease; no later one may deliver it, ever."""
-        self.delivered: dict[int, int] = {}
-        """Row -> the earliest lease that was told of; a later one must say that it comes again."""
+        self.delivered: dict[int, Told] = {}
+        """Row -> the earliest lease that was told of; later ones must say that it comes again."""
 
 
 class History:
@@ -197,16 +205,20 @@ class History:
                 self.same_content(key[1], key[2], offset, stored.tried.batch, stored.at)
                 if resets != seen.resets:
                     continue
-                if lease > seen.acked.get(offset, lease):
+                if lease >= seen.acked.get(offset, lease + 1):
                     raise Violation(f"group {key}: {offset} was acked and comes again")
-                earliest = seen.delivered.get(offset)
-                if earliest is not None:
+                now = Told(lease, deliveries, reply.suspect_below)
+                known = seen.delivered.get(offset, now)
+                if known is not now:
                     self.duplicates += 1
-                    if deliveries == 1 and lease > earliest:
-                        if stored.position >= reply.suspect_below:
+                    if known.lease == lease:
+                        raise Violation(f"group {key}: {offset} comes twice under one lease")
+                    later = max(known, now)
+                    if later.deliveries == 1:
+                        if stored.position >= later.suspect_below:
                             raise Violation(f"group {key}: {offset} comes again as if new")
                         self.marked += 1
-                seen.delivered[offset] = lease if earliest is None else min(earliest, lease)
+                seen.delivered[offset] = min(known, now)
                 if deliveries < attempt and attempt > 1:
                     raise Violation(f"group {key}: {offset} attempt {attempt} of {deliveries}")
 
@@ -215,7 +227,7 @@ class History:
         seen = self.seen_of(key)
         seen.resets += 1
         seen.acked = {one: lease for one, lease in seen.acked.items() if one < offset}
-        seen.delivered = {one: lease for one, lease in seen.delivered.items() if one < offset}
+        seen.delivered = {one: told for one, told in seen.delivered.items() if one < offset}
 
     def replayed(self, key: GroupKey, offsets: set[int]) -> None:
         """A replay was asked for: these rows may come again, and no others."""

@@ -8,7 +8,7 @@ image must end: at the first record that the image does not hold as it was writt
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 
 from ternmq.journal.scan import RawRecord
 from ternmq.model.types import Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.header import ALIGNMENT, HEADER, HEADER_BYTES, MAGIC, Kind
 
 _PAD: Final = int(Kind.PAD)
 _EPOCH: Final = struct.Struct("<IIQQ")
@@ -98,8 +98,11 @@ class Tape:
             covered = HEADER_BYTES if kind == _PAD else length
             if magic != MAGIC or own != at:
                 raise Violation(f"no record was written at {at}")
-            if at + covered > len(data):
-                return  # a write that fell short: nothing may follow it
+            short = at + covered - len(data)
+            if short > 0:  # a write that fell short: nothing may follow it
+                if short >= ALIGNMENT or crc32c(bytes(data[at + 4 :]) + bytes(short)) != crc:
+                    return
+                data.extend(bytes(short))  # only of its padding, which is zeros without it, too
             if crc32c(bytes(data[at + 4 : at + covered])) != crc or prev != self._last_crc:
                 raise Violation(f"the record written at {at} does not fit the chain")
             if epoch < self._epoch or durable > at:
@@ -127,6 +130,9 @@ class Tape:
             limit: Records were written up to here.
         """
         size = self.segment_size
+        whole = self.ends[bisect_left(self.ends, limit, 0, len(self.ends) - 1)]
+        if limit < whole < limit + ALIGNMENT and not any(self.data[limit:whole]):
+            limit = whole  # a write fell short by a part of a record's padding
         position = min(start, limit)
         while position < limit:
             base = position - position % size
