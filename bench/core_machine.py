@@ -55,7 +55,7 @@ def load_average() -> float:
 
 
 def pace_ms() -> float:
-    """Return the least CPU time of a plain loop in some tries, which only the machine can lengthen.
+    """Return the least CPU time of a plain loop in some tries.
 
     On a shared machine it can be twice the shortest, for seconds at a time: a neighbour uses the
     other half of the core, or the clock goes down. CPU time does not tell that. Some tries, since

@@ -166,9 +166,7 @@ def _aims(results: Results) -> str:
                     f"| `{suite}` {name} | {figure} | {found['median']:,} | {found['target']} | "
                     f"{verdict} | {ratio(found['spread'])} |\n"
                 )
-            left_out = one.get("pace_ms", {}).get("left_out", 0)
-            slowed = f" ({left_out} rounds left out: the machine was slowed)" if left_out else ""
-            rest.append(f"- `{suite}` **{name}**: {one['about']}{slowed}\n")
+            rest.append(f"- `{suite}` **{name}**: {one['about']}{_pace(one)}\n")
     missed = [
         f"\n{text}"
         for (suite, name), text in _MISSES.items()
@@ -176,6 +174,17 @@ def _aims(results: Results) -> str:
         and not all(one.get("met", True) for one in results[suite][name]["figures"].values())
     ]
     return "".join([*lines, *missed, "\nWhat each does:\n\n", *rest])
+
+
+def _pace(one: Mapping[str, Any]) -> str:
+    """Return what is to be said of the machine's pace beside the rounds."""
+    pace = one.get("pace_ms", {})
+    parts = []
+    if pace.get("left_out"):
+        parts.append(f"{len(pace['left_out'])} slowed rounds were made again")
+    if pace.get("slowed"):
+        parts.append(f"beside {pace['slowed']} of its rounds the machine was slowed by others")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _rounds(rounds: Sequence[Mapping[str, Any]]) -> str:

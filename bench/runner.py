@@ -136,8 +136,10 @@ def _measure(
             found.append((max(paces), figures))
             if sum(pace <= _SLOWED * shortest for pace, _ in found) >= rounds:
                 break
-        # By the machine's pace, never by what was measured.
-        kept = sorted(found, key=lambda each: each[0])[:rounds]
+        # By the machine's pace, never by what was measured; in the order of time.
+        slowest = sorted(pace for pace, _ in found)[rounds - 1]
+        kept = [each for each in found if each[0] <= slowest][:rounds]
+        left_out = [each for each in found if each not in kept]
         judged = _judge(one, [figures for _, figures in kept])
         _show(one, judged)
         yield (
@@ -148,9 +150,14 @@ def _measure(
                 "load_before": load,
                 "raw_disk": raw,
                 "pace_ms": {
+                    "steady": steady,
                     "shortest": round(shortest, 1),
                     "rounds": [round(pace, 1) for pace, _ in kept],
-                    "left_out": len(found) - len(kept),
+                    "slowed": sum(pace > _SLOWED * shortest for pace, _ in kept),
+                    "left_out": [
+                        {"pace_ms": round(pace, 1), "figures": figures}
+                        for pace, figures in left_out
+                    ],
                 },
                 "figures": judged,
             },

@@ -92,9 +92,10 @@ def test_an_unknown_measurement_is_refused():
 @pytest.mark.parametrize(
     ("paces", "kept", "left_out"),
     [
-        ([1.0, 1.1, 1.1], [1, 2, 3], 0),
-        ([2.0, 1.1, 2.0, 1.0, 1.1], [4, 2, 5], 2),
-        ([2.0, 1.5, 1.9, 1.0] + [2.0] * 14, [4, 2, 3], 15),  # never steady: the best that there is
+        ([1.0, 1.1, 1.1], [1, 2, 3], []),
+        ([2.0, 1.1, 2.0, 1.0, 1.1], [2, 4, 5], [1, 3]),
+        # Never steady: the best that there is.
+        ([2.0, 1.5, 1.9, 1.0] + [2.0] * 14, [2, 3, 4], [1, *range(5, 19)]),
     ],
 )
 def test_steady_rounds_are_chosen_by_the_pace_of_the_machine(monkeypatch, paces, kept, left_out):
@@ -116,4 +117,8 @@ def test_steady_rounds_are_chosen_by_the_pace_of_the_machine(monkeypatch, paces,
     suite = runner.Suite(BENCH, "about", [one])
     ((_, result),) = runner._measure(suite, [one], core_kit.Settings(rounds=3), steady=True)
     assert result["figures"]["figure_us"]["values"] == kept
-    assert result["pace_ms"]["left_out"] == left_out
+    pace = result["pace_ms"]
+    assert [one["figures"]["figure_us"] for one in pace["left_out"]] == left_out
+    assert [paces[number - 1] for number in kept] == pace["rounds"]
+    assert pace["slowed"] == sum(one > 1.15 for one in pace["rounds"])
+    assert pace["steady"]
