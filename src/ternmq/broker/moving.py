@@ -42,6 +42,8 @@ SHARES_A_LOOK: Final = 256
 """Queues that are judged together: mostly the first of them say that the segment is to be kept."""
 JUDGED_A_STEP: Final = 16
 BYTES_A_STEP: Final = 256 * 1024
+TOLD_BYTES: Final = 1024 * 1024
+"""Most that a record has of one row's failures beside its content: 4 MB in one turn take 25 ms."""
 
 
 class Moving:
@@ -301,8 +303,8 @@ class Moving:
 
         What every group knows of a row's failures goes with its content: whoever looks for the
         content later finds this copy safe, and what was told of before may be gone by then. A row
-        that needs more than a step's bytes has a record for itself; what that does not hold goes
-        into the next (and is missed there if that one is lost, see ``Copied``).
+        that needs more than a step's bytes has a record for itself; what is beyond ``TOLD_BYTES``
+        there goes into the next (and is missed if that one is lost, see ``Copied``).
         """
         broker = self._broker
         pieces: list[Piece] = []
@@ -327,7 +329,7 @@ class Moving:
             if alone:
                 if pieces or failures:
                     break
-                left = room
+                left = min(room, TOLD_BYTES + (piece.body_bytes if piece else 0))
             done += 1
             if piece is not None:
                 pieces.append(piece)

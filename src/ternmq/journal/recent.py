@@ -129,7 +129,7 @@ class RecentRecords:
     def gather(self, positions: Sequence[int]) -> list[bytes] | None:
         """Return the records at ascending positions, None if one of them is not here.
 
-        A third of the time of asking for each; a tenth where they stand side by side in an older
+        A fifth of the time of asking for each; a ninth where they stand side by side in an older
         generation.
 
         Args:
