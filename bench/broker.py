@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import broker_lists
 import broker_scale
 from broker_kit import broker, client, figures_of, ready, started
 from core_kit import Figures, Measurement, Settings, Target
@@ -164,6 +165,7 @@ SUITE: Final = Suite(
             (Target("broker_core_share", 0.01), Target("woken_p50_ms", 5.0)), polls=1000,
         ),
         *broker_scale.MEASUREMENTS,
+        *broker_lists.MEASUREMENTS,
     ),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 
 import ternmq
 
@@ -193,7 +193,7 @@ async def idle(url: str, polls: int, seconds: float) -> Figures:
     return {"woken_p50_ms": percentile(taken, 0.5), "woken_worst_ms": max(taken)}
 
 
-def main_of(*verbs: Callable[..., Awaitable[Figures]]) -> None:
+def main_of(*verbs: Callable[..., Coroutine[None, None, Figures]]) -> None:
     """Run the verb that the command line names."""
     name, url, *settings = sys.argv[1:]
     given: dict[str, float] = {}
@@ -201,7 +201,7 @@ def main_of(*verbs: Callable[..., Awaitable[Figures]]) -> None:
         key, _, number = setting.partition("=")
         given[key] = float(number) if "." in number else int(number)
     verb = {verb.__name__: verb for verb in verbs}[name]
-    print(json.dumps(asyncio.run(verb(url, **given))))  # type: ignore[arg-type]
+    print(json.dumps(asyncio.run(verb(url, **given))))
 
 
 if __name__ == "__main__":

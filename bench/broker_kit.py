@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import Final
 from core_kit import Figures, Settings, folder
 
 CLIENTS: Final = Path(__file__).with_name("broker_clients.py")
+CLIENT_S: Final = 120.0
+"""Longest that a client of another broker may take."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -25,9 +28,9 @@ class ServerProcess:
         self.pid = pid
 
     def cpu_s(self) -> float:
-        """Return the CPU time that its threads have used, those that are there now."""
-        threads = Path(f"/proc/{self.pid}/task").iterdir()
-        return sum([int((one / "schedstat").read_text().split()[0]) for one in threads]) / 1e9
+        """Return the CPU time that its threads have used, those that have ended too."""
+        # The process's own clock (CPUCLOCK_SCHED), as clock_getcpuclockid(3) makes it of its id.
+        return time.clock_gettime((~self.pid << 3) | 2)
 
     def resident_mib(self) -> float:
         """Return the memory that it holds."""
@@ -113,13 +116,28 @@ def client(url: str, verb: str, script: Path = CLIENTS, **settings: float) -> Fi
         return figures_of(process)
 
 
+def client_of(command: Sequence[str], url: str, verb: str, **settings: float) -> Figures:
+    """Run a client process of any language to its end and return its figures."""
+    with _started(command, url, verb, **settings) as process:
+        try:
+            return figures_of(process, CLIENT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
 def started(
     url: str, verb: str, script: Path = CLIENTS, **settings: float
 ) -> subprocess.Popen[str]:
     """Start a client process."""
-    command = [sys.executable, str(script), verb, url]
-    command += [f"{name}={value}" for name, value in settings.items()]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return _started([sys.executable, str(script)], url, verb, **settings)
+
+
+def _started(
+    command: Sequence[str], url: str, verb: str, **settings: float
+) -> subprocess.Popen[str]:
+    given = [f"{name}={value}" for name, value in settings.items()]
+    return subprocess.Popen([*command, verb, url, *given], stdout=subprocess.PIPE, text=True)
 
 
 def ready(process: subprocess.Popen[str]) -> None:
@@ -130,9 +148,9 @@ def ready(process: subprocess.Popen[str]) -> None:
         raise RuntimeError(f"a client said {line!r} instead of 'ready'")
 
 
-def figures_of(process: subprocess.Popen[str]) -> Figures:
+def figures_of(process: subprocess.Popen[str], timeout_s: float | None = None) -> Figures:
     """Return what a client found, when it has ended."""
-    out, _ = process.communicate()
+    out, _ = process.communicate(timeout=timeout_s)
     if process.returncode:
         raise RuntimeError(f"a client ended with {process.returncode}")
     found: Figures = json.loads(out.splitlines()[-1])

@@ -53,6 +53,11 @@ def sends(url: str, seconds: float) -> Figures:
     return client(url, "sends", connections=16, in_flight=16, seconds=seconds)
 
 
+def send_alone(url: str, seconds: float) -> Figures:
+    """Load: single sends of 1 KiB, one at a time on one connection."""
+    return client(url, "sends", connections=1, in_flight=1, seconds=seconds)
+
+
 def send_many(url: str, seconds: float) -> Figures:
     """Load: 100-byte messages in batches of 10,000."""
     return client(url, "send_many", count=int(100_000 * seconds), of=10_000)
@@ -86,8 +91,8 @@ def backlog(url: str, seconds: float) -> Figures:
 
 
 LOADS: Final[dict[str, Callable[[str, float], Figures]]] = {
-    "sends-256": sends, "send-many": send_many, "send-soon": send_soon, "pull": pull,
-    "process": process, "hot-topic": hot_topic,
+    "sends-256": sends, "sends-1": send_alone, "send-many": send_many, "send-soon": send_soon,
+    "pull": pull, "process": process, "hot-topic": hot_topic,
     "backlog": backlog,
 }  # fmt: skip
 BACKLOG: Final = {"pull": 110_000, "process": 35_000}

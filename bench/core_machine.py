@@ -14,7 +14,9 @@ from typing import Final
 
 from core_kit import Settings, folder
 
-_PACKAGES: Final = ("ternmq", "numpy", "msgspec", "google-crc32c", "xxhash", "lz4", "zstandard")
+_PACKAGES: Final = (
+    "ternmq", "numpy", "msgspec", "google-crc32c", "xxhash", "lz4", "zstandard", "uvloop",
+)  # fmt: skip
 _SYNCS: Final = 400
 _WRITE_BYTES: Final = 256 << 20
 _PACE_LOOPS: Final = 500_000

@@ -1,13 +1,21 @@
-"""Measures a broker with little memory, much to do, and consumers that do not keep up (OVL-1).
+"""Measures brokers that have too much to do, and what their healthy clients feel of it.
 
-    python bench/overload.py            five rounds of it
+    python bench/overload.py            five rounds of each
+    python bench/overload.py hostile    only the hostile app
     python bench/overload.py --quick    a smoke run, nothing is written
 
-In a memory control group of 256 MB, where this machine lets one be made (``limited`` says so): a
+``overload`` (OVL-1): a broker with little memory, and consumers that do not keep up. In a memory
+control group of 256 MB, where this machine lets one be made (``limited`` says so): a
 backlog of a million messages, a restart with it, then 20 MB/s come in beside a group that is
 frozen, comes back whenever it is cut off and freezes again, and one that takes a message a second.
 What healthy consumers of the same topic feel is judged beside what they felt in the same round on
 the same broker before: with the same 20 MB/s, without the rest.
+
+``hostile``: an app with a right on one topic opens 48 connections beside a healthy app that sends
+and consumes 200 messages a second. It asks for 8 reads of 8 MiB on each and reads nothing, and
+comes back when it is cut off; or does not wait for that and comes again five times a second; or
+sends, settles, looks up and pulls as fast as the broker takes it. What the healthy app feels is
+judged beside what it felt in the same round on the same broker before and after.
 """
 
 from __future__ import annotations
@@ -20,9 +28,11 @@ from pathlib import Path
 from typing import Final
 
 from broker_kit import BrokerProcess, broker_at, client, figures_of, ready, started
+from broker_kit import broker as broker_for
 from control_group import ControlGroup, control_group
 from core_kit import Figures, Measurement, Settings, Target, folder
 from core_machine import raw_disk
+from overload_clients import HOSTILE
 from runner import Suite, run
 
 CLIENTS: Final = Path(__file__).with_name("overload_clients.py")
@@ -97,9 +107,37 @@ def overload(settings: Settings) -> Figures:
     }
 
 
+def hostile(settings: Settings) -> Figures:
+    """One round: each kind of hostility between two times of peace."""
+    seconds = 1.5 if settings.quick else 8.0
+    found: Figures = {}
+    ratios: list[float] = []
+    with broker_for(settings) as one:
+        client(one.url, "bait", CLIENTS, rows=settings.scaled(20_000, 2_000))
+        before = client(one.url, "shop", CLIENTS, seconds=seconds)
+        for kind, name in enumerate(HOSTILE):
+            with started(one.url, "hostile", CLIENTS, kind=kind, seconds=seconds + 4) as evil:
+                ready(evil)
+                beside = client(one.url, "shop", CLIENTS, seconds=seconds)
+                found |= {f"{name}_{key}": value for key, value in figures_of(evil).items()}
+            after = client(one.url, "shop", CLIENTS, seconds=seconds)
+            peace = (before["p99_ms"] + after["p99_ms"]) / 2
+            ratios.append(beside["p99_ms"] / peace)
+            found |= {
+                f"{name}_p99_times": ratios[-1],
+                f"{name}_p99_ms": beside["p99_ms"],
+                f"{name}_p50_ms": beside["p50_ms"],
+                f"{name}_worst_ms": beside["worst_ms"],
+                f"{name}_peace_p99_ms": peace,
+            }
+            before = after
+        found["peak_mib"] = one.peak_mib()
+    return {"p99_times_worst": max(ratios), **found}
+
+
 SUITE: Final = Suite(
     Path(__file__),
-    "Measure a broker that is overloaded.",
+    "Measure brokers that are overloaded.",
     (
         Measurement(
             "overload", "256 MB, 1 M backlog, a frozen and a slow group, 20 MB/s in", overload,
@@ -108,6 +146,12 @@ SUITE: Final = Suite(
                 Target("oom_kills", 0.0), Target("inflow_mb_s", 19.0, at_least=True),
             ),
             OPTIONS,
+        ),
+        Measurement(
+            "hostile", "200 messages/s sent and consumed, beside an app of 48 connections", hostile,
+            tuple([Target(f"{name}_p99_times", 2.0) for name in HOSTILE]),
+            {"connections": 48, "reads_each": 8, "read_mib": 8, "messages_per_s": 200,
+             "seconds": 8},
         ),
     ),
 )  # fmt: skip

@@ -8,18 +8,20 @@ Verbs that measure print one JSON object of figures at their end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import select
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Final
 
 from broker_clients import Figures, percentile
 
 import ternmq
 from ternmq.model.errors import TernMQError
+from ternmq.record.batch import Row, encode, topic_seed
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import ClientSession, State
@@ -28,6 +30,9 @@ TOPIC: Final = "bulk"
 SLOW: Final = "slow"
 FROZEN: Final = "frozen"
 BODY: Final = 4096
+BAIT: Final = "bait"
+HOSTILE: Final = ("frozen", "returning", "sends", "settles", "lookups", "pulls")
+"""What a hostile app does."""
 OUT: Final = 8
 """Batches of the inflow without an answer."""
 
@@ -183,8 +188,139 @@ def is_cut(one: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-VERBS: dict[str, Callable[..., Awaitable[Figures]]] = {
-    verb.__name__: verb for verb in (prepare, fill, inflow, healthy, slow, frozen)
+async def bait(url: str, rows: int) -> Figures:
+    """Make the topics, and what is worth reading."""
+    async with ternmq.connect(url) as client:
+        await client.admin.create_topic("orders")
+        await client.admin.create_topic(BAIT)
+        await client.admin.create_group(BAIT, "evil")
+        for _ in range(rows // 1000):
+            await client.send_many(BAIT, [ternmq.Message(b"x" * 1000) for _ in range(1000)])
+    return {}
+
+
+async def shop(url: str, seconds: float) -> Figures:
+    """Send 200 messages a second and consume them; how old is each when it is in hand?"""
+    ages: list[float] = []
+    async with (
+        ternmq.connect(url, app="shop") as sender,
+        ternmq.connect(url, app="shop") as consumer,
+    ):
+        group = f"shop{time.time_ns()}"
+        await (await consumer.pull("orders", group=group, wait=0, start="latest")).ack()
+        began = time.perf_counter()
+        until, counted_from = began + seconds, began + seconds / 8
+
+        async def consume() -> None:
+            while time.perf_counter() < until:
+                got = await consumer.pull("orders", group=group, wait=0.5)
+                now, at = time.time_ns(), time.perf_counter()
+                if at >= counted_from:
+                    ages.extend(
+                        [(now - int.from_bytes(body[:8], "little")) / 1e6 for body in got.bodies]
+                    )
+                await got.ack()
+
+        async def send() -> None:
+            sent = 0
+            tasks: set[asyncio.Task[ternmq.Receipt]] = set()
+            while (passed := time.perf_counter() - began) < seconds:
+                while sent < passed * 200:
+                    sent += 1
+                    body = time.time_ns().to_bytes(8, "little") + b"x" * 1016
+                    task = asyncio.ensure_future(sender.send("orders", body))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await asyncio.sleep(0.002)
+            await asyncio.gather(*tasks)
+
+        await asyncio.gather(consume(), send())
+    return {
+        "p50_ms": percentile(ages, 0.5),
+        "p99_ms": percentile(ages, 0.99),
+        "worst_ms": max(ages),
+    }
+
+
+async def hostile(url: str, kind: int, seconds: float) -> Figures:
+    """Do harm with 48 connections of one app; see ``HOSTILE``."""
+    name = HOSTILE[kind]
+    host, _, port = url.removeprefix("ternmq://").rpartition(":")
+    until = time.perf_counter() + seconds
+    connections = requests = 0
+
+    async def one(number: int) -> None:
+        nonlocal connections, requests
+        while time.perf_counter() < until:
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port), limit=4096)
+                session = ClientSession()
+                writer.write(session.hello(control.Hello(client=f"evil{number}", app="evil")))
+                while session.state is State.OPENING:
+                    session.receive(await reader.read(4096))
+                connections += 1
+                frames = harm(name, number, session)
+                if name in ("frozen", "returning"):
+                    writer.write(b"".join(frames))
+                    requests += len(frames)
+                    reader._transport.pause_reading()  # type: ignore[attr-defined]
+                    stays = min(until, time.perf_counter() + (0.2 if name == "returning" else 60))
+                    sock = writer.get_extra_info("socket")
+                    while time.perf_counter() < stays and not is_cut(sock):  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)  # nobody tells who reads nothing
+                else:
+                    draining = asyncio.ensure_future(drained(reader))
+                    while time.perf_counter() < until and not draining.done():
+                        writer.write(b"".join(frames))
+                        requests += len(frames)
+                        with contextlib.suppress(TimeoutError):
+                            await asyncio.wait_for(writer.drain(), until - time.perf_counter())
+                    draining.cancel()
+                writer.transport.abort()
+            except (OSError, TernMQError):
+                await asyncio.sleep(0.05)
+
+    tasks = [asyncio.ensure_future(one(number)) for number in range(48)]
+    await asyncio.sleep(2.0)  # they are at it
+    print("ready", flush=True)
+    await asyncio.gather(*tasks)
+    return {"connections": float(connections), "requests_per_s": requests / seconds}
+
+
+async def drained(reader: asyncio.StreamReader) -> None:
+    """Read answers away, until the broker ends the connection."""
+    while await reader.read(1 << 16):
+        pass
+
+
+def harm(name: str, number: int, session: ClientSession) -> list[bytes]:
+    """Return the frames that a hostile connection sends, once or again and again."""
+    if name in ("frozen", "returning"):
+        asked = bodies.pack_read(bodies.Read(BAIT, 0, 0, 10_000, 0, 0))
+        return [session.ask(Command.READ, asked)[1] for _ in range(8)]
+    frames = []
+    for n in range(256):
+        if name == "sends":
+            batch = encode(
+                [Row(b"x" * 100)], topic_seed=topic_seed(BAIT), producer_id=number + 1,
+                first_sequence=n, born_us=1,
+            )  # fmt: skip
+            frames.append(session.ask(Command.SEND, bodies.pack_send(BAIT, None, batch))[1])
+        elif name == "settles":
+            settle = bodies.Settle(BAIT, "evil", 0, 1, n + 1, 1, (), None, "")
+            frames.append(session.ask(Command.SETTLE, bodies.pack_settle(settle))[1])
+        elif name == "lookups":
+            find = control.encode(control.Find(topic=BAIT, offset=n))
+            frames.append(session.ask(Command.FIND, find)[1])
+        else:
+            pull = bodies.Pull(BAIT, "evil", None, 1, 0, 1000)
+            frames.append(session.ask(Command.PULL, bodies.pack_pull(pull))[1])
+    return frames
+
+
+VERBS: dict[str, Callable[..., Coroutine[None, None, Figures]]] = {
+    verb.__name__: verb
+    for verb in (prepare, fill, inflow, healthy, slow, frozen, bait, shop, hostile)
 }
 
 
@@ -196,7 +332,7 @@ def main() -> None:
         name, _, number = setting.partition("=")
         given[name] = float(number) if "." in number else int(number)
     try:
-        print(json.dumps(asyncio.run(VERBS[verb](url, **given))))  # type: ignore[arg-type]
+        print(json.dumps(asyncio.run(VERBS[verb](url, **given))))
     except TernMQError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -10,11 +10,18 @@ from svg_plot import Row, plot
 Results = Mapping[str, Mapping[str, Any]]
 """By suite, then by measurement, as ``runner`` writes them."""
 
+# The columns of ``peers``: a broker, and the language of its client.
 PEER_NAMES: Final = {
-    "ternmq": "TernMQ",
-    "redis": "Redis, appendfsync always",
-    "rabbitmq": "RabbitMQ, classic queue",
-    "rabbitmq_quorum": "RabbitMQ, quorum queue",
+    "ternmq": "TernMQ (Python)",
+    "redis": "Redis (Python)",
+    "redis_go": "Redis (Go)",
+    "rabbitmq": "RabbitMQ, classic (Python)",
+    "rabbitmq_go": "RabbitMQ, classic (Go)",
+    "rabbitmq_quorum": "RabbitMQ, quorum (Python)",
+    "rabbitmq_quorum_go": "RabbitMQ, quorum (Go)",
+    "nats_go": "NATS JetStream (Go)",
+    "kafka_java": "Kafka (Java)",
+    "rocketmq_java": "RocketMQ (Java)",
 }
 
 
@@ -97,6 +104,7 @@ def plots(results: Results, rounds: Sequence[Mapping[str, Any]]) -> dict[str, st
         ("sends-1", "One durable send of 1 KiB at a time, median time", "p50_ms", ms),
         ("bulk", "Durable messages of 100 bytes a second, 1,000 in flight", "per_s", rate),
         ("consume", "Messages of 100 bytes taken and acknowledged a second", "per_s", rate),
+        ("end-to-end", "2,000 durable messages a second, due to received, median", "p50_ms", ms),
     ):
         rows = [
             Row(label, values(results, "peers", name, f"{peer}_{figure}"),

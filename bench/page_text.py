@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -36,13 +36,32 @@ _SPREAD: Final = """\
 _PEERS: Final = """\
 ## Beside others
 
-The same loads, in the same rounds, in an order that chance makes, each with the settings that its
-documentation gives for durability: Redis with `appendonly yes` and `appendfsync always` (redis-py
-with hiredis; what is in flight on a connection is a pipeline), RabbitMQ with durable queues,
-persistent messages and publisher confirms (aio-pika), once with a classic and once with a quorum
-queue of one replica. All clients are Python, because that is what this broker's users write: much
-of what is measured is the client, so the servers' own CPU time a message stands beside it. Redis
-and RabbitMQ do other things besides, and have run in production for many years; this has not.
+Each round of a load takes one broker and client after the other, in an order that chance makes,
+each on an empty folder. All have the same message sizes, connections, and number of messages under
+way; one topic or queue, no replica. The clock is the client's wall clock, every message is made
+inside it, and the first part of each load is not counted. Each broker is set up to answer a send
+after a sync, and the syncs are counted. RabbitMQ has no such setting for its classic queue: where
+the count is 0, its answers waited for none.
+
+
+- **Redis**: `appendonly yes`, `appendfsync always`; streams. redis-py with hiredis, where what is
+  under way on a connection is one pipeline; rueidis.
+- **RabbitMQ**: durable queues, persistent messages, publisher confirms; a classic queue, and a
+  quorum queue of one member. aio-pika; amqp091-go.
+- **NATS**: JetStream in files, `sync_interval: always`. nats.go.
+- **Kafka**: one node in KRaft mode, one partition, `acks=all`, `log.flush.interval.messages=1`. Its
+  Java client, with a `batch.size` of 256 KiB, and `linger.ms=0` where each send is awaited, else 1.
+- **RocketMQ**: `SYNC_FLUSH`, one queue. Its Java client; 1,000 under way are one batch.
+
+What differs: answers to acknowledgements are awaited where there are any (this broker, Redis, NATS,
+Kafka's `commitSync`). AMQP has none, and RocketMQ's consumers tell the broker their offset every
+5 s. In `end-to-end` nobody awaits them before the next message. Syncs are those of the broker's
+process (`fsync`, `fdatasync`, `msync`, `sync_file_range`) while a load runs, its warming included,
+per message, counted by `perf`. Java's machines compile as they run: a longer load would be kinder
+to Kafka and RocketMQ. Python clients of Kafka, NATS and RocketMQ are not measured, nor clusters.
+All these brokers do other things besides, and have run in production for many years; this one has
+not. Where messages are counted (`bulk`, `consume`, and before memory and disk are read), slower
+brokers get fewer of them: each has seconds to do (`shares` in the results file).
 
 """
 
@@ -78,7 +97,7 @@ def page(results: Results, rounds: Sequence[Mapping[str, Any]], drawn: AbstractS
         parts += ["## Latencies\n\n", _image("latency", "Time until an answer")]
     parts.append(_SPREAD)
     if "peers" in results:
-        parts += [_PEERS, _peers(results), "\n"]
+        parts += [_PEERS, _peers(results), _footprint(results), "\n"]
         parts += [_image(name, PEER_TITLES[name]) for name in PEER_TITLES if name in drawn]
     parts += ["## Every figure with an aim\n\n", _aims(results), "\n"]
     if rounds:
@@ -89,11 +108,15 @@ def page(results: Results, rounds: Sequence[Mapping[str, Any]], drawn: AbstractS
     return "".join(parts).rstrip() + "\n"
 
 
+PEER_LOADS: Final = ("sends-256", "sends-1", "bulk", "consume", "end-to-end", "footprint")
+_ENOUGH: Final = 3
+"""Rounds that a load needs before anyone may compare."""
 PEER_TITLES: Final = {
     "peers-sends-256": "Durable sends, 256 in flight",
     "peers-sends-1": "One durable send at a time",
-    "peers-bulk": "Durable messages, 1,000 in flight",
+    "peers-bulk": "Durable messages, at most 1,000 under way",
     "peers-consume": "Messages taken and acknowledged",
+    "peers-end-to-end": "From due to received at 2,000 a second",
 }
 
 
@@ -124,33 +147,107 @@ def _machine(results: Results) -> str:
 
 
 _PEER_TABLE: Final = """\
-| load | broker | median | p50 | p99 | spread | server's CPU a message | raw fdatasync |
-|---|---|---|---|---|---|---|---|
+| load | broker (client) | rate | p50 | p99 | spread | broker's CPU each | syncs each | raw sync |
+|---|---|---|---|---|---|---|---|---|
+"""
+_FOOTPRINT: Final = """\
+| broker | start | idle | under load | 1,000 topics, a message each | disk per 100-byte message |
+|---|---|---|---|---|---|
 """
 
 
 def _peers(results: Results) -> str:
     lines = [_PEER_TABLE]
     for load, one in results["peers"].items():
+        if load == "footprint":
+            continue
         figures = one["figures"]
         raw = ms(figures["raw_p50_ms"]["median"])
         for peer, label in PEER_NAMES.items():
-            if f"{peer}_per_s" not in figures:
-                lines.append(f"| {load} | {label} | not installed | | | | | |\n")
-                continue
-            speed = figures[f"{peer}_per_s"]
-            times = [
-                ms(figures[f"{peer}_{name}"]["median"]) if f"{peer}_{name}" in figures else ""
-                for name in ("p50_ms", "p99_ms")
-            ]
-            cpu = figures[f"{peer}_server_cpu_us_each"]["median"]
-            lines.append(
-                f"| {load} | {label} | {rate(speed['median'])}/s | {times[0]} | {times[1]} | "
-                f"{ratio(speed['spread'])} | {cpu:.3g} us | {raw} |\n"
-            )
-    lines.append("\n")
-    lines += [f"- **{load}**: {one['about']}\n" for load, one in results["peers"].items()]
+            if f"{peer}_server_cpu_us_each" in figures:
+                lines.append(f"| {load} | {label} | {_peer_row(figures, peer)} | {raw} |\n")
+    lines += [_left_out(results), _few(results), "\n"]
+    lines += [
+        f"- **{load}**: {one['about']}{_pace(one)}{_load(one)}\n"
+        for load, one in results["peers"].items()
+    ]
     return "".join(lines)
+
+
+def _peer_row(figures: Mapping[str, Any], peer: str) -> str:
+    def shown(name: str, text: Callable[[float], str]) -> str:
+        found = figures.get(f"{peer}_{name}")
+        return text(found["median"]) if found else ""
+
+    judged = figures.get(f"{peer}_per_s") or figures[f"{peer}_p50_ms"]
+    return " | ".join([
+        shown("per_s", lambda value: f"{rate(value)}/s"),
+        shown("p50_ms", ms),
+        shown("p99_ms", ms),
+        ratio(judged["spread"]) if len(judged["values"]) > 1 else "one round",
+        shown("server_cpu_us_each", lambda value: f"{value:.3g} us"),
+        shown("syncs_each", lambda value: f"{value:.2g}"),
+    ])  # fmt: skip
+
+
+def _footprint(results: Results) -> str:
+    one = results["peers"].get("footprint")
+    if one is None:
+        return ""
+    figures = one["figures"]
+    lines = ["\n", _FOOTPRINT]
+    for peer, label in PEER_NAMES.items():
+        if f"{peer}_start_s" not in figures:
+            continue
+        start, idle, loaded, topics, disk = (
+            figures[f"{peer}_{name}"]["median"]
+            for name in ("start_s", "idle_mib", "loaded_mib", "topics_s", "disk_bytes_each")
+        )
+        lines.append(
+            f"| {label} | {start:.2g} s | {idle:.0f} MiB | {loaded:.0f} MiB | {topics:.2g} s | "
+            f"{disk:.0f} B |\n"
+        )
+    return "".join(lines)
+
+
+def _few(results: Results) -> str:
+    """Return what is to be said of loads with too few rounds, and of loads without any."""
+    loads = results["peers"]
+    told = ""
+    few = [name for name, one in loads.items() if _rounds_of(one) < _ENOUGH]
+    if few:
+        told += (
+            f"\n**Not a ranking:** {', '.join(few)} had fewer than {_ENOUGH} rounds, on a machine "
+            "that others used.\nThey show that each broker ran with these settings, and how often "
+            "it synced; for rates and times,\nmeasure again on a quiet machine.\n"
+        )
+    absent = [name for name in PEER_LOADS if name not in loads]
+    if absent:
+        told += f"\nNot measured yet in this form: {', '.join(absent)}.\n"
+    return told
+
+
+def _rounds_of(one: Mapping[str, Any]) -> int:
+    return max(len(figure["values"]) for figure in one["figures"].values())
+
+
+def _left_out(results: Results) -> str:
+    """Return what was not there when this was measured, and why."""
+    found = {
+        name: version
+        for one in results["peers"].values()
+        for name, version in one["versions"].items()
+        if version.startswith("left out")
+    }
+    return "".join([f"\n{name}: {version}\n" for name, version in found.items()])
+
+
+def _load(one: Mapping[str, Any]) -> str:
+    """Return how many rounds there were, and what others did on the machine when they began."""
+    rounds = _rounds_of(one)
+    return (
+        f" (rounds: {rounds}; others' load on the cores when they began: {one['load_before']:.1f})"
+    )
 
 
 def _aims(results: Results) -> str:

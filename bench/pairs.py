@@ -29,6 +29,7 @@ from broker_scale import TOPICS
 from core_kit import Figures, Settings, folder
 from core_machine import load_average, machine, raw_disk, versions
 from runner import RESULTS
+from start import start as start_figures
 
 HERE: Final = Path(__file__).resolve().parent.parent
 
@@ -38,6 +39,17 @@ def sends(seconds: float) -> Figures:
     with broker(Settings()) as one:
         before = one.cpu_s()
         found = client(one.url, "sends", connections=16, in_flight=16, seconds=seconds)
+        used = one.cpu_s() - before
+    count = found["sends_per_s"] * (seconds + 0.5)
+    return {**found, "broker_cpu_us_each": used * 1e6 / count}
+
+
+def send_alone(seconds: float) -> Figures:
+    """Single sends of 1 KiB, one at a time on one connection."""
+    with broker(Settings()) as one:
+        client(one.url, "sends", connections=1, in_flight=1, seconds=0.3)  # not counted
+        before = one.cpu_s()
+        found = client(one.url, "sends", connections=1, in_flight=1, seconds=seconds)
         used = one.cpu_s() - before
     count = found["sends_per_s"] * (seconds + 0.5)
     return {**found, "broker_cpu_us_each": used * 1e6 / count}
@@ -123,9 +135,15 @@ def _sends_of(one: BrokerProcess, seconds: float, rates: list[float]) -> float:
     return one.cpu_s() - before
 
 
+def start(seconds: float) -> Figures:
+    """Start of a broker, its memory when idle, commands of the command line; see start.py."""
+    return start_figures(Settings(quick=seconds < 1))
+
+
 LOADS: Final[dict[str, Callable[[float], Figures]]] = {
-    "sends-256": sends, "send-many": send_many, "pull": pull, "pull-32": pull_32,
-    "process": process, "handler": handler, "hot-topic": hot_topic,
+    "sends-256": sends, "sends-1": send_alone, "send-many": send_many,
+    "pull": pull, "pull-32": pull_32,
+    "process": process, "handler": handler, "hot-topic": hot_topic, "start": start,
 }  # fmt: skip
 
 

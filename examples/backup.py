@@ -42,8 +42,17 @@ def copy(segment: Path, target: Path, stop: int) -> int:
     return copied
 
 
+def sync(folder: Path) -> None:
+    """Have the names in a folder on the disk: a file that is synced may lack its name otherwise."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def backup(data: Path, target: Path) -> int:
-    """Copy the whole journal.
+    """Copy the whole journal; it is on the disk when this returns.
 
     Raises:
         FileNotFoundError: The broker removed an old file meanwhile, and what had to be kept of it
@@ -60,6 +69,8 @@ def backup(data: Path, target: Path) -> int:
     )
     if not (target / "journal" / oldest.name).exists():
         raise FileNotFoundError(oldest)
+    sync(target / "journal")
+    sync(target)
     return copied
 
 
@@ -72,6 +83,7 @@ def main(data: Path, target: Path) -> None:
         except FileNotFoundError:
             continue
         unfinished.rename(target)
+        sync(target.parent)
         print(f"{copied} bytes are in {target}")
         return
     sys.exit("files are removed more quickly than they can be copied")

@@ -37,22 +37,23 @@ async def charge(payment: Payment, delivery: ternmq.Delivery) -> None:
         raise ternmq.Retry("the bank asks us to wait", after=0.2)  # we know when
     if payment.card == "flaky-bank" and delivery.attempt < 3:
         raise BankDown("no answer")  # the retry policy knows when: 1 s, 2 s, 4 s ... by default
-    print(f"order {payment.order}: charged {payment.cents} cents at attempt {delivery.attempt}")
+    told = f"order {payment.order}: charged {payment.cents} cents at attempt {delivery.attempt}"
+    print(told, flush=True)  # a line at a time into a pipe, a file or a service's log too
 
 
 async def settle_dead_letters() -> None:
     """What an operator does in the morning: look at what failed for good, and decide."""
     async for dead in client.deadletters.browse("payments", "charging"):
         assert dead.message is not None
-        print(f"dead: {dead.message.value}: {dead.reason}")
+        print(f"dead: {dead.message.value}: {dead.reason}", flush=True)
         # The customer gave another card: the payment is sent anew, the old one forgotten.
         await client.send("payments", {**dead.message.value, "card": "new"}, key=dead.message.key)
-        await client.deadletters.delete("payments", "charging", [dead.offset], queue=dead.queue)
+        await client.deadletters.delete("payments", "charging", [dead])
 
 
 async def demo() -> None:
     await client.admin.create_group("payments", "charging")
-    retry = ternmq.RetryPolicy(first_us=100_000, attempts=5)  # 0.1 s, 0.2 s ...; five in all
+    retry = ternmq.RetryPolicy(first=0.1, attempts=5)  # 0.1 s, 0.2 s ...; five in all
     await client.admin.change_group("payments", "charging", retry=retry)
     cards = ["visa", "slow-bank", "flaky-bank", "stolen", "visa"]
     for order, card in enumerate(cards, start=1):
@@ -70,7 +71,8 @@ async def settled(dead: int) -> None:
     """Return when nothing is left but this many dead letters."""
     while True:
         (queue,) = (await client.admin.group("payments", "charging")).queues
-        if queue.lag + queue.leased + queue.waiting == 0 and queue.dead == dead:
+        open_ = queue.lag + queue.ready + queue.leased + queue.waiting
+        if open_ == 0 and queue.dead == dead:
             return
         await asyncio.sleep(0.05)
 
