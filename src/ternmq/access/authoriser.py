@@ -7,17 +7,22 @@ hot path is two look-ups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from ternmq.access import tokens
-from ternmq.access.grants import Verdict, judge, sees
-from ternmq.model.errors import Forbidden, Unauthenticated
-from ternmq.record.control import App
+from ternmq.access.grants import Verdict, disjoint, judge, sees
+from ternmq.broker.sight import EVERYTHING, LOOKS, Sight
+from ternmq.model.errors import Forbidden, InvalidRequest, Unauthenticated
+from ternmq.record.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Policy, Right, Scope
 
 MAX_REMEMBERED: Final = 4096
 """Answers remembered for one app; beyond, it begins anew. Names that were refused are not kept."""
+MAX_IN_ALL: Final = 65_536
+"""Answers remembered for all apps together, some 20 MB; beyond, all begin anew."""
+_LEAST_LOOKS: Final = 10
 _SHOWN: Final = 60
 _NOBODY: Final = tokens.seal("nobody", tokens.new_token(bytes(32)), now_us=0, salt=bytes(16))
 """Compared with when there is no such app, so that a name takes as long as a token."""
@@ -28,11 +33,12 @@ Question = tuple[Command, str | None, str | None]
 class _Known:
     """Questions that were answered with yes, for one state of an app."""
 
-    __slots__ = ("app", "yes")
+    __slots__ = ("app", "sight", "yes")
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.yes: set[Question] = set()
+        self.sight: Sight | None = None
 
 
 class Authoriser:
@@ -48,6 +54,7 @@ class Authoriser:
         self._apps = apps
         self._required = required
         self._known: dict[str, _Known] = {}
+        self._remembered = 0
 
     def authenticate(self, app: str, token: str) -> None:
         """Return if the token is the app's own.
@@ -58,14 +65,16 @@ class Authoriser:
         if not self._required:
             return
         if not app or not token:
-            raise Unauthenticated("this broker wants an app and its token")
+            raise Unauthenticated(f"this broker wants an app and its token{_way_back(app)}")
         known = self._apps.get(app)
         right = len(token) <= tokens.LONGEST and tokens.matches(known or _NOBODY, token)
         if known is not None and right:
             return
         if token.startswith(tokens.PREFIX) and not tokens.is_whole(token):
-            raise Unauthenticated("the token was not copied whole")
-        raise Unauthenticated(f"app {_shown(app)} is not known, or the token is not its own")
+            raise Unauthenticated(f"the token was not copied whole{_way_back(app)}")
+        raise Unauthenticated(
+            f"app {_shown(app)} is not known, or the token is not its own{_way_back(app)}"
+        )
 
     def check(
         self, app: str, command: Command, topic: str | None = None, group: str | None = None
@@ -95,8 +104,14 @@ class Authoriser:
             error.about = (topic, group)
             raise
         if len(known.yes) >= MAX_REMEMBERED:
+            self._remembered -= len(known.yes)
             known.yes.clear()
+        if self._remembered >= MAX_IN_ALL:
+            self._known.clear()
+            self._remembered = 0
+            known = self._state(app)
         known.yes.add(question)
+        self._remembered += 1
 
     def may(self, app: str, command: Command) -> bool:
         """Return whether an app may use a command for the broker as a whole."""
@@ -105,6 +120,25 @@ class Authoriser:
         except (Forbidden, Unauthenticated):
             return False
         return True
+
+    def check_left(self, app: str, grants: Sequence[Grant] = ()) -> None:
+        """Return if somebody may manage apps once an app has only these grants. O(apps).
+
+        Args:
+            app: It is changed, or deleted.
+            grants: What it may do then.
+
+        Raises:
+            InvalidRequest: It is the last one that may: nobody could make or change an app.
+        """
+        known = self._apps.get(app)
+        if not self._required or known is None or not _manages(known.grants) or _manages(grants):
+            return
+        if not any(_manages(one.grants) for one in self._apps.values() if one is not known):
+            raise InvalidRequest(
+                f"app {_shown(app)} is the last one with manage:*, and nobody could make or change "
+                "apps without it: give another app manage:* first"
+            )
 
     def operates(self, app: str, command: Command) -> bool:
         """Return whether an app may use a command for what belongs to other apps."""
@@ -123,6 +157,28 @@ class Authoriser:
         grants = self._state(app).app.grants
         if not any(one.right in rights and not one.deny for one in grants):
             raise Forbidden(f"app {_shown(app)} has no grant to {' or '.join(rights)} to any topic")
+
+    def sight(self, app: str) -> Sight:
+        """Return what lists for the app show, and where they need to look for it.
+
+        Raises:
+            Unauthenticated: the app was deleted.
+        """
+        if not self._required:
+            return EVERYTHING
+        known = self._state(app)
+        if known.sight is None:
+            grants = known.app.grants
+            given = [one for one in grants if not one.deny]
+            rights = {Right.CONSUME.value, Right.MANAGE.value}
+            known.sight = Sight(
+                disjoint([one.topic for one in given]),
+                disjoint([one.topic for one in given if one.right in rights]),
+                partial(self.sees_topic, app),
+                partial(self.sees_group, app),
+                max(_LEAST_LOOKS, LOOKS * 5 // max(5, len(grants))),
+            )
+        return known.sight
 
     def sees_topic(self, app: str, topic: str) -> bool:
         """Return whether a list for the app names the topic: it has some right on it."""
@@ -144,12 +200,19 @@ class Authoriser:
     def _state(self, name: str) -> _Known:
         app = self._apps.get(name)
         if app is None:
-            self._known.pop(name, None)
+            self.forget(name)
             raise Unauthenticated(f"app {_shown(name)} is not there any more")
         known = self._known.get(name)
         if known is None or known.app is not app:
+            self.forget(name)
             known = self._known[name] = _Known(app)
         return known
+
+    def forget(self, name: str) -> None:
+        """Forget what was answered to an app: it is gone, or another one."""
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._remembered -= len(known.yes)
 
     def _judge(self, app: App, command: Command, topic: str | None, group: str | None) -> None:
         policy = TABLE[command].policy
@@ -176,6 +239,10 @@ class Authoriser:
         raise Forbidden(f"app {_shown(app.name)} has no grant to {rights} {what}")
 
 
+def _manages(grants: Sequence[Grant]) -> bool:
+    return judge(grants, Right.MANAGE.value, None, None) is Verdict.ALLOWED
+
+
 def _place(policy: Policy, topic: str | None, group: str | None) -> str:
     if policy.scope is Scope.BROKER:
         return "every topic and group ('*'), which this needs"
@@ -184,6 +251,13 @@ def _place(policy: Policy, topic: str | None, group: str | None) -> str:
     if group is None:
         return f"topic {_shown(topic or '')} for every group ('*')"
     return f"topic {_shown(topic or '')} for group {_shown(group)}"
+
+
+def _way_back(app: str) -> str:
+    """Say how whoever runs the broker comes in again; told whether or not there is such an app."""
+    if app != tokens.ADMIN:
+        return ""
+    return "; where nobody has that token any more, `ternmq serve --new-admin-token` makes another"
 
 
 def _shown(name: str) -> str:

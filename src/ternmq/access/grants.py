@@ -13,7 +13,7 @@ it, and who is denied one group of a topic cannot delete the topic.
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ternmq.record.control import Grant
 
@@ -59,6 +59,20 @@ def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | N
         elif covers(grant.topic, topic) and covers(grant.group, group):
             verdict = Verdict.ALLOWED
     return verdict
+
+
+def disjoint(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns, in the order of names, without those that another one covers."""
+    found: list[str] = []
+    for pattern in sorted(set(patterns), key=_by_beginning):
+        if not (found and found[-1].endswith("*") and pattern.startswith(found[-1][:-1])):
+            found.append(pattern)
+    return tuple(found)
+
+
+def _by_beginning(pattern: str) -> tuple[str, bool]:
+    open_ = pattern.endswith("*")
+    return pattern[:-1] if open_ else pattern, not open_
 
 
 def sees(grants: Sequence[Grant], topic: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ternmq.broker.apps import check_app
 from ternmq.broker.catalog import Subscription, Topic
+from ternmq.broker.filter import check as check_filter
 from ternmq.broker.parking import Parking
 from ternmq.broker.replies import DoneReply
 from ternmq.broker.views import Views
@@ -113,6 +114,7 @@ class Administration:
         if spec is None:
             spec = SubscriptionSpec(mode=Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
         _check_subscription(topic, spec)
+        check_filter(spec.tags)
         if group in topic.by_group:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
         if len(topic.subscriptions) >= self._limits.groups:
@@ -136,6 +138,8 @@ class Administration:
         """
         subscription = self._views.catalog.subscription(topic_name, group)
         _check_subscription(subscription.topic, spec)
+        if spec.tags != subscription.spec.tags:
+            check_filter(spec.tags)
         if spec.mode is not subscription.spec.mode:
             raise ModeNotAllowed("a group's mode cannot be changed; make another group")
         reply = self.record(

@@ -22,6 +22,7 @@ from typing import Final
 from ternmq.broker.administration import Administration
 from ternmq.broker.clients import Clients
 from ternmq.broker.delivery import Delivery
+from ternmq.broker.drains import Drains
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.holds import Holding
 from ternmq.broker.leases import Leases
@@ -44,12 +45,14 @@ from ternmq.broker.ticking import Ticking
 from ternmq.broker.timers import TimerStore
 from ternmq.broker.transactions import Transactions
 from ternmq.broker.views import Views
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.index import Index
 from ternmq.journal.journal import Journal
 from ternmq.journal.state import StateWriter
 from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
+    DiskError,
     DiskFull,
     GroupPaused,
     InvalidRequest,
@@ -82,6 +85,7 @@ class Broker:
     Attributes:
         administration: Takes the commands for topics, groups and apps.
         clients: Takes those of sessions.
+        drains: Tells which leases that are given back in pieces have been.
         operating: Takes what operators do to a group.
         parking: Tells which queues grew that somebody follows, and which pulls cannot be read.
     """
@@ -122,7 +126,16 @@ class Broker:
             self.administration,
             Replaying(self, self.settling),
         )
-        self.clients = Clients(journal, views, self.timers, self.leases, self.parking, self.sending)
+        self.drains = Drains(journal, views, self.timers, self.leases, self.delivery)
+        self.clients = Clients(
+            journal,
+            views,
+            self.timers,
+            self.leases,
+            self.drains,
+            self.parking,
+            self.sending,
+        )
         self.ticking = Ticking(
             views,
             self.timers,
@@ -131,6 +144,7 @@ class Broker:
             self.leases,
             self.parking,
             self.clients,
+            self.drains,
             self.transactions,
         )
         views.gone.forget_below(journal.first)
@@ -201,8 +215,11 @@ class Broker:
         max_messages: int = 32,
         max_bytes: int | None = None,
         queue: int | None = None,
+        at_once: int = 0,
     ) -> PullReply | None:
         """Lease the next rows of a topic to a session; None when nothing is available now.
+
+        ``at_once``: rows of the group that the session works on at one time; 0: it does not say.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, UnknownSession, GroupPaused, InvalidRequest.
@@ -223,8 +240,9 @@ class Broker:
                 subscription.queues[queue],
                 max_messages,
                 most,
+                at_once,
             )
-        return self.delivery.pull_any(now_us, session, subscription, max_messages, most)
+        return self.delivery.pull_any(now_us, session, subscription, max_messages, most, at_once)
 
     def _check_pull(self, session: int, max_messages: int, max_bytes: int | None) -> int:
         """Return how many bytes may be pulled, if the request makes sense."""
@@ -247,6 +265,7 @@ class Broker:
         max_messages: int,
         max_bytes: int,
         deadline_us: int,
+        at_once: int = 0,
     ) -> int:
         """Let a pull that found nothing wait; return its token. ``woken_pulls`` answers it.
 
@@ -256,11 +275,11 @@ class Broker:
         """
         subscription = self.views.catalog.subscription(topic, group)
         most = self._check_pull(session, max_messages, max_bytes)
-        return self.parking.park(session, subscription, max_messages, most, deadline_us)
+        return self.parking.park(session, subscription, max_messages, most, deadline_us, at_once)
 
-    def cancel(self, token: int) -> None:
-        """Give up a parked pull; no answer comes."""
-        self.parking.cancel(token)
+    def cancel(self, token: int) -> Woken | None:
+        """Give up a parked pull; see ``Parking.cancel``."""
+        return self.parking.cancel(token)
 
     def committed(self) -> None:
         """The durable mark moved: rows below it may wake parked pulls."""
@@ -356,7 +375,11 @@ class Broker:
         return min(pulls, timer)
 
     def tick(self, now_us: int) -> bool:
-        """Do what the time has come for, a bounded piece of it; return whether more is due now."""
+        """Do what the time has come for, a bounded piece of it; return whether more is due now.
+
+        The figures of all groups take over what changed since.
+        """
+        self.views.figures.settle()
         return self.ticking.tick(now_us)
 
     def refusal_rests_on(self, error: RefusedError) -> int:
@@ -370,6 +393,11 @@ class Broker:
             return 0
         return self.journal.end
 
+    @property
+    def wants_state(self) -> bool:
+        """Whether ``keep_state`` has something to do: asked in every turn."""
+        return self.writer.active or self.writer.due()
+
     def keep_state(
         self, now_us: int, may_go_on: Callable[[], bool], refresh_below: int = 0
     ) -> bool:
@@ -377,6 +405,9 @@ class Broker:
 
         Returns:
             Whether a set ended in this call.
+
+        Raises:
+            JournalFull, WouldBlock: see ``StateWriter.step``.
         """
         writer = self.writer
         if not writer.active:
@@ -385,15 +416,39 @@ class Broker:
             writer.begin(now_us, refresh_below)
         return writer.step(now_us, may_go_on)
 
-    def close(self, now_us: int) -> None:
-        """Stop cleanly: a whole STATE set if there is room, then a MARK; blocks on the disk."""
+    def close(self, now_us: int, refresh_below: int = 0, copy_below: int = 0) -> None:
+        """Stop cleanly: a whole STATE set if there is room, then a MARK; blocks on the disk.
+
+        Args:
+            now_us: Broker time.
+            refresh_below: See ``StateWriter.begin``.
+            copy_below: Likewise; not 0: a segment is to go, which is worth a piece of the reserve.
+        """
+        writer = self.writer
+        begun = writer.active
         try:
-            if not self.writer.active:
-                self.writer.begin(now_us)
-            self.writer.step(now_us, lambda: True)
+            if begun and (copy_below or self.journal.room() > 0):
+                _finish(writer, now_us)
+            if copy_below or (not begun and self.journal.room() > 0):
+                writer.begin(now_us, refresh_below, copy_below)
+                _finish(writer, now_us)
         except JournalFull:
             pass  # the disk is full: the next start replays from an older set
         self.journal.close(now_us)
+
+
+def _finish(writer: StateWriter, now_us: int) -> None:
+    """Write the set to its end; blocks where something must be read for it."""
+    while True:
+        try:
+            writer.step(now_us, lambda: True)
+        except WouldBlock as blocked:
+            try:
+                blocked.job.run()
+            except DiskError:
+                writer.unreadable()
+        else:
+            return
 
 
 __all__ = ["Broker", "LeaseExpired", "Woken"]

@@ -6,10 +6,12 @@ object. Changes are CONFIG records, decided in `administration` and applied here
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from ternmq.broker.filter import TagFilter, parse
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.sortedkeys import SortedKeys
 from ternmq.model.errors import UnknownGroup, UnknownTopic
 from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
 from ternmq.record.batch import topic_seed
@@ -23,6 +25,10 @@ QUEUE_BITS: Final = 4
 APP_PAGES: Final = 1024
 """Apps are written in so many pages at most, by the hash of their names: ten apps of ten thousand
 share one, so a page stays far below 64 KiB unless their grants are very many."""
+
+
+_MANY_GROUPS: Final = 64
+"""So many names of a topic's groups are kept in order between two looks."""
 
 
 def app_page(name: str) -> int:
@@ -68,6 +74,7 @@ class Topic:
     """A topic and what consumes it."""
 
     __slots__ = (
+        "_group_names",
         "by_group",
         "name",
         "number",
@@ -86,14 +93,31 @@ class Topic:
         self.queues: list[Queue] = []
         self.subscriptions: dict[int, Subscription] = {}
         self.by_group: dict[str, Subscription] = {}
+        self._group_names: list[str] | None = None
+        """Volatile: the names of many groups in order, while these are the same."""
         self.round_robin = 0
         """Volatile: which queue the next batch without a wish goes to."""
+
+    def group_names(self) -> list[str]:
+        """Return the names of its groups in order; not to be changed."""
+        if self._group_names is not None:
+            return self._group_names
+        names = sorted(self.by_group)
+        if len(names) >= _MANY_GROUPS:
+            self._group_names = names
+        return names
+
+    def forget_order(self) -> None:
+        """Take note that a group came or went."""
+        self._group_names = None
 
 
 class Waiter:
     """A parked pull."""
 
-    __slots__ = ("deadline_us", "max_bytes", "max_messages", "session", "subscription", "token")
+    __slots__ = (
+        "at_once", "deadline_us", "max_bytes", "max_messages", "session", "subscription", "token",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,6 +127,7 @@ class Waiter:
         max_messages: int,
         max_bytes: int,
         deadline_us: int,
+        at_once: int = 0,
     ) -> None:
         self.token = token
         self.session = session
@@ -110,23 +135,58 @@ class Waiter:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.deadline_us = deadline_us
+        self.at_once = at_once
+
+
+class Counts:
+    """What was handed out to a group and settled by it since the start; the shell counts it.
+
+    It belongs to the group as an object: a group that is deleted takes its counts along.
+    """
+
+    __slots__ = ("delivered", "settled")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        """Rows."""
+        self.settled: dict[str, int] = {}
+        """Rows by outcome."""
 
 
 class Subscription:
     """A consumer group on a topic; ``group`` is the number of just this pair."""
 
-    __slots__ = ("filter", "group", "name", "ordered", "queues", "spec", "topic", "turn", "waiters")
+    __slots__ = (
+        "counts",
+        "filter",
+        "group",
+        "name",
+        "ordered",
+        "queues",
+        "spec",
+        "topic",
+        "turn",
+        "waiters",
+    )
 
     def __init__(self, group: int, name: str, topic: Topic, spec: SubscriptionSpec) -> None:
         self.group = group
         self.name = name
         self.topic = topic
-        self.waiters: list[Waiter] = []
+        self.waiters: OrderedDict[int, Waiter] = OrderedDict()
         """Volatile: pulls that wait for rows."""
         self.queues: list[GroupQueue] = []
         self.turn = 0
         """Volatile: which queue the next pull looks at first."""
+        self.counts: Counts | None = None
+        """Volatile: None until something is counted."""
         self.set(spec)
+
+    def counted(self) -> Counts:
+        """Return where to count."""
+        if self.counts is None:
+            self.counts = Counts()
+        return self.counts
 
     def set(self, spec: SubscriptionSpec) -> None:
         """Take over settings."""
@@ -139,15 +199,19 @@ class Catalog:
     """All topics and subscriptions, by number and by name; all apps, by name."""
 
     __slots__ = (
-        "_app_names",
+        "_apps_by_page",
+        "app_names",
         "app_pages",
         "apps",
         "by_name",
+        "group_numbers",
         "groups",
         "next_group",
         "next_topic",
         "queue_pages",
         "subscription_pages",
+        "topic_names",
+        "topic_numbers",
         "topic_pages",
         "topics",
     )
@@ -156,6 +220,10 @@ class Catalog:
         self.topics: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
         self.groups: dict[int, Subscription] = {}
+        # What lists go through: the same as in the three above, in order.
+        self.topic_names: SortedKeys[str] = SortedKeys()
+        self.topic_numbers: SortedKeys[int] = SortedKeys()
+        self.group_numbers: SortedKeys[int] = SortedKeys()
         self.next_topic = 1
         self.next_group = 1
         self.topic_pages: dict[int, int] = {}
@@ -167,7 +235,8 @@ class Catalog:
         self.apps: dict[str, App] = {}
         self.app_pages: dict[int, int] = {}
         """Page of apps -> newest record that changed one in it."""
-        self._app_names: dict[int, set[str]] = {}
+        self.app_names: SortedKeys[str] = SortedKeys()
+        self._apps_by_page: dict[int, set[str]] = {}
 
     def topic(self, name: str) -> Topic:
         """Return the topic of that name, or raise UnknownTopic."""
@@ -197,6 +266,8 @@ class Catalog:
         if topic is None:
             topic = self.topics[number] = Topic(number, spec)
             self.by_name[spec.name] = topic
+            self.topic_names.add(spec.name)
+            self.topic_numbers.add(number)
             self.next_topic = max(self.next_topic, number + 1)
         topic.spec = spec
         for queue in range(len(topic.queues), spec.queues):
@@ -207,8 +278,10 @@ class Catalog:
     def remove_topic(self, number: int) -> Topic | None:
         """Take a topic out; its subscriptions are taken out one by one."""
         topic = self.topics.pop(number, None)
+        self.topic_numbers.discard(number)
         if topic is not None and self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
+            self.topic_names.discard(topic.name)
         return topic
 
     def put_subscription(
@@ -220,6 +293,8 @@ class Catalog:
             subscription = Subscription(group, name, topic, spec)
             topic.subscriptions[group] = self.groups[group] = subscription
             topic.by_group[name] = subscription
+            topic.forget_order()
+            self.group_numbers.add(group)
             self.next_group = max(self.next_group, group + 1)
         else:
             subscription.set(spec)
@@ -229,8 +304,10 @@ class Catalog:
         """Take a subscription out."""
         subscription = topic.subscriptions.pop(group, None)
         self.groups.pop(group, None)
+        self.group_numbers.discard(group)
         if subscription is not None and topic.by_group.get(subscription.name) is subscription:
             del topic.by_group[subscription.name]
+            topic.forget_order()
         return subscription
 
     def groups_of_page(self, page: int) -> list[Subscription]:
@@ -248,13 +325,15 @@ class Catalog:
     def put_app(self, app: App) -> None:
         """Put an app in, in place of the one of that name."""
         self.apps[app.name] = app
-        self._app_names.setdefault(app_page(app.name), set()).add(app.name)
+        self.app_names.add(app.name)
+        self._apps_by_page.setdefault(app_page(app.name), set()).add(app.name)
 
     def remove_app(self, name: str) -> None:
         """Take an app out."""
         if self.apps.pop(name, None) is not None:
-            self._app_names[app_page(name)].discard(name)
+            self.app_names.discard(name)
+            self._apps_by_page[app_page(name)].discard(name)
 
     def apps_of_page(self, page: int) -> list[App]:
         """Return the apps of a page, by name."""
-        return [self.apps[name] for name in sorted(self._app_names.get(page, ()))]
+        return [self.apps[name] for name in sorted(self._apps_by_page.get(page, ()))]

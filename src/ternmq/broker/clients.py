@@ -1,15 +1,18 @@
 """Decides how clients come and go: sessions begin, outlive their connections, and end.
 
-A session that ends gives back what it holds. That it ended is a LEFT record, whether its client
-closed it or its grace ran out; the leases end by records of their own, before it.
+A session that ends gives back what it holds, in pieces. That it ended is a LEFT record. If its
+client closed it, that comes first, so that the end is certain, and the leases end by records behind
+it; if its grace ran out, the leases end before it: the client may still come back meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ternmq.broker.apps import check_counts
+from ternmq.broker.catalog import Subscription
+from ternmq.broker.drains import Drain, Drains
 from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.parking import Parking
@@ -24,13 +27,16 @@ from ternmq.record import control
 from ternmq.record.facts import Cause
 from ternmq.record.header import HEADER_BYTES, Kind
 
-_ALL: Final = 1 << 63
+SESSION_WORK: Final = 4
+"""What the end of a session counts for besides its leases, when many end in a turn."""
 
 
 class Clients:
     """Loop only."""
 
-    __slots__ = ("_journal", "_leases", "_limits", "_parking", "_sending", "_timers", "_views")
+    __slots__ = (
+        "_drains", "_journal", "_leases", "_limits", "_parking", "_sending", "_timers", "_views"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -38,6 +44,7 @@ class Clients:
         views: Views,
         timers: TimerStore,
         leases: Leases,
+        drains: Drains,
         parking: Parking,
         sending: Sending,
     ) -> None:
@@ -46,6 +53,7 @@ class Clients:
         self._limits = views.limits
         self._timers = timers
         self._leases = leases
+        self._drains = drains
         self._parking = parking
         self._sending = sending
 
@@ -57,11 +65,14 @@ class Clients:
         """Open a session; the reply's value is its number.
 
         Raises:
-            Busy: too many sessions.
+            Busy: too many sessions, or too many of this app.
         """
         sessions = self._views.sessions
-        if len(sessions.by_number) >= self._limits.sessions:
-            raise Busy(f"there are {self._limits.sessions} sessions")
+        if not sessions.room(app, self._limits.sessions):
+            raise Busy(
+                f"there are {len(sessions.by_number)} of {self._limits.sessions} sessions,"
+                f" {sessions.by_app.get(app, 0)} of this app"
+            )
         info = control.Joined(sessions.next_number, app, client, address, pid, version, now_us)
         position = self._journal.append(Kind.JOINED, control.pack(info), now_us)
         sessions.apply_joined(position, info)
@@ -79,7 +90,9 @@ class Clients:
         session.connections += 1
         return session.info
 
-    def keep(self, now_us: int, number: int, leases: Iterable[tuple[int, int]]) -> DoneReply:
+    def keep(
+        self, now_us: int, number: int, leases: Iterable[tuple[int, int]]
+    ) -> DoneReply | Drain:
         """End every lease of a session but these, uncounted.
 
         A client came back, and says what has reached it of all that was handed out to it.
@@ -89,12 +102,16 @@ class Clients:
             number: Of the client's session.
             leases: (epoch, number) of each that it knows of.
 
+        Returns:
+            Something to wait for, if the session has leases: it is among ``Drains.over`` once it
+            is done, with the position that the answer rests on.
+
         Raises:
             UnknownSession.
         """
         self._session(number)
-        self._drain(now_us, number, {epoch << LEASE_BITS | lease for epoch, lease in leases})
-        return DoneReply(self._journal.end)
+        kept = {epoch << LEASE_BITS | lease for epoch, lease in leases}
+        return self._drains.begin(now_us, number, kept) or DoneReply(self._journal.end)
 
     # -- going ------------------------------------------------------------------------------------
 
@@ -108,59 +125,62 @@ class Clients:
             self._begin_grace(now_us, session)
             self._parking.cancel_all(number)
 
-    def leave(self, now_us: int, number: int) -> DoneReply:
-        """Close a session: what it holds is handed to others, uncounted.
+    def leave(self, now_us: int, number: int) -> DoneReply | Drain:
+        """Close a session: it is gone at once, and what it holds is handed to others, uncounted.
+
+        Returns:
+            Something to wait for, as from ``keep``.
 
         Raises:
             UnknownSession.
         """
-        session = self._session(number)
+        self._left(now_us, self._session(number), "closed")
         self._parking.cancel_all(number)
-        self._drain(now_us, number)
-        self._left(now_us, session, "closed")
-        return DoneReply(self._journal.end)
+        return self._drains.begin(now_us, number) or DoneReply(self._journal.end)
 
-    def grace_over(self, now_us: int, session: Session) -> int:
-        """End a session that did not come back, in pieces; return how many rows it gave back."""
+    def grace_over(self, now_us: int, session: Session, budget: int = ENDED_ROWS_A_TURN) -> int:
+        """End a session that did not come back, in pieces; return how much work this one was."""
         if session.connected or session.gone_us > now_us:
             return 0
         if self._views.sessions.by_number.get(session.number) is not session:
             return 0
-        rows = 0
-        for held in self._views.held.values():
-            subscription = self._views.catalog.consumer_of(held) if held.leases else None
+        work = 0
+        looked: set[Subscription] = set()
+        for held in self._views.figures.leased_to(session.number):
+            subscription = self._views.catalog.consumer_of(held)
             if subscription is None:
                 continue
-            ended = self._leases.end(
-                now_us, subscription, held, Cause.SESSION, session.number, ENDED_ROWS_A_TURN - rows
-            )
-            rows += ended.rows
-            if ended.more or rows >= ENDED_ROWS_A_TURN:
+            if subscription not in looked:
+                # What was not begun first, of all its queues: what is left then counts.
+                looked.add(subscription)
+                work += self._leases.release_unbegun(
+                    now_us, subscription.queues, session.number, budget - work
+                )
+            more = work >= budget
+            if not more:
+                ended = self._leases.end(
+                    now_us, subscription, held, Cause.SESSION, session.number, budget - work
+                )
+                work += ended.work
+                more = ended.more or work >= budget
+            if more:
                 self._timers.set(now_us, Timer.SESSION, session)
-                return rows
+                return work
         self._parking.cancel_all(session.number)
         self._left(now_us, session, "gone")
-        return rows + 1
+        return work + SESSION_WORK
 
     def after_start(self, now_us: int) -> None:
-        """Give every session its grace anew: nobody is connected."""
+        """Give every session its grace anew: nobody is connected. Go on where one had left."""
         sessions = self._views.sessions.by_number
         for number in sorted(sessions):
             sessions[number].connections = 0
             self._begin_grace(now_us, sessions[number])
+        self._drains.after_start(now_us)
 
     def _begin_grace(self, now_us: int, session: Session) -> None:
         session.gone_us = now_us + self._limits.session_grace_us
         self._timers.set(session.gone_us, Timer.SESSION, session)
-
-    def _drain(self, now_us: int, number: int, kept: Container[int] = ()) -> None:
-        """End a session's leases, but those in ``kept``; nothing counts."""
-        for held in self._views.held.values():
-            subscription = self._views.catalog.consumer_of(held) if held.leases else None
-            if subscription is not None:
-                self._leases.end(
-                    now_us, subscription, held, Cause.DRAIN, number, budget=_ALL, kept=kept
-                )
 
     def _left(self, now_us: int, session: Session, reason: str) -> None:
         left = control.Left(session.number, reason)

@@ -42,16 +42,24 @@ class BrokerClock:
 
     def read(self, monotonic_us: int, wall_us: int) -> int:
         """Return broker time now. Readings of the monotonic clock that go back count as no time."""
-        passed = max(0, monotonic_us - self._monotonic_us)
-        self._monotonic_us = max(monotonic_us, self._monotonic_us)
+        passed = monotonic_us - self._monotonic_us
+        if passed > 0:
+            self._monotonic_us = monotonic_us
+        else:
+            passed = 0
         at_us = self._at_us + passed
         gap = wall_us - at_us
         if self.accepted and gap > 0:
             at_us, gap = wall_us, 0
         self.accepted = False
-        if abs(gap) <= GAP_US:
+        if gap and -GAP_US <= gap <= GAP_US:
             most = passed // SLEW
-            step = max(-most, min(most, gap))
+            if gap > most:
+                step = most
+            elif gap < -most:
+                step = -most
+            else:
+                step = gap
             at_us += step
             gap -= step
         self.gap_us = gap

@@ -19,10 +19,16 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from ternmq.broker.dedup_log import DedupLog, Run
-from ternmq.broker.dedup_runs import ENTRY, FIRST, META, POSITION, RUN_BYTES, TIME, Table
+from ternmq.broker.dedup_runs import (
+    ENTRY,
+    FIRST,
+    RUN_BYTES,
+    TIME,
+    Content,
+    Row,
+    rows_of,
+)
 from ternmq.broker.producer import Producer
 from ternmq.model.errors import IdConflict, ResendTooOld
 from ternmq.model.specs import Limits
@@ -31,6 +37,9 @@ from ternmq.model.types import SECOND_US
 FORGOTTEN: Final = struct.Struct("<QQq")
 """u64 producer, u64 highest forgotten sequence + 1, i64 time of its newest entry."""
 PRODUCER_PAGES: Final = 64
+TABLE_FROM: Final = 10_000
+"""Entries from which a start loads them as a table: as rows they are some 20 ms, and to import
+numpy takes 80 ms and 12 MB."""
 
 
 class Entry(NamedTuple):
@@ -124,13 +133,21 @@ class Dedup:
             )
         return None
 
-    def find_id(self, topic: int, id_hash: int) -> IdEntry | None:
-        """Return where a message with this application id was stored within the window."""
+    def find_id(self, topic: int, id_hash: int, now_us: int) -> IdEntry | None:
+        """Return where a message with this application id was stored within the window.
+
+        Buckets are forgotten as others come. Where nothing comes, what is older than the window and
+        a bucket counts as forgotten all the same: else an id would be known for ever to a broker
+        that only its repeats reach.
+        """
         entries = self.ids.get(topic)
         if entries is None:
             return None
         entry = entries.get(id_hash)
-        return entry if entry is not None and entry.position >= self.horizon else None
+        if entry is None or entry.position < self.horizon:
+            return None
+        old = now_us - entry.time_us > self._limits.dedup_window_us + SECOND_US
+        return None if old else entry
 
     def full(self, now_us: int) -> bool:
         """Return whether one more batch would make the window shorter than 2 send timeouts."""
@@ -250,10 +267,11 @@ class Dedup:
         ``cut_horizon`` is that of the set; what the runs hold below it is forgotten already.
         """
         horizon = self.horizon = self.cut_horizon
-        table, entries = self._log.take_loaded(horizon)
-        if len(table):
-            self._load_buckets(table)
-            self._load_producers(table)
+        runs, entries = self._log.take_loaded(horizon)
+        if sum([run.entries for run in runs]) < TABLE_FROM:
+            self._load_rows(rows_of(runs, horizon))
+        else:
+            self._load_table(runs, horizon)
         for low, high, body_hash, position, time_us, topic, row in entries:
             known = self.ids.setdefault(topic, {})
             known.pop(low | high << 64, None)
@@ -263,38 +281,47 @@ class Dedup:
         for second, ids in Counter([one[4] // SECOND_US for one in entries]).items():
             by_second[second][2] += ids
 
-    def _load_buckets(self, table: Table) -> None:
-        seconds = table[:, TIME] // np.uint64(SECOND_US)
-        starts = np.concatenate(([0], np.flatnonzero(seconds[1:] != seconds[:-1]) + 1))
-        counts = np.diff(np.concatenate((starts, [len(seconds)])))
-        for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-            self._buckets.append([int(seconds[start]), int(table[start, POSITION]), count])
+    def _load_rows(self, rows: list[Row]) -> None:
+        for row in rows:
+            second = row.time_us // SECOND_US
+            if second != self._now_bucket:
+                self._buckets.append([second, row.position, 0])
+                self._now_bucket = second
+            self._buckets[-1][2] += 1
+            producer = self.producers.get(row.producer)
+            if producer is None:
+                producer = self._new_producer(row.producer)
+            producer.put(
+                row.first, row.meta >> 32, row.meta & 0xFFFFFFFF, row.position, row.time_us
+            )
+        self._total = len(rows)
+
+    def _load_table(self, runs: list[Content], horizon: int) -> None:
+        """As ``_load_rows``, for many: whole columns of a producer at a time."""
+        from ternmq.broker import dedup_table  # not before: it needs numpy
+
+        table = dedup_table.table_of(runs, horizon)
+        if not len(table):
+            return
+        self._buckets.extend([list(bucket) for bucket in dedup_table.buckets(table)])
         self._now_bucket = self._buckets[-1][0]
         self._total = len(table)
-
-    def _load_producers(self, table: Table) -> None:
-        table = table[np.argsort(table[:, 0], kind="stable")]
-        owners, firsts, metas = table[:, 0], table[:, FIRST], table[:, META]
-        same = owners[1:] == owners[:-1]
-        mixed = same & (firsts[1:] < firsts[:-1] + (metas[:-1] >> np.uint64(32)))
-        mixed_owners = set(owners[1:][mixed].tolist())
-        starts = [0, *(np.flatnonzero(~same) + 1).tolist()]
-        stops = [*starts[1:], len(table)]
-        columns = [table[:, word].tobytes() for word in (FIRST, POSITION, META)]
-        for owner, start, stop in zip(owners[starts].tolist(), starts, stops, strict=True):
+        for stretch in dedup_table.stretches(table):
+            owner = stretch.producer
             producer = self.producers.get(owner)
             if producer is None:
                 producer = self._new_producer(owner)
-            if owner in mixed_owners or producer.firsts or int(firsts[start]) < producer.next:
-                for row in table[start:stop].tolist():
-                    producer.put(row[1], row[3] >> 32, row[3] & 0xFFFFFFFF, row[2], row[4])
+            rows = stretch.rows
+            if stretch.mixed or producer.firsts or int(rows[0, FIRST]) < producer.next:
+                for _, first, position, meta, time_us in rows.tolist():
+                    producer.put(first, meta >> 32, meta & 0xFFFFFFFF, position, time_us)
                 continue
-            for column, data in zip(
-                (producer.firsts, producer.positions, producer.metas), columns, strict=True
-            ):
-                column.frombytes(data[8 * start : 8 * stop])
+            firsts, positions, metas = stretch.columns
+            producer.firsts.frombytes(firsts)
+            producer.positions.frombytes(positions)
+            producer.metas.frombytes(metas)
             producer.next = producer.firsts[-1] + (producer.metas[-1] >> 32)
-            producer.last_us = int(table[stop - 1, TIME])
+            producer.last_us = int(rows[-1, TIME])
 
     def pages(self) -> list[int]:
         """Return the pages that have producers, sorted."""

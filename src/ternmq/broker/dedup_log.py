@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ternmq.broker import dedup_runs
-from ternmq.broker.dedup_runs import ENTRY, ENTRY_WORDS, ID_ENTRY, POSITION, RUN_IDS, Table
+from ternmq.broker.dedup_runs import ENTRY, ID_ENTRY, POSITION, RUN_IDS, Content
 
 
 class _Packed(NamedTuple):
@@ -34,10 +32,11 @@ class Run(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What the runs of a set hold, in the order of the journal."""
+    """What the runs of a set hold."""
 
-    entries: Table
+    runs: list[Content]
     ids: list[tuple[int, ...]]
+    """From the horizon on, in the order of the journal."""
 
 
 class DedupLog:
@@ -53,7 +52,7 @@ class DedupLog:
         self._sealed: list[Run] = []  # full runs since the last cut
         self.runs: dict[tuple[int, int], Run] = {}
         """By (begin position, part)."""
-        self._loading: list[Loaded] = []
+        self._loading: list[Content] = []
 
     def seal(self, position: int) -> None:
         """Close the run being filled: packing all of them at a set's begin would be a long turn."""
@@ -97,24 +96,13 @@ class DedupLog:
 
     def load(self, begin: int, part: int, payload: bytes) -> None:
         """Take over a run, in whatever order they come."""
-        table, ids = dedup_runs.decode(payload)
-        last = int(table[-1, POSITION]) if len(table) else ids[-1][3]
-        self._loading.append(Loaded(table, ids))
-        self.runs[begin, part] = Run(last, None)
+        content = dedup_runs.decode(payload)
+        self._loading.append(content)
+        self.runs[begin, part] = Run(content.last(), None)
 
     def take_loaded(self, horizon: int) -> Loaded:
-        """Return what was loaded from the horizon on, in the order of the journal."""
+        """Return what was loaded; ids only from the horizon on."""
         loading, self._loading = self._loading, []
-        table: Table = np.zeros((0, ENTRY_WORDS), dtype=np.uint64)
-        tables = [one.entries for one in loading if len(one.entries)]
-        if tables:
-            tables.sort(key=lambda table: int(table[0, POSITION]))
-            table = np.concatenate(tables)
-            del tables
-            positions = table[:, POSITION]
-            if (positions[1:] < positions[:-1]).any():
-                table = table[np.argsort(positions, kind="stable")]
-            table = table[int(np.searchsorted(table[:, POSITION], np.uint64(horizon))) :]
         ids = [entry for one in loading for entry in one.ids if entry[3] >= horizon]
         ids.sort(key=lambda entry: (entry[3], entry[6]))
-        return Loaded(table, ids)
+        return Loaded(loading, ids)

@@ -23,10 +23,11 @@ much alike the rest is); as rows they were 40, a sixth of the journal bytes of a
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Final, TypeAlias
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
 
-import numpy as np
 import zstandard
 
 from ternmq.model.errors import CorruptJournal
@@ -41,28 +42,57 @@ ID_ENTRY: Final = struct.Struct("<QQQQQII")
 """low, high, body hash, position, time; topic, row."""
 RUN_IDS: Final = 1300
 _HEAD: Final = struct.Struct("<IIII")
-_PRODUCER, FIRST, POSITION, META, TIME = range(ENTRY_WORDS)
+PRODUCER, FIRST, POSITION, META, TIME = range(ENTRY_WORDS)
+_TIMES: Final = 3
+"""Number of the column of times in a frame, which has META behind it."""
 _DIFFERENCES: Final = (FIRST, POSITION, TIME)
 _LEVEL: Final = 3  # level 1 makes 2 bytes an entry of columns that hardly change, level 3 none
 _COLUMNS_BYTES: Final = 36
 """Of an entry, without its CRC."""
 
-Table: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint64]]"
-"""Entries as rows of u64: producer, first sequence, position, rows << 32 | crc, time."""
+_U64: Final = 2**64 - 1
 
 
-def table_of(entries: bytes) -> Table:
-    """Return packed entries as a table."""
-    return np.frombuffer(entries, dtype="<u8").reshape(-1, ENTRY_WORDS)
+class Row(NamedTuple):
+    """An entry."""
+
+    producer: int
+    first: int
+    """First sequence."""
+    position: int
+    meta: int
+    """``rows << 32 | crc``."""
+    time_us: int
+
+
+class Content(NamedTuple):
+    """What a run holds: its entries still as columns, for there may be many."""
+
+    entries: int
+    columns: bytes
+    crcs: bytes
+    ids: list[tuple[int, ...]]
+    """As ``ID_ENTRY`` unpacks them."""
+
+    def words(self, column: int) -> memoryview:
+        """Return a column of u64, by its number in the frame; differences are as they lie there."""
+        at = 8 * self.entries * column
+        return memoryview(self.columns)[at : at + 8 * self.entries].cast("Q")
+
+    def last(self) -> int:
+        """Return the newest position in it."""
+        return sum(self.words(POSITION)) & _U64 if self.entries else int(self.ids[-1][3])
 
 
 def encode(entries: bytes, ids: Sequence[bytes]) -> bytes:
     """Return a run; ``entries`` as packed by ``ENTRY``, ``ids`` each by ``ID_ENTRY``."""
-    table = table_of(entries)
+    import numpy as np  # not before: what was sent since the start is encoded, so it is there
+
+    table = np.frombuffer(entries, dtype="<u8").reshape(-1, ENTRY_WORDS)
     count = len(table)
     frame = crcs = b""
     if count:
-        columns = [table[:, _PRODUCER].tobytes()]
+        columns = [table[:, PRODUCER].tobytes()]
         for word in _DIFFERENCES:
             column = table[:, word].copy()
             column[1:] -= table[:-1, word]
@@ -75,15 +105,16 @@ def encode(entries: bytes, ids: Sequence[bytes]) -> bytes:
     return b"".join([head, crcs, bytes(-len(crcs) % 8), frame, bytes(-len(frame) % 8), *ids])
 
 
-def decode(payload: bytes) -> tuple[Table, list[tuple[int, ...]]]:
-    """Return (entries as a table, application ids as ``ID_ENTRY`` unpacks them) of a run.
+def decode(payload: bytes) -> Content:
+    """Return what a run holds.
 
     Raises:
         CorruptJournal: The frame does not hold what the head says.
     """
     count, ids, length, _ = _HEAD.unpack_from(payload)
+    crcs = payload[_HEAD.size : _HEAD.size + 4 * count]
     at = _HEAD.size + 4 * count + -4 * count % 8
-    table = np.zeros((count, ENTRY_WORDS), dtype=np.uint64)
+    columns = b""
     if count:
         size = count * _COLUMNS_BYTES
         try:
@@ -94,12 +125,28 @@ def decode(payload: bytes) -> tuple[Table, list[tuple[int, ...]]]:
             raise CorruptJournal("a run of deduplication entries cannot be inflated") from error
         if len(columns) != size:
             raise CorruptJournal("a run of deduplication entries is not as long as it says")
-        long = np.frombuffer(columns, dtype="<u8", count=4 * count).reshape(4, count)
-        table[:, _PRODUCER] = long[0]
-        for row, word in enumerate(_DIFFERENCES, 1):
-            table[:, word] = np.cumsum(long[row], dtype=np.uint64)
-        rows = np.frombuffer(columns, dtype="<u4", offset=32 * count).astype(np.uint64)
-        crcs = np.frombuffer(payload, dtype="<u4", count=count, offset=_HEAD.size)
-        table[:, META] = rows << np.uint64(32) | crcs
     at += length + -length % 8
-    return table, list(ID_ENTRY.iter_unpack(payload[at : at + ID_ENTRY.size * ids]))
+    packed = payload[at : at + ID_ENTRY.size * ids]
+    return Content(count, columns, crcs, list(ID_ENTRY.iter_unpack(packed)))
+
+
+def rows_of(runs: Iterable[Content], horizon: int) -> list[Row]:
+    """Return the entries from the horizon on, in the order of the journal; some 1 us each.
+
+    ``dedup_table.table_of`` does the same for many.
+    """
+    found: list[Row] = []
+    for run in sorted([run for run in runs if run.entries], key=lambda run: run.words(POSITION)[0]):
+        firsts, positions, times = [
+            [number & _U64 for number in accumulate(run.words(column))]
+            for column in (FIRST, POSITION, _TIMES)
+        ]
+        counts = memoryview(run.columns)[32 * run.entries :].cast("I")
+        metas = [
+            count << 32 | crc
+            for count, crc in zip(counts, memoryview(run.crcs).cast("I"), strict=True)
+        ]
+        found += map(Row, run.words(PRODUCER), firsts, positions, metas, times)
+    found.sort(key=lambda row: row.position)
+    at = bisect_left(found, horizon, key=lambda row: row.position)
+    return found[at:]

@@ -15,6 +15,7 @@ from typing import Final
 from ternmq.broker.catalog import Queue, Subscription
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.ordered import OrderedPlanner
 from ternmq.broker.plan import Plan
 from ternmq.broker.replies import PullReply
@@ -40,6 +41,11 @@ class Delivery:
         self._shared = SharedPlanner(context)
         self._ordered = OrderedPlanner(context, self._shared)
 
+    @property
+    def newest_lease(self) -> int:
+        """Return the id of the newest lease that was given out."""
+        return self._context.journal.epoch << LEASE_BITS | self._lease
+
     def pull(
         self,
         now_us: int,
@@ -49,8 +55,19 @@ class Delivery:
         held: GroupQueue,
         max_messages: int,
         max_bytes: int,
+        at_once: int = 0,
     ) -> PullReply | None:
         """Lease the next rows of one queue to a consumer.
+
+        Args:
+            now_us: broker time.
+            session: the consumer's.
+            subscription: the group on the topic.
+            queue: the queue.
+            held: the group's view of it.
+            max_messages: most rows.
+            max_bytes: about the most bytes; the first row comes whatever its size.
+            at_once: rows that the consumer works on at one time; 0: it does not say.
 
         Returns:
             None when nothing is available.
@@ -90,7 +107,7 @@ class Delivery:
             if places.stop >= stop:
                 return self._hand_out(
                     now_us, session, subscription, queue, held,
-                    stop, [(cursor, stop, 1, 1)], [places],
+                    stop, [(cursor, stop, 1, 1)], [places], at_once=at_once,
                 )  # fmt: skip
         plan = Plan(held.cursor)
         if subscription.ordered:
@@ -106,7 +123,7 @@ class Delivery:
             return None
         return self._hand_out(
             now_us, session, subscription, queue, held,
-            plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes,
+            plan.cursor, plan.runs, plan.places, plan.skipped, plan.parked, plan.hashes, at_once,
         )  # fmt: skip
 
     def pull_any(
@@ -116,6 +133,7 @@ class Delivery:
         subscription: Subscription,
         max_messages: int,
         max_bytes: int,
+        at_once: int = 0,
     ) -> PullReply | None:
         """Lease the next rows of whichever queue of a topic has any; they take turns.
 
@@ -126,13 +144,14 @@ class Delivery:
         count = len(queues)
         if count == 1:
             return self.pull(
-                now_us, session, subscription, queues[0], views[0], max_messages, max_bytes
+                now_us, session, subscription, queues[0], views[0], max_messages, max_bytes, at_once
             )
         for step in range(count):
             at = (subscription.turn + step) % count
             reply = self.pull(
-                now_us, session, subscription, queues[at], views[at], max_messages, max_bytes
-            )
+                now_us, session, subscription, queues[at], views[at], max_messages, max_bytes,
+                at_once,
+            )  # fmt: skip
             if reply is not None:
                 subscription.turn = (at + 1) % count
                 return reply
@@ -151,6 +170,7 @@ class Delivery:
         skipped: Sequence[Span] = (),
         parked: Sequence[Span] = (),
         hashes: Sequence[int] = (),
+        at_once: int = 0,
     ) -> PullReply | None:
         context = self._context
         journal = context.journal
@@ -175,6 +195,8 @@ class Delivery:
         held.scan = 0
         if not runs:
             return None
+        if at_once:
+            held.leases[journal.epoch << LEASE_BITS | lease].at_once = at_once
         if until_us < held.lease_armed_us:
             context.timers.arm_leases(held, until_us)
         return PullReply(

@@ -13,8 +13,6 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-import numpy as np
-
 SHARD_BITS: Final = 10
 SHARD_ROWS: Final = 1 << SHARD_BITS
 """Offsets that one shard of a (group, queue) covers: part of the STATE format, never changed."""
@@ -101,6 +99,8 @@ class FailureRows:
         """Return the smallest time; the object must not be empty."""
         if len(self.when) < _NUMPY_MIN_FROM:
             return int(min(self.when))
+        import numpy as np  # not before: see `server.late_imports`
+
         return int(np.frombuffer(self.when, dtype=np.int64).min())
 
     def until(self, now_us: int) -> list[int]:
@@ -111,6 +111,8 @@ class FailureRows:
                 for relative, when in zip(self.relative, self.when, strict=True)
                 if when <= now_us
             ]
+        import numpy as np  # not before: see `server.late_imports`
+
         hits = np.flatnonzero(np.frombuffer(self.when, dtype=np.int64) <= now_us)
         relative = np.frombuffer(self.relative, dtype=np.uint16)[hits]
         return [self.base + row for row in relative.tolist()]
@@ -120,6 +122,8 @@ class FailureRows:
         if len(self.when) < _NUMPY_FROM:
             later = [when for when in self.when if when > now_us]
             return min(later) if later else None
+        import numpy as np  # not before: see `server.late_imports`
+
         when = np.frombuffer(self.when, dtype=np.int64)
         after = when[when > now_us]
         return int(after.min()) if len(after) else None

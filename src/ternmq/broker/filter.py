@@ -8,12 +8,11 @@ tag's text, so that no message is delivered that the filter does not name.
 from __future__ import annotations
 
 from ternmq.journal.batch_facts import mask_of
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.tag_filter import MAX_TAGS, tags_of
+from ternmq.model.tag_filter import check_filter as check
 from ternmq.record.batch import Batch
 
-__all__ = ["MAX_TAGS", "TagFilter", "mask_of", "parse"]
-
-MAX_TAGS = 64
+__all__ = ["MAX_TAGS", "TagFilter", "check", "mask_of", "parse"]
 
 
 class TagFilter:
@@ -44,12 +43,5 @@ def parse(expression: str) -> TagFilter | None:
     Raises:
         InvalidRequest: an empty alternative, too many tags, or white space within a tag.
     """
-    text = expression.strip()
-    if text in {"", "*"}:
-        return None
-    tags = [part.strip() for part in text.split("||")]
-    if len(tags) > MAX_TAGS or any(not tag or len(tag.split()) != 1 for tag in tags):
-        raise InvalidRequest(
-            f"not a tag filter: {expression[:80]!r}; write it like 'paid || refunded'"
-        )
-    return TagFilter(frozenset(tags))
+    tags = tags_of(expression)
+    return None if tags is None else TagFilter(tags)

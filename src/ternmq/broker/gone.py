@@ -3,7 +3,8 @@
 Records name objects by numbers that are never reused. Who reads the journal from some position on
 needs the names of all numbers in it: of those that are there from the catalog, of the others from
 here. An entry is forgotten when the segment with the record that ended it goes, since no later
-record names it (but for the session in a failure that was moved forward, which may stay unnamed).
+record names it (but for a session, which may stay unnamed in a failure that was moved forward, and
+in what it gave back behind its end).
 
 Theory of operation: entries stand in the order of their positions, the oldest first, so that what
 is to be forgotten is found at the front. In STATE they are pages of 64 numbers of one sort, written
@@ -13,10 +14,11 @@ after the pages of what is there: so what a set does not have in one it has in t
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
+
+from ternmq.broker.sortedkeys import SortedKeys
 
 PAGE_BITS: Final = 6
 
@@ -62,10 +64,13 @@ _decode: Final = msgspec.msgpack.Decoder(list[GoneName])
 class Gone:
     """All of them, up to a cap: beyond, the oldest are forgotten. Loop only."""
 
-    __slots__ = ("_cap", "entries", "pages")
+    __slots__ = ("_cap", "_loading", "_numbers", "entries", "pages")
 
     def __init__(self, cap: int) -> None:
         self._cap = cap
+        self._loading = False
+        """What was loaded is in the order of its keys: ``finish`` finds out which is the oldest."""
+        self._numbers: dict[int, SortedKeys[int]] = {int(sort): SortedKeys() for sort in Sort}
         self.entries: dict[GoneKey, GoneName] = {}
         self.pages: dict[PageKey, int] = {}
         """Page -> newest record that put something in."""
@@ -76,8 +81,9 @@ class Gone:
         if key in self.entries:
             return
         self.entries[key] = one
+        self._numbers[key[0]].add(one.number)
         self.pages[PageKey(int(sort), one.number >> PAGE_BITS)] = one.position
-        if len(self.entries) > self._cap:
+        if len(self.entries) > self._cap and not self._loading:
             self._forget(next(iter(self.entries)))
 
     def forget_below(self, first: int) -> None:
@@ -89,16 +95,14 @@ class Gone:
                 return
             self._forget(key)
 
-    def of_sort(self, sort: Sort, position: int = 0) -> Iterator[GoneName]:
-        """Yield what of a sort was not gone yet at a position, in no order."""
-        wanted = int(sort)
-        for (kind, _), one in self.entries.items():
-            if kind == wanted and one.position >= position:
-                yield one
+    def numbers(self, sort: Sort) -> SortedKeys[int]:
+        """Return the numbers of a sort, in order; not to be changed."""
+        return self._numbers[int(sort)]
 
     def _forget(self, key: GoneKey) -> None:
         sort, number = key
         del self.entries[key]
+        self._numbers[sort].discard(number)
         page = number >> PAGE_BITS
         if not self._of_page(sort, page):
             del self.pages[PageKey(sort, page)]
@@ -115,14 +119,19 @@ class Gone:
         return msgspec.msgpack.encode(self._of_page(sort, page))
 
     def load(self, sort: int, page: int, payload: bytes, stamp: int) -> None:
-        """Take over a page of STATE."""
+        """Take over a page of STATE; ``finish`` follows when all is replayed."""
+        self._loading = True
         for one in _decode.decode(payload):
             self.entries[sort, one.number] = one
+            self._numbers[sort].add(one.number)
             self.pages[PageKey(sort, page)] = stamp
 
     def finish(self) -> None:
-        """Put in order what was loaded and replayed."""
+        """Put in order what was loaded and replayed; forget the oldest beyond the cap."""
+        self._loading = False
         self.entries = dict(sorted(self.entries.items(), key=_position))
+        while len(self.entries) > self._cap:
+            self._forget(next(iter(self.entries)))
 
 
 def _position(item: tuple[GoneKey, GoneName]) -> tuple[int, GoneKey]:

@@ -21,6 +21,7 @@ from typing import Final
 from ternmq.broker.admission import Admission
 from ternmq.broker.failures import SHARD_BITS, Failure
 from ternmq.broker.failurestore import FailureStore
+from ternmq.broker.figures import Share
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.lease import LEASE_BITS, Lease
 from ternmq.broker.lines import Lines
@@ -59,6 +60,7 @@ class GroupQueue:
         "leased_rows",
         "leases",
         "lines",
+        "noted",
         "page",
         "queue",
         "ready",
@@ -66,6 +68,7 @@ class GroupQueue:
         "scan",
         "scan_since_us",
         "shard_changed",
+        "share",
         "topic",
         "turn_to_fresh",
     )
@@ -97,6 +100,11 @@ class GroupQueue:
         self.shard_changed: dict[int, int] = {}
         """Shard -> newest record that changed it."""
         self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
+        # Figures of all group queues, see `figures`.
+        self.share: Share | None = None
+        """What of it they contain; None: nothing is counted (yet, or any more)."""
+        self.noted = False
+        """It is among those that changed."""
         # Volatile.
         self.scan = 0
         self.scan_since_us = 0
@@ -115,6 +123,7 @@ class GroupQueue:
                 self.cursor = fact.cursor
                 if self.ahead.starts:
                     self.ahead.remove(0, fact.cursor)
+                    self._note()
         lease_id = epoch << LEASE_BITS | fact.lease
         leased: Sequence[LeasedRun] = fact.leased
         if position < admission.until:
@@ -123,6 +132,7 @@ class GroupQueue:
             lease = self.leases.get(lease_id)
             if lease is None:
                 self.leases[lease_id] = Lease(lease_id, fact.session, fact.until_us, list(leased))
+                self.page.figures.lease_begun(self, fact.session)
             else:
                 lease.runs.extend(leased)
                 if fact.until_us > lease.until_us:
@@ -168,7 +178,7 @@ class GroupQueue:
             and self.lines is None
             and not self.failures.history
         ):  # the whole lease, nothing ever failed: the common case
-            del self.leases[lease.id]
+            self._end_lease(lease)
             for start, stop, _, _ in lease.runs:
                 self.leased_rows -= stop - start
                 self._touch(position, start, stop)
@@ -178,7 +188,7 @@ class GroupQueue:
         if lease is not None:
             self._take_back(lease, runs)
             if not lease.runs and not admission.shards:
-                del self.leases[lease.id]
+                self._end_lease(lease)
         for run in runs:
             self._settle(position, fact, run)
 
@@ -193,6 +203,10 @@ class GroupQueue:
             for start, stop, _, _ in given_back:
                 for offset in range(start, stop):
                     self.lines.give_back(offset)
+
+    def _end_lease(self, lease: Lease) -> None:
+        del self.leases[lease.id]
+        self.page.figures.lease_ended(self, lease.session)
 
     def _settle(self, position: int, fact: Settled, run: LeasedRun) -> None:
         start, stop, attempt, deliveries = run
@@ -245,13 +259,15 @@ class GroupQueue:
             else:
                 self.cursor = max(self.cursor, fact.cursor)
             self.scan = 0
+        self._note()
         if fact.move is not Move.RESET:
             if self.ahead:
                 self.ahead.remove(0, self.cursor)
             return
         for low, high in self.admission.spans(position, 0, _FOREVER):
             self._forget(position, low, high, fact.cursor)
-        self.leases = {id_: lease for id_, lease in self.leases.items() if lease.runs}
+        for lease in [one for one in self.leases.values() if not one.runs]:
+            self._end_lease(lease)
 
     def _forget(self, position: int, low: int, high: int, cursor: int) -> None:
         gone: list[Span] = []
@@ -292,7 +308,7 @@ class GroupQueue:
         }.values():
             self._take_back(lease, runs)
             if not lease.runs and not admission.shards:
-                del self.leases[lease.id]
+                self._end_lease(lease)
         for start, stop, attempt, deliveries in runs:
             self._touch(position, start, stop)
             self.ready.take(start, stop)
@@ -332,6 +348,17 @@ class GroupQueue:
         """Return how many leases, ready runs and runs ahead of the cursor there are."""
         return len(self.leases) + len(self.ready.runs) + len(self.ahead.starts)
 
+    def share_now(self) -> Share:
+        """Return what it contributes to the figures of all group queues."""
+        failures = self.failures
+        return Share(
+            self.leased_rows,
+            self.ready.rows,
+            failures.waiting_rows,
+            failures.dead_rows,
+            self.open_runs(),
+        )
+
     def floor(self) -> int:
         """Return the offset below which every row is done, dead, or in the failure store."""
         floor = self.cursor
@@ -359,13 +386,23 @@ class GroupQueue:
     def _touch(self, position: int, start: int, stop: int) -> None:
         """Note that a record said something of these rows."""
         self._by_shard = None
-        self.page.touched = position
+        page = self.page
+        page.touched = position
+        if not self.noted:
+            self.noted = True
+            page.figures.changed.append(self)
         first = start >> SHARD_BITS
         last = stop - 1 >> SHARD_BITS
         self.shard_changed[first] = position
         while first < last:
             first += 1
             self.shard_changed[first] = position
+
+    def _note(self) -> None:
+        """Have the figures of all group queues take over what changed."""
+        if not self.noted:
+            self.noted = True
+            self.page.figures.changed.append(self)
 
     def forget_shards(self, there: list[int]) -> None:
         """Forget which record changed shards that hold nothing: they are no objects of STATE.

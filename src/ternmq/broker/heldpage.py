@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from ternmq.broker.figures import Figures
 from ternmq.broker.lines import Lines
 
 if TYPE_CHECKING:
@@ -28,9 +29,11 @@ ENTRY: Final = struct.Struct("<IIIIQII")
 class HeldPage:
     """Positions that tell what there is to look at when a set is written."""
 
-    __slots__ = ("changed", "idle_at", "touched")
+    __slots__ = ("changed", "figures", "idle_at", "touched")
 
-    def __init__(self) -> None:
+    def __init__(self, figures: Figures | None = None) -> None:
+        self.figures = Figures() if figures is None else figures
+        """Of all group queues; a page leads to them, so that a group queue is no larger for it."""
         self.changed = 0
         """Newest record that moved a cursor of the page, or made or ended a group queue."""
         self.touched = 0

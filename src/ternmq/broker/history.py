@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.journal.store import RecordStore
@@ -13,8 +14,16 @@ from ternmq.record.header import HEADER, HEADER_BYTES, Kind
 from ternmq.record.moved import MAX_HISTORY, FailureEntry
 
 
+class Records(Protocol):
+    """What reads records: the store, or one that counts."""
+
+    def get(self, position: int) -> bytes:
+        """Return the whole record at a position; raises as ``RecordStore.get``."""
+        ...
+
+
 def failure_entries(
-    store: RecordStore, held: GroupQueue, offset: int, position: int, first: int
+    store: Records, held: GroupQueue, offset: int, position: int, first: int
 ) -> list[FailureEntry]:
     """Return a row's failures, oldest first, at most ``MAX_HISTORY`` of the newest.
 

@@ -1,14 +1,23 @@
-"""Decides how leases go on and end."""
+"""Decides how leases go on and end.
+
+A lease that ends by time, or with a session that did not come back, costs its rows an attempt,
+since one of them may be what ended the consumer. Not rows that nobody can have begun: a consumer
+that says how many it works on at one time (``at_once``) begins them in the order of hand-out, so
+only the first so many that it has not settled may have been begun. The others are released first;
+what is left counts. So no state says which rows are to count: in one piece or in many, and with a
+restart in between, no row that was begun is released uncounted, and none comes again for ever.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Subscription
 from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
+from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT, Lease
 from ternmq.broker.runs import merge
 from ternmq.broker.settling import Settling, released
 from ternmq.model.errors import LeaseExpired
@@ -17,13 +26,21 @@ from ternmq.record.facts import Cause, Extended, LeasedRun, Outcome, Settled
 from ternmq.record.header import Kind
 
 ENDED_ROWS_A_TURN: Final = 512
-"""Rows whose leases may end in one turn, so that a lost session does not stop the loop."""
+"""Work that the end of leases may be in one turn, so that no session stops the loop: a unit for
+each row, and those below."""
+LEASE_WORK: Final = 3
+"""What the end of a lease counts for besides its rows."""
+QUEUE_WORK: Final = 6
+"""What a group queue counts for of which leases end: they are one record."""
+_LOOKED_SHIFT: Final = 7
+"""And a unit for so many leases that are looked at, as a power of two."""
+_NEVER: Final = 1 << 63
 
 
 class Ended(NamedTuple):
     """What a look at the leases of a group queue did."""
 
-    rows: int
+    work: int
     more: bool
 
 
@@ -54,57 +71,199 @@ class Leases:
         held.apply_extended(position, fact)
         return journal.end
 
+    def release_unbegun(
+        self, now_us: int, views: Sequence[GroupQueue], session: int, budget: int
+    ) -> int:
+        """Give back what a session that is gone cannot have begun; return how much work it was.
+
+        Args:
+            now_us: Broker time.
+            views: All queues of one group on one topic of which the session has leases.
+            session: Its number.
+            budget: Most work. If it was as much: there may be more.
+        """
+        leases = [
+            (lease.id, lease, held)
+            for held in views
+            for lease in held.leases.values()
+            if lease.session == session and lease.at_once
+        ]
+        leases.sort(key=itemgetter(0))
+        return self._release(now_us, _unbegun(leases), Cause.SESSION, budget)
+
+    def _release(self, now_us: int, unbegun: Iterable[_Unbegun], cause: Cause, budget: int) -> int:
+        """Give rows back within a budget of work, a record for each queue; return the work."""
+        work = 0
+        settled: dict[GroupQueue, list[Settled]] = {}
+        for lease, held, rows in unbegun:
+            if work >= budget:
+                break
+            runs = _last_rows(rows, budget - work)
+            work += sum([run[1] - run[0] for run in runs]) + LEASE_WORK
+            if held not in settled:
+                settled[held] = []
+                work += QUEUE_WORK
+            settled[held].append(released(held, lease, runs, cause))
+        for held, some in settled.items():
+            self._settling.record(now_us, Kind.ENDED, held, some)
+            self._context.woken(held)
+        return work
+
     def end(
         self,
         now_us: int,
         subscription: Subscription,
         held: GroupQueue,
         cause: Cause,
-        session: int | None = None,
+        session: int,
         budget: int = ENDED_ROWS_A_TURN,
         kept: Container[int] = (),
+        newest: int = _NEVER,
     ) -> Ended:
-        """End the leases whose time is over, or all of a session, within a budget of rows.
+        """End the leases of a session, within a budget of work.
 
-        Of a session's those in ``kept`` go on.
+        Those in ``kept`` go on, and those later than the lease ``newest``.
 
-        By TIME and SESSION the attempt counts, and the rows come again at once (or are dead after
-        the last); of a key's rows only the first counts. By DRAIN nothing counts.
+        By SESSION the attempt counts, and the rows come again at once (or are dead after the last);
+        of a key's rows only the first counts. Rows that were not begun are for the caller to
+        release before, who knows the other queues. By DRAIN nothing counts.
+
+        Of an ordered group a lease's last rows end first: if there is no budget for all, no row
+        comes again while a later one of its key is leased.
         """
-        rows = 0
-        settled: list[Settled] = []
-        more = False
-        for lease in list(held.leases.values()):
-            if session is not None:
-                if lease.session != session or lease.id in kept:
-                    continue
-            elif lease.until_us > now_us:
-                continue
-            if rows >= budget:
-                more = True
+        leases = [
+            lease
+            for lease in held.leases.values()
+            if lease.session == session and lease.id not in kept and lease.id <= newest
+        ]
+        ending = _Ending(self._settling, now_us, subscription, held, cause, budget)
+        ending.end(leases)
+        return self._ended(ending)
+
+    def end_overdue(
+        self,
+        now_us: int,
+        subscription: Subscription,
+        held: GroupQueue,
+        budget: int = ENDED_ROWS_A_TURN,
+    ) -> Ended:
+        """End the leases whose time is over, within a budget of work, as by SESSION.
+
+        One session's after the other's: first its rows that were not begun are released. What was
+        begun is looked for in this queue only: of several queues too many rows may count.
+        """
+        leases: dict[int, list[Lease]] = {}
+        over: dict[int, list[Lease]] = {}
+        for lease in held.leases.values():
+            leases.setdefault(lease.session, []).append(lease)
+            if lease.until_us <= now_us:
+                over.setdefault(lease.session, []).append(lease)
+        ending = _Ending(self._settling, now_us, subscription, held, Cause.TIME, budget)
+        for session, overdue in over.items():
+            if ending.work >= budget:
+                ending.more = True
                 break
-            runs = _first_rows(lease.runs, budget - rows)
+            unbegun = _unbegun([(one.id, one, held) for one in leases[session] if one.at_once])
+            ending.work += self._release(
+                now_us,
+                (one for one in unbegun if one.lease.until_us <= now_us),
+                Cause.TIME,
+                budget - ending.work,
+            )
+            ending.end([one for one in overdue if one.runs])
+        return self._ended(ending)
+
+    def _ended(self, ending: _Ending) -> Ended:
+        """Record what an ending came to."""
+        held, work = ending.held, ending.work + (len(ending.held.leases) >> _LOOKED_SHIFT)
+        if ending.settled:
+            self._settling.record(ending.now_us, Kind.ENDED, held, ending.settled)
+            self._context.woken(held)
+            work += QUEUE_WORK
+        return Ended(work, ending.more)
+
+
+class _Ending:
+    """Leases of one queue that end in one record; see ``Leases.end``."""
+
+    __slots__ = ("budget", "cause", "held", "more", "now_us", "settled", "subscription", "work",
+                 "_settling")  # fmt: skip
+
+    def __init__(
+        self,
+        settling: Settling,
+        now_us: int,
+        subscription: Subscription,
+        held: GroupQueue,
+        cause: Cause,
+        budget: int,
+    ) -> None:
+        self._settling = settling
+        self.now_us = now_us
+        self.subscription = subscription
+        self.held = held
+        self.cause = cause
+        self.budget = budget
+        self.work = 0
+        self.more = False
+        self.settled: list[Settled] = []
+
+    def end(self, leases: Iterable[Lease]) -> None:
+        """Take in the ends of some leases, as many as there is budget for."""
+        held, cause = self.held, self.cause
+        some = _first_rows if held.lines is None else _last_rows
+        for lease in leases:
+            if self.work >= self.budget:
+                self.more = True
+                break
+            runs = some(lease.runs, self.budget - self.work)
             taken = sum([run[1] - run[0] for run in runs])
-            more = more or taken < sum([run[1] - run[0] for run in lease.runs])
-            rows += taken
-            counted, free = runs, []
+            self.more = self.more or taken < sum([run[1] - run[0] for run in lease.runs])
+            self.work += taken + LEASE_WORK
+            counted, free = runs, list[LeasedRun]()
             if cause is Cause.DRAIN:
                 counted, free = [], runs
             elif held.lines is not None:
                 counted, free = _heads(held, runs)
             if counted:
-                settled += self._settling.settled(
-                    now_us, lease.session, subscription, held, lease.id >> LEASE_BITS,
+                self.settled += self._settling.settled(
+                    self.now_us, lease.session, self.subscription, held, lease.id >> LEASE_BITS,
                     lease.id & LEASE_LIMIT - 1, Outcome.RETRY, counted, 0, b"", cause,
                 )  # fmt: skip
             if free:
-                settled.append(
-                    released(held, lease, free, cause if cause is Cause.DRAIN else Cause.KEY)
-                )
-        if settled:
-            self._settling.record(now_us, Kind.ENDED, held, settled)
-            self._context.woken(held)
-        return Ended(rows, more)
+                why = cause if cause is Cause.DRAIN else Cause.KEY
+                self.settled.append(released(held, lease, free, why))
+
+
+class _Unbegun(NamedTuple):
+    """Rows of a lease that its consumer cannot have begun."""
+
+    lease: Lease
+    held: GroupQueue
+    runs: list[LeasedRun]
+
+
+def _unbegun(leases: Sequence[tuple[int, Lease, GroupQueue]]) -> Iterator[_Unbegun]:
+    """Yield the rows that a session's consumer cannot have begun.
+
+    It begins them by lease and, of one, by offset; in an ordered group those at the head of their
+    key, since the others wait for them.
+
+    Args:
+        leases: The session's, by id, with their ids and queues.
+    """
+    left = max([lease.at_once for _, lease, _ in leases], default=0)
+    for _, lease, held in leases:
+        first, others = sorted(lease.runs), list[LeasedRun]()
+        if held.lines is not None:
+            first, others = _heads(held, first)
+        for start, stop, attempt, deliveries in first:
+            begun = min(left, stop - start)
+            left -= begun
+            if start + begun < stop:
+                others.append((start + begun, stop, attempt, deliveries))
+        if others:
+            yield _Unbegun(lease, held, others)
 
 
 def _heads(held: GroupQueue, runs: Sequence[LeasedRun]) -> tuple[list[LeasedRun], list[LeasedRun]]:
@@ -133,3 +292,15 @@ def _first_rows(runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:
         found.append((start, start + rows, attempt, deliveries))
         limit -= rows
     return found
+
+
+def _last_rows(runs: Sequence[LeasedRun], limit: int) -> list[LeasedRun]:
+    """Return as many rows from the end: of a key's rows none is left behind one that is free."""
+    found: list[LeasedRun] = []
+    for start, stop, attempt, deliveries in sorted(runs, reverse=True):
+        if limit <= 0:
+            break
+        rows = min(stop - start, limit)
+        found.append((stop - rows, stop, attempt, deliveries))
+        limit -= rows
+    return merge(found)

@@ -1,28 +1,41 @@
 """What there is: topics, groups and their members, sessions, apps.
 
-Everything is as of this moment, in memory, ordered, and bounded; each page names the position that
-it rests on. Looking up the durable end of a queue may raise ``WouldBlock``: run the job, ask again.
+Everything is as of this moment, in memory, ordered, and comes in pages: one costs what is on it,
+however much there is, and each names where to go on and the position that it rests on. A page ends
+at its limit, when ``PAGE_WORK`` is done, or when so much was looked at that is not to be shown that
+the turn would be long; so a page may be short, even empty, and others follow. To look up the
+durable end of a queue may raise ``WouldBlock``: run the job, ask again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from heapq import nsmallest
-from typing import Final
+from heapq import heapify, heappop
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Subscription, Topic
 from ternmq.broker.queries import GroupStatus, Queries
+from ternmq.broker.sessions import Session
+from ternmq.broker.sight import EVERYTHING, Sight, names_under
+from ternmq.broker.sortedkeys import SortedKeys
+from ternmq.broker.undecided import Transaction
 from ternmq.broker.writers import Decision, Writer
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.control import App
 
-MAX_TOPICS: Final = 1000
-MAX_QUEUES: Final = 10_000
-"""Queues that one page tells of: a page of topics ends early, a question about groups is refused.
-A turn of the loop takes at most some tens of milliseconds for it."""
+MAX_LISTED: Final = 1000
+"""Most of anything on a page, whatever its limit says."""
+PAGE_WORK: Final = 300
+"""What one page may cost, 2 to 3 us each: a page is below a millisecond. It has one entry at least.
+"""
+ENTRY_WORK: Final = 2
+"""What a topic, group, session or app counts for besides what it has: queues, groups, leases,
+grants."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,10 +61,11 @@ class TopicStatus:
 
 @dataclass(slots=True, frozen=True)
 class TopicPage:
-    """Topics by name; ``more`` when there are others behind the last."""
+    """Topics by name."""
 
     topics: list[TopicStatus]
-    more: bool
+    next: str
+    """Go on behind this name; empty: there are no others."""
     position: int
 
 
@@ -85,13 +99,21 @@ class WriterStatus:
     newest: Decision | None
 
 
+class TransactionPlace(NamedTuple):
+    """A place in both lists: behind a transaction's number, and behind a writer's name."""
+
+    number: int
+    writer: str
+
+
 @dataclass(slots=True, frozen=True)
 class TransactionPage:
     """Undecided transactions, oldest first, and writers by name."""
 
     undecided: list[TransactionStatus]
     writers: list[WriterStatus]
-    more: bool
+    next: TransactionPlace | None
+    """Go on behind this place; None: there are no others of either."""
     position: int
 
 
@@ -120,12 +142,30 @@ class GroupOverview:
     """Names of the clients, each once."""
 
 
+class GroupPlace(NamedTuple):
+    """A place in a list of groups: behind a group, or behind all of a topic that has none such."""
+
+    topic: str
+    group: str
+
+
 @dataclass(slots=True, frozen=True)
 class GroupPage:
     """Groups, by topic and name."""
 
     groups: list[GroupOverview]
+    next: GroupPlace | None
+    """Go on behind this one; None: there are no others."""
     position: int
+
+
+@dataclass(slots=True, frozen=True)
+class SubscriptionPage:
+    """Groups as the catalog has them: for this turn only."""
+
+    groups: list[Subscription]
+    more: bool
+    """There may be others."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -148,6 +188,8 @@ class SessionPage:
     """Sessions, oldest first."""
 
     sessions: list[SessionStatus]
+    next: int
+    """Go on behind this number; 0: there are no others."""
     position: int
 
 
@@ -156,7 +198,14 @@ class AppPage:
     """Apps, by name."""
 
     apps: list[App]
+    next: str
+    """Go on behind this name; empty: there are no others."""
     position: int
+
+
+_BEGINNING: Final = TransactionPlace(0, "")
+_DECISIONS_WORK: Final = 32
+"""Decisions of a writer that are looked at as quickly as a queue is told of."""
 
 
 class Listings:
@@ -172,40 +221,42 @@ class Listings:
         self,
         names: Iterable[str] | None = None,
         after: str = "",
-        limit: int = MAX_TOPICS,
-        visible: Callable[[str], bool] | None = None,
+        limit: int = MAX_LISTED,
+        sight: Sight = EVERYTHING,
     ) -> TopicPage:
-        """Return topics by name. O(topics).
+        """Return topics by name.
 
         Args:
-            names: Only these, as far as they are there; None: all.
+            names: Only these, as far as they are there; None: all. O(names).
             after: Only those behind this name.
             limit: At most so many.
-            visible: Which may be shown; None: all.
+            sight: Which may be shown.
 
         Raises:
             InvalidRequest: the limit is not 1 to 1000.
             WouldBlock: see the module.
         """
-        if not 1 <= limit <= MAX_TOPICS:
-            raise InvalidRequest(f"limit must be 1 to {MAX_TOPICS}")
-        by_name = self._broker.views.catalog.by_name
-        wanted: Iterator[str] = iter(by_name)
-        if names is not None:
-            wanted = (name for name in set(names) if name in by_name)
-        found = nsmallest(
-            limit + 1,
-            (name for name in wanted if name > after and (visible is None or visible(name))),
-        )
+        if not 1 <= limit <= MAX_LISTED:
+            raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
+        catalog = self._broker.views.catalog
+        by_name, end = catalog.by_name, self._broker.journal.end
+        if names is None:
+            wanted = names_under(sight.topics, catalog.topic_names, by_name, after)
+        else:
+            wanted = _ascending([one for one in set(names) if one > after and one in by_name])
         listed: list[TopicStatus] = []
-        queues = 0
-        for name in found[:limit]:
-            topic = by_name[name]
-            queues += len(topic.queues)
-            if listed and queues > MAX_QUEUES:
-                break
-            listed.append(self._topic(topic))
-        return TopicPage(listed, len(listed) < len(found), self._broker.journal.end)
+        work, last = 0, after
+        for looks, name in enumerate(wanted):
+            if len(listed) == limit or looks >= sight.looks:
+                return TopicPage(listed, last, end)
+            if sight.sees_topic(name):
+                topic = by_name[name]
+                work += ENTRY_WORK + len(topic.queues) + len(topic.by_group)
+                if listed and work > PAGE_WORK:
+                    return TopicPage(listed, last, end)
+                listed.append(self._topic(topic))
+            last = name
+        return TopicPage(listed, "", end)
 
     def _topic(self, topic: Topic) -> TopicStatus:
         ends: list[QueueEnds] = []
@@ -213,50 +264,107 @@ class Listings:
             next_ = self._queries.visible(topic, queue)
             ends.append(QueueEnds(min(queue.first, next_), next_))
         return TopicStatus(
-            topic.name, topic.number, topic.spec, tuple(ends), tuple(sorted(topic.by_group))
+            topic.name, topic.number, topic.spec, tuple(ends), tuple(topic.group_names())
         )
+
+    def ends(self, topic: str, number: int) -> QueueEnds:
+        """Return the offsets of a queue.
+
+        Raises:
+            UnknownTopic, UnknownQueue.
+            WouldBlock: see the module.
+        """
+        found, queue = self._queries.queue(topic, number)
+        next_ = self._queries.visible(found, queue)
+        return QueueEnds(min(queue.first, next_), next_)
 
     def groups(
         self,
         topic: str | None = None,
         group: str | None = None,
-        visible: Callable[[str, str], bool] | None = None,
+        after: GroupPlace | None = None,
+        limit: int = MAX_LISTED,
+        sight: Sight = EVERYTHING,
     ) -> GroupPage:
         """Return how groups stand, by topic and name.
 
         Args:
             topic: Only on this one; None: on every topic.
             group: Only of this name.
-            visible: Which (topic, group) may be shown; None: all.
+            after: Only those behind this place.
+            limit: At most so many.
+            sight: Which may be shown.
 
         Raises:
             UnknownTopic: the topic named is not there.
             UnknownGroup: both are named, and the group is not there.
-            InvalidRequest: there are too many; ask for one topic or one group.
+            InvalidRequest: the limit is not 1 to 1000.
             WouldBlock: see the module.
         """
-        catalog = self._broker.views.catalog
+        if not 1 <= limit <= MAX_LISTED:
+            raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
+        catalog, end = self._broker.views.catalog, self._broker.journal.end
         if topic is not None and group is not None:
             catalog.subscription(topic, group)
-        chosen = [
-            one
-            for found in ([catalog.topic(topic)] if topic is not None else catalog.topics.values())
-            for one in self._subscriptions(found, group)
-            if visible is None or visible(found.name, one.name)
-        ]
-        if len(chosen) > 1 and sum([len(one.queues) for one in chosen]) > MAX_QUEUES:
-            raise InvalidRequest(
-                f"more than {MAX_QUEUES} queues of groups: ask for one topic or one group"
-            )
-        chosen.sort(key=lambda one: (one.topic.name, one.name))
-        return GroupPage([self._group(one) for one in chosen], self._broker.journal.end)
+        elif topic is not None:
+            catalog.topic(topic)
+        listed: list[GroupOverview] = []
+        work, last = 0, after
+        for looks, place in enumerate(self._places(topic, group, after, sight)):
+            if len(listed) == limit or looks >= sight.looks:
+                return GroupPage(listed, last, end)
+            one = catalog.by_name[place.topic].by_group.get(place.group)
+            if one is not None and sight.sees_group(*place):
+                work += _work_of(one)
+                if listed and work > PAGE_WORK:
+                    return GroupPage(listed, last, end)
+                listed.append(self._group(one))
+            last = place
+        return GroupPage(listed, None, end)
 
-    @staticmethod
-    def _subscriptions(topic: Topic, group: str | None) -> Sequence[Subscription]:
-        if group is None:
-            return list(topic.by_group.values())
-        found = topic.by_group.get(group)
-        return () if found is None else (found,)
+    def places(self, limit: int, sight: Sight) -> SubscriptionPage:
+        """Return the first groups that may be shown, by topic and name, as they are."""
+        catalog = self._broker.views.catalog
+        found: list[Subscription] = []
+        work = 0
+        for looks, place in enumerate(self._places(None, None, None, sight)):
+            if len(found) == limit or looks >= sight.looks or work > PAGE_WORK:
+                return SubscriptionPage(found, more=True)
+            one = catalog.by_name[place.topic].by_group.get(place.group)
+            if one is not None and sight.sees_group(*place):
+                work += ENTRY_WORK + len(one.queues)
+                found.append(one)
+        return SubscriptionPage(found, more=False)
+
+    def _places(
+        self, topic: str | None, group: str | None, after: GroupPlace | None, sight: Sight
+    ) -> Iterator[GroupPlace]:
+        """Yield where groups may be, behind a place: of every topic one place at least."""
+        catalog = self._broker.views.catalog
+        begun = catalog.by_name.get(after.topic) if after is not None else None
+        if (
+            after is not None
+            and begun is not None
+            and group is None
+            and topic in (None, after.topic)
+        ):
+            names = begun.group_names()
+            for name in islice(names, bisect_right(names, after.group), None):
+                yield GroupPlace(after.topic, name)
+        above = "" if after is None else after.topic
+        if topic is None:
+            topics = names_under(sight.groups, catalog.topic_names, catalog.by_name, above)
+        else:
+            topics = iter([topic] if after is None else [])
+        for found in topics:
+            if group is not None:
+                yield GroupPlace(found, group)
+                continue
+            names = catalog.by_name[found].group_names()
+            if not names:
+                yield GroupPlace(found, "")
+            for name in names:
+                yield GroupPlace(found, name)
 
     def _group(self, one: Subscription) -> GroupOverview:
         queues = tuple(
@@ -283,7 +391,7 @@ class Listings:
                 rows = sum([stop - start for start, stop, _, _ in lease.runs])
                 leased[lease.session] = leased.get(lease.session, 0) + rows
         waiting: dict[int, int] = {}
-        for waiter in subscription.waiters:
+        for waiter in subscription.waiters.values():
             waiting[waiter.session] = waiting.get(waiter.session, 0) + 1
         known = self._broker.views.sessions.by_number
         return [
@@ -298,82 +406,139 @@ class Listings:
             if number in known
         ]
 
-    def sessions(self) -> SessionPage:
-        """Return every session."""
-        known = self._broker.views.sessions.by_number
-        listed = [
-            SessionStatus(
-                one.number,
-                one.info.app,
-                one.info.client,
-                one.info.address,
-                one.info.pid,
-                one.info.version,
-                one.connected,
-                one.info.since_us,
-            )
-            for _, one in sorted(known.items())
-        ]
-        return SessionPage(listed, self._broker.journal.end)
+    def sessions(self, after: int = 0, limit: int = MAX_LISTED) -> SessionPage:
+        """Return sessions by number, which is the order in which they began."""
+        known = self._broker.views.sessions
+        end = self._broker.journal.end
+        most = min(limit, PAGE_WORK // ENTRY_WORK)
+        some = list(islice(known.numbers.behind(after), most + 1))
+        more = len(some) > most
+        if more:
+            some.pop()
+        listed = [_session_status(known.by_number[number]) for number in some]
+        return SessionPage(listed, some[-1] if more else 0, end)
 
-    def apps(self) -> AppPage:
-        """Return every app."""
-        apps = self._broker.views.catalog.apps
-        return AppPage([apps[name] for name in sorted(apps)], self._broker.journal.end)
+    def apps(self, after: str = "", limit: int = MAX_LISTED) -> AppPage:
+        """Return apps by name."""
+        catalog, end = self._broker.views.catalog, self._broker.journal.end
+        listed: list[App] = []
+        work = 0
+        for name in catalog.app_names.behind(after):
+            app = catalog.apps[name]
+            work += len(app.grants) + ENTRY_WORK
+            if len(listed) == limit or (listed and work > PAGE_WORK):
+                return AppPage(listed, listed[-1].name, end)
+            listed.append(app)
+        return AppPage(listed, "", end)
 
     # -- transactions -----------------------------------------------------------------------------
 
-    def transactions(self, app: str | None, writer: str | None, limit: int) -> TransactionPage:
+    def transactions(
+        self,
+        app: str | None,
+        writer: str | None,
+        limit: int,
+        after: TransactionPlace = _BEGINNING,
+    ) -> TransactionPage:
         """Return the transactions that are undecided, and the writers.
+
+        O(page), and of undecided transactions a look at each: there are a thousand at most.
 
         Args:
             app: Only what belongs to it; None: everything.
             writer: Only this one; None: every one.
             limit: Most of either.
+            after: Only those behind this place.
         """
         views = self._broker.views
-        named = views.writers.by_name
-
-        def wanted(one: Writer) -> bool:
-            return app in (None, one.app) and writer in (None, one.name)
-
         undecided: list[TransactionStatus] = []
-        more = False
+        work, more = 0, False
+        number, name = after
         for opened in views.undecided.by_number.values():
             owner = views.writers.by_number[opened.writer]
-            if not wanted(owner):
+            if opened.number <= after.number or not _is_of(owner, app, writer):
                 continue
-            if len(undecided) == limit:
+            work += ENTRY_WORK + len(opened.topics)
+            if len(undecided) == limit or (undecided and work > PAGE_WORK // 2):
                 more = True
                 break
-            undecided.append(
-                TransactionStatus(
-                    owner.name,
-                    opened.batch_id,
-                    owner.app,
-                    self._broker.transactions.topics_of(owner.name, opened.batch_id),
-                    opened.count,
-                    opened.rows,
-                    opened.bytes,
-                    opened.opened_us,
-                    opened.opened_us + views.limits.transaction_us,
-                )
-            )
-        some = nsmallest(limit + 1, [one for one in named.values() if wanted(one)], _name_of)
-        writers = [
-            WriterStatus(
-                one.name,
-                one.app,
-                one.last_us,
-                None if one.highest is None else one.decisions[one.highest],
-                len(one.decisions),
-                next(reversed(one.decisions.values()), None),
-            )
-            for one in some[:limit]
-        ]
-        more = more or len(some) > limit
-        return TransactionPage(undecided, writers, more, self._broker.journal.end)
+            undecided.append(self._transaction(opened, owner))
+            number = opened.number
+        writers: list[WriterStatus] = []
+        work = 0
+        for found in self._writers(app, writer, after.writer):
+            work += ENTRY_WORK + len(found.decisions) // _DECISIONS_WORK
+            if len(writers) == limit or (writers and work > PAGE_WORK // 2):
+                more = True
+                break
+            writers.append(_writer_status(found))
+            name = found.name
+        place = TransactionPlace(number, name) if more else None
+        return TransactionPage(undecided, writers, place, self._broker.journal.end)
+
+    def _writers(self, app: str | None, writer: str | None, after: str) -> Iterator[Writer]:
+        """Yield writers by name."""
+        writers = self._broker.views.writers
+        if writer is not None:
+            found = writers.by_name.get(writer)
+            if found is not None and writer > after and _is_of(found, app, writer):
+                yield found
+            return
+        names = writers.names if app is None else writers.by_app.get(app, SortedKeys())
+        for name in names.behind(after):
+            yield writers.by_name[name]
+
+    def _transaction(self, opened: Transaction, owner: Writer) -> TransactionStatus:
+        broker = self._broker
+        return TransactionStatus(
+            owner.name,
+            opened.batch_id,
+            owner.app,
+            broker.transactions.topics_of(owner.name, opened.batch_id),
+            opened.count,
+            opened.rows,
+            opened.bytes,
+            opened.opened_us,
+            opened.opened_us + broker.limits.transaction_us,
+        )
 
 
-def _name_of(writer: Writer) -> str:
-    return writer.name
+def _is_of(one: Writer, app: str | None, writer: str | None) -> bool:
+    return app in (None, one.app) and writer in (None, one.name)
+
+
+def _writer_status(one: Writer) -> WriterStatus:
+    highest = one.highest
+    return WriterStatus(
+        one.name,
+        one.app,
+        one.last_us,
+        None if highest is None else one.decisions[highest],
+        len(one.decisions),
+        next(reversed(one.decisions.values()), None),
+    )
+
+
+def _ascending(names: list[str]) -> Iterator[str]:
+    """Yield names in order; those that nobody takes are not put in order."""
+    heapify(names)
+    while names:
+        yield heappop(names)
+
+
+def _work_of(one: Subscription) -> int:
+    return 2 * ENTRY_WORK + sum([1 + len(held.leases) for held in one.queues])
+
+
+def _session_status(one: Session) -> SessionStatus:
+    info = one.info
+    return SessionStatus(
+        one.number,
+        info.app,
+        info.client,
+        info.address,
+        info.pid,
+        info.version,
+        one.connected,
+        info.since_us,
+    )

@@ -19,15 +19,16 @@ class Metric(NamedTuple):
 
 
 def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
-    """Return every number. O(groups x queues): for scrapes, not for each turn."""
+    """Return every number. However many topics and groups there are: they are kept as sums."""
     views, journal, writer = broker.views, broker.journal, broker.writer
-    held = list(views.held.values())
+    figures = views.figures
+    figures.settle()
     moving = upkeep.moving
     gauges = [
         ("topics", len(views.catalog.topics), "Topics; cap `topics`."),
         (
             "group_queues",
-            len(held),
+            len(views.held),
             "Queues that groups consume, each pair counted; cap `groups` a topic.",
         ),
         ("apps", len(views.catalog.apps), "Apps; cap `apps`."),
@@ -48,38 +49,38 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "leased_rows",
-            sum([one.leased_rows for one in held]),
+            figures.leased,
             "Messages in consumers' hands, of all groups.",
         ),
         (
             "ready_rows",
-            sum([one.ready.rows for one in held]),
+            figures.ready,
             "Messages given back, or waiting behind a busy key, of all groups.",
         ),
         (
             "waiting_rows",
-            sum([one.failures.waiting_rows for one in held]),
+            figures.waiting,
             "Messages that wait for a retry, of all groups.",
         ),
-        ("dead_rows", sum([one.failures.dead_rows for one in held]), "Dead letters of all groups."),
+        ("dead_rows", figures.dead, "Dead letters of all groups."),
         (
             "most_intervals",
-            max([one.open_runs() for one in held], default=0),
+            figures.most_open_runs(),
             "Open runs of the fullest group queue; cap `intervals`.",
         ),
         (
             "most_failures",
-            max([one.failures.waiting_rows + one.failures.dead_rows for one in held], default=0),
+            figures.most_failures(),
             "Failed rows of the fullest group queue; cap `failures`.",
         ),
         (
             "most_parked",
-            max([one.ready.rows for one in held if one.lines is not None], default=0),
+            figures.most_parked(),
             "Parked rows of the fullest ordered group queue; cap `parked`.",
         ),
         (
             "most_ready",
-            max([one.ready.rows for one in held], default=0),
+            figures.most_ready(),
             "Messages that come again, of the fullest group queue; caps `replay_[keyed_]rows`.",
         ),
         (

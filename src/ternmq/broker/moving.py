@@ -20,9 +20,12 @@ from ternmq.broker.copied import Copied, OwedRow
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import failure_entries
 from ternmq.broker.owed import Owed, owed_row, told_row
+from ternmq.broker.refreshing import Refreshing
 from ternmq.broker.shards import shards_of
 from ternmq.broker.views import HeldKey
 from ternmq.journal.retention import (
+    Judgement,
+    Pin,
     QueueShare,
     RetentionSpec,
     Verdict,
@@ -42,6 +45,10 @@ SHARES_A_LOOK: Final = 256
 """Queues that are judged together: mostly the first of them say that the segment is to be kept."""
 JUDGED_A_STEP: Final = 16
 BYTES_A_STEP: Final = 256 * 1024
+FUTILE_PART: Final = 8
+"""A segment went for nothing if less than one in so many parts of it was not written again."""
+FUTILE_DOUBLINGS: Final = 6
+"""So often the time until the next look doubles when segments go for nothing, one after another."""
 TOLD_BYTES: Final = 1024 * 1024
 """Most that a record has of one row's failures beside its content: 4 MB in one turn take 25 ms."""
 
@@ -68,8 +75,18 @@ class Moving:
         self._judging: Iterator[int] | None = None
         """The queues that are still to be asked about the oldest segment."""
         self._rewinds = 0
-        self.blocked_by_hold = False
-        """Sends are refused, and a hold is a reason for it."""
+        self._free_of_others: tuple[int, int, bool] | None = None
+        """The oldest segment that only STATE keeps: its end, and what that judgement rests on."""
+        self.refreshing = Refreshing(broker.journal, broker.writer)
+        self.pinned = Judgement(Verdict.KEEP, Pin.ACTIVE)
+        """What was decided last of the oldest segment."""
+        self.pinned_since_us = 0
+        """Since when the same keeps the same segment; 0 before the first look."""
+        self._pinned_end = 0
+        self._rewritten_bytes = 0
+        """Of the segment that is being emptied."""
+        self._futile = 0
+        """How many of the segments that went last, one after another, went for nothing."""
         self.moved_rows = 0
         self.removed_segments = 0
         self.expired_rows = 0
@@ -137,14 +154,15 @@ class Moving:
         if not self._active:
             if self._judging is None and now_us < self._next_look_us:
                 return None
-            verdict = self._verdict(now_us, free, total)
-            if verdict is None:
+            found = self._judge(now_us, free, total, may_go_on)
+            if found is None:
                 return None
             self._next_look_us = now_us + look_every_us
-            self._broker.sending.blocked = verdict is Verdict.REFUSE
-            if verdict is not Verdict.REMOVE:
+            self._take_note(now_us, found)
+            if found.verdict is not Verdict.REMOVE:
                 return None
             self._active = True
+            self._rewritten_bytes = 0
             self._copied.begin(self._rewinds, self._broker.views.held)
             self._keys = deque(self._broker.views.held)
             self._late = {}
@@ -166,8 +184,21 @@ class Moving:
         if self._is_owed_after_all():
             return None
         self._active = False
-        self._next_look_us = now_us
+        self._next_look_us = now_us + self._pause_us(look_every_us)
         return self._remove()
+
+    def _pause_us(self, look_every_us: int) -> int:
+        """Return how long the next segment waits, once one was emptied.
+
+        Where nearly all of a journal is owed to groups that were handed it before, segments can go
+        for ever, each written again at the end: it gains nothing, and keeps the disk busy.
+        """
+        size = self._broker.journal.segment_size
+        if self._rewritten_bytes <= size - size // FUTILE_PART:
+            self._futile = 0
+            return 0
+        self._futile += 1
+        return look_every_us << min(self._futile, FUTILE_DOUBLINGS)
 
     def _is_owed_after_all(self) -> bool:
         """Look again at groups that had unread rows in the segment: they may have pulled some.
@@ -221,7 +252,28 @@ class Moving:
                     self._late[key] = held.cursor
         return False
 
-    def _verdict(self, now_us: int, free: int, total: int) -> Verdict | None:
+    @property
+    def blocked_by_hold(self) -> bool:
+        """Whether sends are refused, and a hold is a reason for it."""
+        return self.pinned.verdict is Verdict.REFUSE and self.pinned.pin is Pin.HOLD
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next turn has work that waits for nothing."""
+        if self._active:
+            return not self._looked_end
+        return self._judging is not None
+
+    def _take_note(self, now_us: int, found: Judgement) -> None:
+        end = self._end()
+        if found.pin is not self.pinned.pin or end != self._pinned_end:
+            self.pinned_since_us, self._pinned_end = now_us, end
+        self.pinned = found
+        self._broker.sending.blocked = found.verdict is Verdict.REFUSE
+
+    def _judge(
+        self, now_us: int, free: int, total: int, may_go_on: Callable[[], bool]
+    ) -> Judgement | None:
         """Return what is to be done with the oldest segment; None: ask again in the next turn.
 
         Some thousand queues are asked in a turn, until one says that the segment is to be kept.
@@ -231,38 +283,55 @@ class Moving:
         journal = self._broker.journal
         end = self._end()
         if end > journal.durable or end >= journal.end:
-            return Verdict.KEEP
-        pressure = under_pressure(self.spec, journal.end - journal.first, free, total)
+            return Judgement(Verdict.KEEP, Pin.ACTIVE)
+        pressure = self._no_room() or under_pressure(
+            self.spec, journal.end - journal.first, free, total
+        )
         if self._broker.views.undecided.pins(journal.first // journal.segment_size):
             self._judging = None
-            return Verdict.REFUSE if pressure else Verdict.KEEP
+            return Judgement(Verdict.REFUSE if pressure else Verdict.KEEP, Pin.TRANSACTION)
         removable = end <= self._broker.writer.removable_below()
         if self._judging is None:
-            if not pressure and not removable:
-                return Verdict.KEEP
             self._rewinds = self._broker.administration.rewinds
+            if not removable and self._free_of_others == (end, self._rewinds, pressure):
+                return self._only_state(now_us, end, pressure=pressure)
             self._judging = iter(list(self._broker.index.queues))
         held_from = self._broker.holding.lowest
         last_us = self._last_us()
-        for _ in range(JUDGED_A_STEP):
+        for piece in range(JUDGED_A_STEP):
+            if piece and not may_go_on():
+                return None
             keys = list(islice(self._judging, SHARES_A_LOOK))
-            verdict = judge(
+            found = judge(
                 self,
                 self._shares_of(keys),
                 end=end,
                 last_us=last_us,
-                removable_below=self._broker.writer.removable_below(),
                 held_from=held_from,
                 now_us=now_us,
                 pressure=pressure,
             )
-            if verdict is not Verdict.REMOVE or len(keys) < SHARES_A_LOOK:
+            if found.verdict is not Verdict.REMOVE:
                 self._judging = None
-                self.blocked_by_hold = (
-                    verdict is Verdict.REFUSE and held_from is not None and held_from < end
-                )
-                return verdict
+                return found
+            if len(keys) < SHARES_A_LOOK:
+                self._judging = None
+                if removable:
+                    return found
+                self._free_of_others = end, self._rewinds, pressure
+                return self._only_state(now_us, end, pressure=pressure)
         return None
+
+    def _only_state(self, now_us: int, end: int, *, pressure: bool) -> Judgement:
+        """Have the state written anew behind the oldest segment."""
+        if pressure or not self._futile:
+            self.refreshing.want(now_us, end, at_once=pressure)
+        return Judgement(Verdict.KEEP, Pin.STATE)
+
+    def _no_room(self) -> bool:
+        """Return whether sends are refused because what is left is the reserve."""
+        sending, journal = self._broker.sending, self._broker.journal
+        return journal.room() <= sending.lacked_bytes and not journal.spare_is_coming
 
     def _last_us(self) -> int:
         """Return when the newest message of the oldest segment was stored."""
@@ -371,6 +440,7 @@ class Moving:
             broker = self._broker
             fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
             position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
+            self._rewritten_bytes += broker.journal.end - position
             broker.views.apply_moved(position, now_us, fact)
 
     def _is_there(self, held: GroupQueue) -> bool:

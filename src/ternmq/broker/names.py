@@ -6,14 +6,17 @@ the names of all that is there now, and of all that went at or behind it. Loop o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from heapq import nsmallest
+from collections.abc import Callable
+from heapq import merge
 from typing import Final, NamedTuple
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.gone import Sort
+from ternmq.broker.sortedkeys import SortedKeys
 
 CLIENT_SHOWN: Final = 8
+LOOKS: Final = 500
+"""Numbers that one page looks at: below a millisecond."""
 
 
 class Name(NamedTuple):
@@ -28,10 +31,20 @@ class Name(NamedTuple):
     address: str = ""
 
 
-def names(broker: Broker, sort: Sort, position: int, above: int, limit: int) -> list[Name]:
+class NamePage(NamedTuple):
+    """Names by number."""
+
+    found: list[Name]
+    next: int | None
+    """Go on above this number; None: there are no others."""
+
+
+def names(
+    broker: Broker, sort: Sort, position: int, above: int, limit: int, looks: int = LOOKS
+) -> NamePage:
     """Return names of a sort with a number above one, by number, at most ``limit``.
 
-    O(names of that sort), some 0.1 us each; what is told of takes 1 us.
+    O(page): what is looked at and left out counts for the end of the page as well.
 
     Args:
         broker: The core.
@@ -39,55 +52,42 @@ def names(broker: Broker, sort: Sort, position: int, above: int, limit: int) -> 
         position: Leave out what was gone before it.
         above: The number of the page before.
         limit: Of names.
+        looks: Numbers that are looked at, at most.
     """
-    if sort is Sort.TOPIC:
-        return _pages(_topics, broker, sort, position, above, limit)
-    if sort is Sort.GROUP:
-        return _pages(_groups, broker, sort, position, above, limit)
-    return _pages(_sessions, broker, sort, position, above, limit)
-
-
-_There = Callable[[Broker], "tuple[Iterable[int], Callable[[int], Name]]"]
-"""Returns the numbers of what is there, and what makes a name of one."""
-
-
-def _pages(
-    there: _There, broker: Broker, sort: Sort, position: int, above: int, limit: int
-) -> list[Name]:
-    numbers, name_of = there(broker)
-    gone = {one.number: one for one in broker.views.gone.of_sort(sort, position)}
-    wanted = nsmallest(limit, [number for number in (*numbers, *gone) if number > above])
+    there, name_of = _there(broker, sort)
+    gone = broker.views.gone
     found: list[Name] = []
-    for number in wanted:
-        one = gone.get(number)
+    last = above
+    for number in merge(there.behind(above), gone.numbers(sort).behind(above)):
+        if len(found) == limit or looks == 0:
+            return NamePage(found, last)
+        looks -= 1
+        last = number
+        one = gone.entries.get((int(sort), number))
         if one is None:
             found.append(name_of(number))
-        else:
+        elif one.position >= position:
             found.append(Name(number, one.name, one.position, one.topic, one.client, one.address))
-    return found
+    return NamePage(found, None)
 
 
-def _topics(broker: Broker) -> tuple[Iterable[int], Callable[[int], Name]]:
-    topics = broker.views.catalog.topics
-    return topics, lambda number: Name(number, topics[number].name)
+def _there(broker: Broker, sort: Sort) -> tuple[SortedKeys[int], Callable[[int], Name]]:
+    """Return the numbers of what is there, and what makes a name of one."""
+    catalog, sessions = broker.views.catalog, broker.views.sessions
 
+    def topic(number: int) -> Name:
+        return Name(number, catalog.topics[number].name)
 
-def _groups(broker: Broker) -> tuple[Iterable[int], Callable[[int], Name]]:
-    topics = broker.views.catalog.topics
-    topic_of = {group: number for number, topic in topics.items() for group in topic.subscriptions}
+    def group(number: int) -> Name:
+        one = catalog.groups[number]
+        return Name(number, one.name, 0, one.topic.number)
 
-    def name_of(group: int) -> Name:
-        number = topic_of[group]
-        return Name(group, topics[number].subscriptions[group].name, 0, number)
-
-    return topic_of, name_of
-
-
-def _sessions(broker: Broker) -> tuple[Iterable[int], Callable[[int], Name]]:
-    sessions = broker.views.sessions.by_number
-
-    def name_of(number: int) -> Name:
-        info = sessions[number].info
+    def session(number: int) -> Name:
+        info = sessions.by_number[number].info
         return Name(number, info.app, 0, 0, info.client[:CLIENT_SHOWN], info.address)
 
-    return sessions, name_of
+    if sort is Sort.TOPIC:
+        return catalog.topic_numbers, topic
+    if sort is Sort.GROUP:
+        return catalog.group_numbers, group
+    return sessions.numbers, session

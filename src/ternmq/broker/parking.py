@@ -2,15 +2,16 @@
 
 What may bring rows *wakes* a subscription: a send that became durable, rows that came due or were
 given back, a scan that is not at its end. Its oldest parked pull is then tried again, and the next
-one as long as rows are found. Nothing is answered at once: the shell asks at the end of a turn.
+one as long as rows are found. Nothing is answered at once: the shell asks at the end of a turn,
+and is told of a few at a time; groups take turns, so that none waits for all pulls of another.
 All of this is volatile; a client whose broker restarted pulls again.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from heapq import heappop, heappush
-from typing import NamedTuple
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Catalog, Queue, Subscription, Topic, Waiter
 from ternmq.broker.delivery import Delivery
@@ -28,6 +29,15 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Limits
 
+OVER: Final = 64
+"""Parked pulls that one call of ``over`` returns: some 1 to 2 ms of work for who answers them."""
+SERVED: Final = 16
+"""Parked pulls of a group that are tried before the next group's."""
+
+
+STALE: Final = 1000
+"""So many deadlines of pulls that are over are kept, besides as many as there are parked pulls."""
+
 
 class Woken(NamedTuple):
     """A parked pull that is over."""
@@ -42,6 +52,7 @@ class Parking:
 
     __slots__ = (
         "_awake",
+        "_by_session",
         "_catalog",
         "_deadlines",
         "_delivery",
@@ -71,12 +82,15 @@ class Parking:
         self._delivery = delivery
         self.waiters: dict[int, Waiter] = {}
         """By token."""
+        self._by_session: dict[int, dict[int, Waiter]] = {}
+        """The same of each session, so that the end of one is not a walk over all."""
         self._next_token = 1
         self._deadlines: list[tuple[int, int]] = []  # (time, token), a heap; over ones are stale
         self._unseen: list[tuple[int, int, int, Queue]] = []
         """Watched queues whose newest rows are not durable yet: a heap by where these end."""
         self._awake: dict[Subscription, None] = {}
-        self._over: deque[Woken] = deque()
+        self._over: dict[int, Woken] = {}
+        """What ``over`` returns next, by token; oldest first."""
         self.unreadable: dict[int, JournalError] = {}
         """Why parked pulls ended whose rows cannot be read, by token: for who answers them."""
         self.grown: list[Queue] = []
@@ -91,6 +105,7 @@ class Parking:
         max_messages: int,
         max_bytes: int,
         deadline_us: int,
+        at_once: int = 0,
     ) -> int:
         """Let a pull that found nothing wait; return its token.
 
@@ -101,10 +116,14 @@ class Parking:
             raise Busy(f"there are {self._limits.waiters} waiting pulls")
         token = self._next_token
         self._next_token += 1
-        waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us)
+        waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us, at_once)
         self.waiters[token] = waiter
+        self._by_session.setdefault(session, {})[token] = waiter
         heappush(self._deadlines, (deadline_us, token))
-        subscription.waiters.append(waiter)
+        if len(self._deadlines) > STALE + 2 * len(self.waiters):
+            self._deadlines = [one for one in self._deadlines if one[1] in self.waiters]
+            heapify(self._deadlines)
+        subscription.waiters[token] = waiter
         if subscription.filter is not None:
             self._awake[subscription] = None  # what it has not scanned yet may match
         durable = self._journal.durable
@@ -114,29 +133,41 @@ class Parking:
                 self.grew(queue)
         return token
 
-    def cancel(self, token: int) -> None:
-        """Give up a parked pull; no answer comes."""
+    def cancel(self, token: int) -> Woken | None:
+        """Give up a parked pull; ``over`` does not return it any more.
+
+        Returns:
+            What ``over`` would have returned, if the pull was over already: rows in it are leased,
+            and it is for the caller to hand them out or to give them back.
+        """
         waiter = self.waiters.get(token)
         if waiter is not None:
             self._forget(waiter)
+        self.unreadable.pop(token, None)
+        return self._over.pop(token, None)
 
     def cancel_all(self, session: int) -> None:
         """Give up the parked pulls of a session; no answers come."""
-        for waiter in [one for one in self.waiters.values() if one.session == session]:
+        for waiter in list(self._by_session.get(session, {}).values()):
             self._forget(waiter)
 
     def dismiss(self, subscription: Subscription) -> None:
         """Answer the parked pulls of a subscription that goes: there was nothing for them."""
-        while subscription.waiters:
-            self._finish(subscription.waiters.pop(0), None)
+        for waiter in list(subscription.waiters.values()):
+            self._finish(waiter, None)
 
     def _forget(self, waiter: Waiter) -> None:
-        self.waiters.pop(waiter.token, None)
-        waiter.subscription.waiters.remove(waiter)
+        token = waiter.token
+        del self.waiters[token]
+        del waiter.subscription.waiters[token]
+        tokens = self._by_session[waiter.session]
+        del tokens[token]
+        if not tokens:
+            del self._by_session[waiter.session]
 
     def _finish(self, waiter: Waiter, reply: PullReply | None) -> None:
-        self.waiters.pop(waiter.token, None)
-        self._over.append(Woken(waiter.token, reply))
+        self._forget(waiter)
+        self._over[waiter.token] = Woken(waiter.token, reply)
 
     # -- waking -----------------------------------------------------------------------------------
 
@@ -185,15 +216,23 @@ class Parking:
 
     def next_us(self) -> int | None:
         """Return when ``over`` has something to do, or None; 0 means now."""
-        if self._awake:
+        if self._awake or self._over:
             return 0
         deadlines = self._deadlines
         while deadlines and deadlines[0][1] not in self.waiters:
             heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
+    def stirs(self, now_us: int) -> bool:
+        """Whether ``over`` has something to do now; asked in every turn, so no more than a look."""
+        if self._awake or self._over:
+            return True
+        return bool(self._deadlines) and self._deadlines[0][0] <= now_us
+
     def over(self, now_us: int) -> list[Woken]:
-        """Return the parked pulls that are over, oldest first of each group.
+        """Return parked pulls that are over, oldest first of each group, at most ``OVER``.
+
+        Ask again until there are none.
 
         Raises:
             WouldBlock: none is, and a group has to wait for a read: run the job and call again. No
@@ -201,6 +240,8 @@ class Parking:
         """
         waiting: WouldBlock | None = None
         for subscription in list(self._awake):
+            if len(self._over) >= OVER:
+                break
             del self._awake[subscription]  # a scan that is not at its end wakes it again
             try:
                 self._serve(now_us, subscription)
@@ -208,31 +249,31 @@ class Parking:
                 self._awake[subscription] = None
                 waiting = waiting or blocked
             except (DiskReadError, CorruptJournal) as error:
-                self.unreadable.update({one.token: error for one in subscription.waiters})
+                self.unreadable.update(dict.fromkeys(subscription.waiters, error))
                 self.dismiss(subscription)
             except JournalFull:
                 # No segment is ready: nothing was recorded. No other event would wake it.
                 for held in subscription.queues:
                     if now_us + FULL_RETRY_US < held.due_armed_us:
                         self._timers.arm_due(held, now_us + FULL_RETRY_US)
-        while self._deadlines and self._deadlines[0][0] <= now_us:
+        while self._deadlines and self._deadlines[0][0] <= now_us and len(self._over) < OVER:
             waiter = self.waiters.get(heappop(self._deadlines)[1])
             if waiter is not None:
-                waiter.subscription.waiters.remove(waiter)
                 self._finish(waiter, None)
         if waiting is not None and not self._over:
             raise waiting
-        over = list(self._over)
-        self._over.clear()
-        return over
+        return [self._over.pop(token) for token in list(islice(self._over, OVER))]
 
     def _serve(self, now_us: int, subscription: Subscription) -> None:
-        while subscription.waiters and not subscription.spec.paused:
-            waiter = subscription.waiters[0]
+        for _ in range(SERVED):
+            if not subscription.waiters or subscription.spec.paused:
+                return
+            waiter = next(iter(subscription.waiters.values()))
             reply = self._delivery.pull_any(
-                now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes
-            )
+                now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes,
+                waiter.at_once,
+            )  # fmt: skip
             if reply is None:
                 return
-            subscription.waiters.pop(0)
             self._finish(waiter, reply)
+        self.wake(subscription)  # behind the others

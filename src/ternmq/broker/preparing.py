@@ -16,7 +16,6 @@ from ternmq.journal.journal import Journal
 from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
-    DiskFull,
     IdConflict,
     InvalidBatch,
     InvalidRequest,
@@ -33,6 +32,7 @@ from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.transactions import MAX_NAMES_BYTES, Prepared, resolved_bytes
 
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
+_WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _KIND_AT: Final = 13
 _RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_BYTES + 8
 
@@ -72,8 +72,8 @@ class Preparing(Openings):
             number: The queue; as for a send.
 
         Raises:
-            InvalidRequest, InvalidBatch, OrderingKeyRequired, UnknownQueue, MessageTooLarge,
-            StrictNeedsReplica, WriterTaken: nothing was stored.
+            InvalidRequest, InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue,
+            MessageTooLarge, StrictNeedsReplica, WriterTaken: nothing was stored.
             TransactionDecided: it is committed.
             TransactionTooOld: it may have been.
             TransactionTooLarge: it has as many batches as one may have.
@@ -93,6 +93,8 @@ class Preparing(Openings):
                 return self._duplicate(topic, entry, writer, batch_id, part)
         elif producer is None and len(dedup.producers) >= limits.producers:
             raise Busy("too many producers")
+        if HEADER.unpack_from(batch)[6] & _WITH_ORDERING_KEYS:
+            self._sending.check_ordering_keys(topic)
         if known is not None:
             self._check_open(known, batch_id)
         opened = self._opened(known, batch_id)
@@ -100,8 +102,7 @@ class Preparing(Openings):
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
         if self._sending.blocked or self._journal.room() < len(batch) + _RECORD_OVERHEAD:
-            self._sending.refused_full += 1
-            raise DiskFull("no room for more messages")
+            raise self._sending.full(len(batch) + _RECORD_OVERHEAD)
         queue = self._sending.choose_queue(topic, batch, number)
         fact = Prepared(
             topic.number,

@@ -10,8 +10,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 
-import numpy as np
-
 
 class Producer:
     """What is remembered of one producer; the columns are sorted by first sequence."""
@@ -58,6 +56,8 @@ class Producer:
             del self.firsts[:stop], positions[:stop], self.metas[:stop]
 
     def _trim_mixed(self, horizon: int) -> None:
+        import numpy as np  # not before: see `server.late_imports`
+
         positions = np.array(self.positions, dtype=np.uint64)
         keep = positions >= np.uint64(horizon)
         if not keep.all():

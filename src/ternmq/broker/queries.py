@@ -13,18 +13,24 @@ from itertools import islice
 from typing import Final
 
 from ternmq.broker.broker import Broker
-from ternmq.broker.catalog import Queue, Topic
+from ternmq.broker.catalog import Catalog, Queue, Topic
 from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import LastFailures, failure_entries
 from ternmq.broker.replies import PullReply
 from ternmq.journal import lookup
 from ternmq.journal.lookup import Cursor, Found, Page
+from ternmq.journal.store import RecordStore
 from ternmq.journal.tail import Places
 from ternmq.model.errors import InvalidRequest, MessageNotFound, OffsetExpired, UnknownQueue
 from ternmq.record.moved import FailureEntry
 
 MAX_LISTED: Final = 1000
+LISTED_WORK: Final = 160
+"""Work of a page of failed rows, about 1 ms: two units for a row, one for each of its failures, and
+one for so many bytes of the records that tell of them."""
+_ROW_WORK: Final = 2
+_UNIT_SHIFT: Final = 9
 _EVER_US: Final = 2**63 - 1
 
 
@@ -76,6 +82,30 @@ class FailedRow:
 
 
 @dataclass(slots=True, frozen=True)
+class FailedRows:
+    """A page of failed rows, by offset; ``more``: others follow."""
+
+    rows: list[FailedRow]
+    more: bool
+
+
+class _Counting:
+    """A store that counts what is read."""
+
+    __slots__ = ("_store", "bytes_read")
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self.bytes_read = 0
+
+    def get(self, position: int) -> bytes:
+        """Return the record at a position."""
+        record = self._store.get(position)
+        self.bytes_read += len(record)
+        return record
+
+
+@dataclass(slots=True, frozen=True)
 class ResetPreview:
     """What a reset would do."""
 
@@ -93,6 +123,11 @@ class Queries:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
+    @property
+    def catalog(self) -> Catalog:
+        """What there is."""
+        return self._broker.views.catalog
+
     # -- messages ---------------------------------------------------------------------------------
 
     def read(
@@ -104,7 +139,7 @@ class Queries:
             OffsetExpired: the offset is older than what is kept; go on at the one named.
             UnknownTopic, UnknownQueue, InvalidRequest, WouldBlock.
         """
-        topic, queue = self._queue(topic_name, number)
+        topic, queue = self.queue(topic_name, number)
         if offset < 0 or max_messages < 1:
             raise InvalidRequest("offset must be 0 or more, max_messages 1 or more")
         if offset < queue.first:
@@ -123,7 +158,7 @@ class Queries:
             MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
         """
         broker = self._broker
-        topic, queue = self._queue(topic_name, number)
+        topic, queue = self.queue(topic_name, number)
         found = None
         if 0 <= offset < self.visible(topic, queue):
             found = lookup.by_offset(
@@ -208,7 +243,7 @@ class Queries:
         Raises:
             UnknownTopic, UnknownQueue, WouldBlock.
         """
-        topic, queue = self._queue(topic_name, number)
+        topic, queue = self.queue(topic_name, number)
         found = lookup.offset_at_time(
             self._broker.index, self._broker.store, topic.number, number, time_us
         )
@@ -238,8 +273,10 @@ class Queries:
 
     def waiting(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
-    ) -> list[FailedRow]:
+    ) -> FailedRows:
         """Return rows that wait for a retry, by offset, those behind ``after``; with their history.
+
+        A page is a bounded piece of work: it may have fewer than ``limit``, but not none.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
@@ -249,8 +286,8 @@ class Queries:
 
     def dead_letters(
         self, topic_name: str, group: str, number: int, *, after: int = -1, limit: int = 100
-    ) -> list[FailedRow]:
-        """Return dead letters, by offset, those behind ``after``; with their history.
+    ) -> FailedRows:
+        """Return dead letters in the same way.
 
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
@@ -292,15 +329,18 @@ class Queries:
 
     # -- parts ------------------------------------------------------------------------------------
 
-    def _listed(self, held: GroupQueue, rows: Iterator[Failure], limit: int) -> list[FailedRow]:
+    def _listed(self, held: GroupQueue, rows: Iterator[Failure], limit: int) -> FailedRows:
         broker = self._broker
+        store = _Counting(broker.store)
         listed: list[FailedRow] = []
+        work = 0
         for row in rows:
+            if listed and work + (store.bytes_read >> _UNIT_SHIFT) >= LISTED_WORK:
+                return FailedRows(listed, more=True)
             if len(listed) >= min(limit, MAX_LISTED):
-                break
-            entries = failure_entries(
-                broker.store, held, row.offset, row.position, broker.journal.first
-            )
+                return FailedRows(listed, more=True)
+            entries = failure_entries(store, held, row.offset, row.position, broker.journal.first)
+            work += _ROW_WORK + len(entries)
             listed.append(
                 FailedRow(
                     row.offset,
@@ -311,7 +351,7 @@ class Queries:
                     tuple(entries),
                 )
             )
-        return listed
+        return FailedRows(listed, more=False)
 
     def visible(self, topic: Topic, queue: Queue) -> int:
         """Return the next offset of a queue, as far as its messages are durable.
@@ -324,7 +364,12 @@ class Queries:
             return queue.next
         return self._broker.index.visible(topic.number, queue.number, durable)
 
-    def _queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
+    def queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
+        """Return a topic and one of its queues.
+
+        Raises:
+            UnknownTopic, UnknownQueue.
+        """
         topic = self._broker.views.catalog.topic(topic_name)
         if not 0 <= number < len(topic.queues):
             raise UnknownQueue(f"topic {topic_name!r} has no queue {number}")
@@ -332,5 +377,5 @@ class Queries:
 
     def _held(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, GroupQueue]:
         subscription = self._broker.views.catalog.subscription(topic_name, group)
-        topic, queue = self._queue(topic_name, number)
+        topic, queue = self.queue(topic_name, number)
         return topic, queue, subscription.queues[number]

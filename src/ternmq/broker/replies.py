@@ -35,7 +35,7 @@ class RowOutcome(NamedTuple):
     offset: int | None
     """The first receipt's offset; None when the row is refused, or that receipt is forgotten."""
     conflict: bool
-    """The id was used with another body: IdConflict for this row."""
+    """The id was used for another message: IdConflict for this row."""
 
 
 class SendReply(msgspec.Struct, eq=False):
@@ -134,7 +134,9 @@ class Gate(Generic[T]):
     def release(self, durable: int, written: int) -> list[T]:
         """Return the answers that may go now: those whose records end at or below the mark."""
         free: list[T] = []
-        for queue, mark in zip(self._waiting, (durable, written), strict=True):
-            while queue and queue[0][0] <= mark:
-                free.append(queue.popleft()[1])
+        by_sync, by_write = self._waiting
+        while by_sync and by_sync[0][0] <= durable:
+            free.append(by_sync.popleft()[1])
+        while by_write and by_write[0][0] <= written:
+            free.append(by_write.popleft()[1])
         return free

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from ternmq.broker.catalog import Queue, Topic
 from ternmq.broker.dedup import Entry
+from ternmq.broker.given_ids import GivenIds, Known
 from ternmq.broker.replies import Rests, RowOutcome, SendReply
 from ternmq.broker.views import Views
 from ternmq.journal.journal import Journal
@@ -21,17 +24,19 @@ from ternmq.model.errors import (
     MessageTooLarge,
     OrderingKeyRequired,
     StrictNeedsReplica,
+    TopicNotOrdered,
     UnknownQueue,
 )
-from ternmq.model.specs import Durability
+from ternmq.model.specs import Durability, TopicSpec
 from ternmq.record import messages
-from ternmq.record.batch import HEADER, Batch, BatchError, BatchFlag, Column, verify
+from ternmq.record.batch import HEADER, Batch, BatchError, BatchFlag, Column, topic_seed, verify
 from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.messages import Messages, RowRun
 
 _KEYED: Final = int(BatchFlag.KEYED)
 _SLICE: Final = int(BatchFlag.SLICE)
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
+_WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
@@ -40,21 +45,25 @@ _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
 _DURABLE: Final = Rests.DURABLE
 _WRITTEN: Final = Rests.WRITTEN
+_NOTHING_KNOWN: Final = Known()
 _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
 
 class Sending:
     """Takes batches in. Loop only."""
 
-    __slots__ = ("_journal", "_store", "_views", "blocked", "refused_full")
+    __slots__ = ("_ids", "_journal", "_store", "_views", "blocked", "lacked_bytes", "refused_full")
 
     def __init__(self, journal: Journal, views: Views, store: RecordStore) -> None:
         self._journal = journal
         self._views = views
         self._store = store
+        self._ids = GivenIds(views, store)
         self.refused_full = 0
         self.blocked = False
         """Retention is under pressure and must not remove what is unread."""
+        self.lacked_bytes = 0
+        """What the newest of all sends takes, if it was refused for want of room; else 0."""
 
     def send(self, now_us: int, topic: Topic, batch: bytes, number: int | None = None) -> SendReply:
         """Store a batch, or find that it is stored already.
@@ -69,8 +78,8 @@ class Sending:
             The receipt; it may go out when ``position`` is committed.
 
         Raises:
-            InvalidBatch, OrderingKeyRequired, UnknownQueue, MessageTooLarge, StrictNeedsReplica:
-                nothing was stored.
+            InvalidBatch, OrderingKeyRequired, TopicNotOrdered, UnknownQueue, MessageTooLarge,
+                StrictNeedsReplica: nothing was stored.
             IdConflict, ResendTooOld: see `dedup`.
             DiskFull, Busy: nothing was stored; later it may be.
             WouldBlock: bytes must be read first; nothing was changed.
@@ -94,29 +103,70 @@ class Sending:
         if producer is not None and first < producer.next:
             known = dedup.find(producer_id, first, count, crc, now_us)
             if known is not None:
-                return self._duplicate(topic, batch, known, number)
+                return self._duplicate(now_us, topic, batch, known, number)
         elif producer is None and len(dedup.producers) >= views.limits.producers:
             raise Busy("too many producers")
+        if flags & _WITH_ORDERING_KEYS:
+            self.check_ordering_keys(topic)
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
         if self.blocked or journal.room() < size + _RECORD_OVERHEAD:
-            self.refused_full += 1
-            raise DiskFull("no room for more messages")
+            raise self.full(size + _RECORD_OVERHEAD)
         if flags & _WITH_IDS:
             return self._send_with_ids(now_us, topic, number, batch, count)
         return self._store_rows(
             now_us, topic, self.choose_queue(topic, batch, number), batch, count, ()
         )
 
+    @property
+    def refuses(self) -> bool:
+        """Whether the newest send was refused for want of room, or any would be."""
+        return self.blocked or self._journal.room() <= self.lacked_bytes
+
+    def full(self, size: int) -> DiskFull:
+        """Count a refusal for want of room for ``size`` bytes; return what to raise."""
+        self.refused_full += 1
+        self.lacked_bytes = size
+        return DiskFull("no room for more messages")
+
     def check_flags(self, topic: Topic, flags: int) -> None:
         """Refuse a batch that is not made for the topic, or for this version."""
         if flags & _SLICE:
             raise InvalidBatch("a slice cannot be sent; only producers make batches")
         if bool(flags & _KEYED) != topic.spec.ordered:
-            wants = "is" if topic.spec.ordered else "is not"
-            raise OrderingKeyRequired(f"topic {topic.name} {wants} ordered")
+            if topic.spec.ordered:
+                raise OrderingKeyRequired(f"topic {topic.name} is ordered")
+            raise TopicNotOrdered(f"topic {topic.name} is not ordered, and the batch is keyed")
         if flags & _WITH_TIMES:
             raise InvalidRequest("due times and expiry are not supported by this version")
+
+    def check_ordering_keys(self, topic: Topic) -> None:
+        """Refuse a new batch with ordering keys if the topic keeps no order by them.
+
+        Asked after deduplication: a batch that is stored stays so when the setting is changed.
+        """
+        if not topic.spec.ordered and not topic.spec.ignore_ordering_keys:
+            raise TopicNotOrdered(
+                f"topic {topic.name} is not ordered, and messages have ordering keys"
+            )
+
+    def made_by(self, spec: TopicSpec, batch: bytes) -> TopicSpec:
+        """Return what the topic is like that its first batch makes: ordered if the batch is keyed.
+
+        Raises:
+            InvalidBatch: It would be refused: no topic is to be made for it.
+            TopicNotOrdered: It has ordering keys and is not keyed, as old clients make it.
+        """
+        try:
+            verify(batch, topic_seed(spec.name))
+        except BatchError as error:
+            raise InvalidBatch(str(error)) from error
+        flags = HEADER.unpack_from(batch)[6]
+        made = Topic(0, msgspec.structs.replace(spec, ordered=bool(flags & _KEYED)))
+        self.check_flags(made, flags)
+        if flags & _WITH_ORDERING_KEYS:
+            self.check_ordering_keys(made)
+        return made.spec
 
     def choose_queue(self, topic: Topic, batch: bytes, number: int | None) -> Queue:
         """Return where a batch goes: as wished, by its ordering keys, or in turn."""
@@ -146,7 +196,7 @@ class Sending:
         batch: bytes,
         count: int,
         runs: tuple[RowRun, ...],
-        rows: list[RowOutcome] | None = None,
+        known: Known = _NOTHING_KNOWN,
     ) -> SendReply:
         journal = self._journal
         first = queue.next
@@ -156,103 +206,58 @@ class Sending:
         except JournalFull as error:
             if journal.spare_is_coming:
                 raise Busy("the next segment is being made") from error
-            self.refused_full += 1
-            raise DiskFull("no segment is ready for more messages") from error
+            raise self.full(len(body) + HEADER_BYTES) from error
+        self.lacked_bytes = 0
         end = journal.end
         stored = Messages(topic.number, queue.number, first, count, runs, batch)
         self._views.apply_messages(position, end, now_us, stored)
         if queue.first == first:
             self._views.refresh_first(topic.number, queue.number)
-        if topic.spec.durability is _FAST:
-            return SendReply(
-                topic.number, queue.number, None, count, end, _WRITTEN, rows=rows or ()
-            )
-        return SendReply(topic.number, queue.number, first, count, end, _DURABLE, rows=rows or ())
+        fast = topic.spec.durability is _FAST
+        rows = known.told(None if fast else stored) if runs else ()
+        if fast:
+            return SendReply(topic.number, queue.number, None, count, end, _WRITTEN, rows=rows)
+        return SendReply(topic.number, queue.number, first, count, end, _DURABLE, rows=rows)
 
     def _send_with_ids(
         self, now_us: int, topic: Topic, number: int | None, batch: bytes, count: int
     ) -> SendReply:
-        left_out, depends = self._known_rows(topic, batch)
+        known = self._ids.known(now_us, topic, batch)
         queue = self.choose_queue(topic, batch, number)
-        if not left_out:
+        if not known.outcomes and not known.repeats:
             return self._store_rows(now_us, topic, queue, batch, count, ())
-        skipped = {outcome.row for outcome in left_out}
-        runs: list[RowRun] = []
-        for row in range(count):
-            if row in skipped:
-                continue
-            if runs and runs[-1][1] == row:
-                runs[-1] = (runs[-1][0], row + 1)
-            else:
-                runs.append((row, row + 1))
-        stored = count - len(left_out)
-        if not stored:
+        stored = count - len(known.outcomes) - len(known.repeats)
+        if not stored:  # every repeat is of a row before that is new, so there are none
             return SendReply(
-                topic.number, queue.number, None, 0, depends, Rests.DURABLE,
-                duplicate=True, rows=left_out,
+                topic.number, queue.number, None, 0, known.depends, Rests.DURABLE,
+                duplicate=True, rows=known.outcomes,
             )  # fmt: skip
-        return self._store_rows(now_us, topic, queue, batch, stored, tuple(runs), left_out)
+        return self._store_rows(now_us, topic, queue, batch, stored, known.runs(count), known)
 
-    def _known_rows(
-        self, topic: Topic, batch: bytes, below: int | None = None
-    ) -> tuple[list[RowOutcome], int]:
-        """Return the rows whose application id is known, and the position that this rests on.
-
-        Only those count that stand below a position, if one is given. A row that retention removed
-        has no offset any more; it is known all the same.
-        """
-        dedup = self._views.dedup
-        reader = Batch(batch)
-        hashes = reader.body_hashes()
-        outcomes: list[RowOutcome] = []
-        depends = 0
-        here: dict[int, int] = {}
-        for row, (low, high) in enumerate(reader.application_ids()):
-            id_hash = low | high << 64
-            if not id_hash:
-                continue
-            if id_hash in here:
-                raise InvalidBatch(f"rows {here[id_hash]} and {row} have the same application id")
-            here[id_hash] = row
-            known = dedup.find_id(topic.number, id_hash)
-            if known is None or (below is not None and known.position >= below):
-                continue
-            conflict = known.body_hash != hashes[row]
-            offset: int | None = None
-            end = known.position
-            try:
-                record = self._store.get(known.position)
-            except MessageNotFound:
-                pass
-            else:
-                end += len(record)
-                if not conflict:
-                    offset = messages.of_record(record).offset_of(known.row)
-            outcomes.append(RowOutcome(row, offset, conflict))
-            depends = max(depends, end)
-        return outcomes, depends
-
-    def _duplicate(self, topic: Topic, batch: bytes, known: Entry, number: int | None) -> SendReply:
+    def _duplicate(
+        self, now_us: int, topic: Topic, batch: bytes, known: Entry, number: int | None
+    ) -> SendReply:
         """Return the first receipt of a batch that is stored, resting on its own record."""
         try:
             record = self._store.get(known.position)
         except MessageNotFound:
-            return self._gone_duplicate(topic, batch, known, number)
+            return self._gone_duplicate(now_us, topic, batch, known, number)
         if record[_KIND_AT] != _MESSAGES:
             raise IdConflict("the batch was prepared for a transaction; what is sent has other ids")
         stored = messages.of_record(record)
         if stored.topic != topic.number:
             raise InvalidBatch("the batch was stored in another topic of this name")
+        fast = topic.spec.durability is _FAST
         rows: list[RowOutcome] = []
         if stored.runs:
-            told = {one.row: one for one in self._known_rows(topic, batch, known.position)[0]}
+            before = self._ids.known(now_us, topic, batch, known.position)
+            told = {one.row: one for one in before.told(None if fast else stored)}
             rows = [
                 told.get(row, RowOutcome(row, None, conflict=False))
                 for row in range(known.rows)
                 if stored.offset_of(row) is None
             ]
         end = known.position + len(record)
-        fast = topic.spec.durability is _FAST
         return SendReply(
             topic.number,
             stored.queue,
@@ -265,7 +270,7 @@ class Sending:
         )
 
     def _gone_duplicate(
-        self, topic: Topic, batch: bytes, known: Entry, number: int | None
+        self, now_us: int, topic: Topic, batch: bytes, known: Entry, number: int | None
     ) -> SendReply:
         """Return what is left of the first receipt of a batch that retention removed meanwhile.
 
@@ -275,12 +280,13 @@ class Sending:
         """
         rows: list[RowOutcome] = []
         if HEADER.unpack_from(batch)[6] & _WITH_IDS:
-            told = {one.row: one for one in self._known_rows(topic, batch, known.position)[0]}
+            before = self._ids.known(now_us, topic, batch, known.position)
+            told = {one.row: one for one in before.told(None)}
             dedup = self._views.dedup
             for row, (low, high) in enumerate(Batch(batch).application_ids()):
                 id_hash = low | high << 64
-                one = dedup.find_id(topic.number, id_hash) if id_hash else None
-                if id_hash and (one is None or one.position != known.position):
+                one = dedup.find_id(topic.number, id_hash, now_us) if id_hash else None
+                if id_hash and (one is None or one[:2] != (known.position, row)):
                     rows.append(told.get(row, RowOutcome(row, None, conflict=False)))
         count = known.rows - len(rows)
         if not count:  # a record holds a row at least: its ids are those of another topic

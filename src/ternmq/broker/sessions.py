@@ -9,6 +9,7 @@ from __future__ import annotations
 from hmac import compare_digest
 from typing import Final
 
+from ternmq.broker.sortedkeys import SortedKeys
 from ternmq.record.control import Joined
 
 PAGE_BITS: Final = 6
@@ -39,24 +40,43 @@ class Session:
 
 
 class Sessions:
-    """All sessions, by number."""
+    """All sessions, by number; ``by_app`` is how many an app has."""
 
-    __slots__ = ("by_number", "next_number", "pages")
+    __slots__ = ("by_app", "by_number", "next_number", "numbers", "pages")
 
     def __init__(self) -> None:
         self.by_number: dict[int, Session] = {}
+        self.numbers: SortedKeys[int] = SortedKeys()
+        """The same in order."""
+        self.by_app: dict[str, int] = {}
         self.next_number = 1
         self.pages: dict[int, int] = {}
 
     def apply_joined(self, position: int, info: Joined) -> Session:
         """A client came."""
         session = Session(info)
+        if info.session not in self.by_number:
+            self.by_app[info.app] = self.by_app.get(info.app, 0) + 1
         self.by_number[info.session] = session
+        self.numbers.add(info.session)
         self.next_number = max(self.next_number, info.session + 1)
         self.pages[info.session >> PAGE_BITS] = position
         return session
 
+    def room(self, app: str, limit: int) -> bool:
+        """Return whether an app may have one more: the last eighth is for apps with few."""
+        free = limit - len(self.by_number)
+        return free > 0 and (free > limit >> 3 or self.by_app.get(app, 0) < free)
+
     def apply_left(self, position: int, number: int) -> None:
         """A client went."""
-        self.by_number.pop(number, None)
+        self.numbers.discard(number)
+        session = self.by_number.pop(number, None)
+        if session is not None:
+            app = session.info.app
+            rest = self.by_app[app] - 1
+            if rest:
+                self.by_app[app] = rest
+            else:
+                del self.by_app[app]
         self.pages[number >> PAGE_BITS] = position

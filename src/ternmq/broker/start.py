@@ -21,6 +21,7 @@ from ternmq.journal.journal import DEFAULT_TAIL_BYTES
 from ternmq.journal.recovery import RecoveryReport, open_journal
 from ternmq.journal.retention import RetentionSpec
 from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES
+from ternmq.journal.space import default_segment_bytes
 from ternmq.journal.state import (
     CHUNK_BYTES,
     DEFAULT_INTERVAL_BYTES,
@@ -29,7 +30,7 @@ from ternmq.journal.state import (
 )
 from ternmq.journal.store import RecordStore
 from ternmq.model.specs import Limits
-from ternmq.model.types import Position
+from ternmq.model.types import Epoch, Position
 
 _NOTHING_TO_ADD: Final = 1 << 63
 
@@ -40,6 +41,8 @@ class Options:
 
     limits: Limits = field(default_factory=Limits)
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
+    """0: by the size of the volume, and ``least_segment_bytes`` at least."""
+    least_segment_bytes: int = 0
     reserve_bytes: int | None = None
     tail_bytes: int = DEFAULT_TAIL_BYTES
     state_bytes: int = DEFAULT_INTERVAL_BYTES
@@ -47,6 +50,8 @@ class Options:
     chunk_bytes: int = CHUNK_BYTES
     retention: RetentionSpec = field(default_factory=RetentionSpec)
     look_every_us: int = LOOK_EVERY_US
+    min_epoch: Epoch = Epoch(1)
+    """Least epoch of this start: one above that of a journal that is gone, if there was one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,8 +75,9 @@ def open_broker(
         options: See ``Options``.
 
     Raises:
-        CorruptJournal: bytes that were durable are damaged; nothing was changed.
-        UnknownRecordKind: a newer version wrote the journal; nothing was changed.
+        CorruptJournal: bytes that were durable are damaged; no record was changed. What lay behind
+            the last one may be mended, if the damage is before the newest STATE set.
+        UnknownRecordKind: a newer version wrote the journal; the same.
         DiskError: the disk failed.
     """
     with _collector_paused():
@@ -81,10 +87,11 @@ def open_broker(
 def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started:
     cache = ColdCache(disk)
     made: list[Views] = []
+    segment_bytes = segment_bytes_of(disk, options)
 
     def prepare(ending: Ending | None) -> Views:
         if ending is None:
-            index = Index(disk, segment_size=options.segment_bytes, cache=cache)
+            index = Index(disk, segment_size=segment_bytes, cache=cache)
             views = Views(options.limits, index)
         else:
             index, gaps = open_index(
@@ -111,24 +118,31 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
         wall_us=wall_us,
         prepare=prepare,
         hint=hint,
-        segment_size=options.segment_bytes,
+        segment_size=segment_bytes,
         reserve_bytes=options.reserve_bytes,
         tail_bytes=options.tail_bytes,
+        min_epoch=options.min_epoch,
     )
     views = made[0]
+    store = RecordStore(journal, disk, cache)
     writer = StateWriter(
         journal,
         views.objects,
+        store.at,
         interval_bytes=options.state_bytes,
         interval_records=options.state_records,
         chunk_bytes=options.chunk_bytes,
     )
     writer.remember(report.directory, report.loaded_set)
-    store = RecordStore(journal, disk, cache)
     now_us = max(report.time_us, views.last_time_us)
     broker = Broker(journal, views, store, chance, now_us, writer)
     upkeep = Upkeep(broker, disk, options.retention, look_every_us=options.look_every_us)
     return Started(broker, upkeep, report)
+
+
+def segment_bytes_of(disk: Disk, options: Options) -> int:
+    """Return how large the segments are of a journal that is made now."""
+    return options.segment_bytes or default_segment_bytes(disk, options.least_segment_bytes)
 
 
 @contextmanager

@@ -6,10 +6,12 @@ A tick does a bounded piece. What it finds to do it does by the same decisions a
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from ternmq.broker.clients import Clients
 from ternmq.broker.delivery import Delivery
+from ternmq.broker.drains import Drain, Drains
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
 from ternmq.broker.parking import Parking
@@ -26,9 +28,12 @@ _NEVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 1024
 _DUE_AGAIN_US: Final = SECOND_US
 _HOUSEKEEPING_US: Final = SECOND_US
-_EXPIRY_US: Final = 10 * SECOND_US
-"""To ask every group queue for old dead letters takes some ms where there are 40,000; they are kept
-for days."""
+FIRED_WORK: Final = 3
+"""What a timer counts for besides what it is for: rows of thousands of groups may come due at one
+time."""
+EXPIRY_LOOKS: Final = 500
+"""Group queues with dead letters that are asked for old ones in a second: below a millisecond. They
+are kept for days, so it does not matter when a round over all of them ends."""
 
 
 class Ticking:
@@ -37,13 +42,14 @@ class Ticking:
     __slots__ = (
         "_clients",
         "_delivery",
-        "_expiry_us",
+        "_drains",
         "_leases",
         "_parking",
         "_settling",
         "_timers",
         "_transactions",
         "_views",
+        "work_a_turn",
     )
 
     def __init__(
@@ -55,6 +61,7 @@ class Ticking:
         leases: Leases,
         parking: Parking,
         clients: Clients,
+        drains: Drains,
         transactions: Transactions,
     ) -> None:
         self._views = views
@@ -64,8 +71,10 @@ class Ticking:
         self._leases = leases
         self._parking = parking
         self._clients = clients
-        self._expiry_us = 0
+        self._drains = drains
         self._transactions = transactions
+        self.work_a_turn = ENDED_ROWS_A_TURN
+        """A tick does nothing more when it has done so much; a small number makes many pieces."""
 
     def start(self, now_us: int) -> None:
         """Derive the timers from the views; every session is given its grace anew."""
@@ -79,14 +88,15 @@ class Ticking:
 
     def tick(self, now_us: int) -> bool:
         """Do what the time has come for, a bounded piece of it; return whether more is due now."""
-        rows = 0
-        while rows < ENDED_ROWS_A_TURN:
+        work = 0
+        while work < self.work_a_turn:
             fired = self._timers.pop(now_us)
             if fired is None:
                 return False
             when_us, kind, owner = fired
             try:
-                rows += self._fire(now_us, when_us, kind, owner)
+                budget = self.work_a_turn - work
+                work += FIRED_WORK + self._fire(now_us, when_us, kind, owner, budget)
             except JournalFull:
                 # No segment is ready: nothing was recorded, and what has come due stays due.
                 if kind is Timer.LEASES:
@@ -98,15 +108,23 @@ class Ticking:
         return True
 
     def _fire(
-        self, now_us: int, when_us: int, kind: Timer, owner: GroupQueue | Session | None
+        self,
+        now_us: int,
+        when_us: int,
+        kind: Timer,
+        owner: GroupQueue | Session | Drain | None,
+        budget: int,
     ) -> int:
-        """Do what one timer is for; return how many rows (and other things) were looked at."""
+        """Do what one timer is for, within a budget of work; return how much work it was."""
         if kind is Timer.LEASES:
             assert isinstance(owner, GroupQueue)
-            return self._end_leases(now_us, when_us, owner)
+            return self._end_leases(now_us, when_us, owner, budget)
         if kind is Timer.SESSION:
             assert isinstance(owner, Session)
-            return self._clients.grace_over(now_us, owner)
+            return self._clients.grace_over(now_us, owner, budget)
+        if kind is Timer.DRAIN:
+            assert isinstance(owner, Drain)
+            return self._drains.step(now_us, owner, budget)
         if kind is Timer.DUE:
             assert isinstance(owner, GroupQueue)
             return self._look_for_due(now_us, when_us, owner)
@@ -117,20 +135,20 @@ class Ticking:
             return 1
         return self._keep_house(now_us)
 
-    def _end_leases(self, now_us: int, when_us: int, held: GroupQueue) -> int:
+    def _end_leases(self, now_us: int, when_us: int, held: GroupQueue, budget: int) -> int:
         if when_us != held.lease_armed_us:
             return 0  # armed again for an earlier time
         held.lease_armed_us = _NEVER
         subscription = self._views.catalog.consumer_of(held)
         if subscription is None:
             return 0
-        ended = self._leases.end(now_us, subscription, held, Cause.TIME)
+        ended = self._leases.end_overdue(now_us, subscription, held, budget)
         if held.leases:
             self._timers.arm_leases(
                 held,
                 now_us if ended.more else min(one.until_us for one in held.leases.values()),
             )
-        return ended.rows + 1
+        return ended.work + 1
 
     def _look_for_due(self, now_us: int, when_us: int, held: GroupQueue) -> int:
         if when_us != held.due_armed_us:
@@ -147,24 +165,20 @@ class Ticking:
 
     def _keep_house(self, now_us: int) -> int:
         self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
-        rows = 0
-        if now_us >= self._expiry_us:
-            rows = self._expire_dead(now_us)
-            if rows < ENDED_ROWS_A_TURN:  # else there may be more
-                self._expiry_us = now_us + _EXPIRY_US
+        rows = self._expire_dead(now_us)
         rows += self._transactions.expire(now_us, ENDED_ROWS_A_TURN)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
         return rows
 
     def _expire_dead(self, now_us: int) -> int:
-        """Give up dead letters that are older than they are kept."""
+        """Give up dead letters that are older than they are kept; ask some group queues a time."""
         rows = 0
         before = now_us - self._views.limits.dead_letter_us
-        # Attributes, not properties: there may be 100,000 of them.
-        with_dead = [held for held in self._views.held.values() if held.failures.dead_rows]
-        for held in with_dead:
+        with_dead = self._views.figures.with_dead
+        for held in list(islice(with_dead, EXPIRY_LOOKS)):
             if rows >= ENDED_ROWS_A_TURN:
                 break
+            with_dead[held] = with_dead.pop(held)  # the next time it is the others' turn
             old = held.failures.dead_before(before, ENDED_ROWS_A_TURN - rows)
             if old:
                 self._settling.operate(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from ternmq.model.types import SECOND_US
 
 if TYPE_CHECKING:
+    from ternmq.broker.drains import Drain
     from ternmq.broker.groupqueue import GroupQueue
     from ternmq.broker.sessions import Session
 
-_Owner: TypeAlias = "GroupQueue | Session | None"
+_Owner: TypeAlias = "GroupQueue | Session | Drain | None"
 
 FULL_RETRY_US: Final = SECOND_US // 10
 """When to try again what found no segment ready."""
@@ -32,6 +33,8 @@ class Timer(enum.IntEnum):
     HOUSEKEEPING = 3
     PASSED = 4
     """Rows without a match are behind a group, and no record says so yet."""
+    DRAIN = 5
+    """Leases of a session are being given back."""
 
 
 class TimerStore:
@@ -70,6 +73,14 @@ class TimerStore:
     def next_us(self) -> int | None:
         """Return the earliest time set, or None."""
         return self._heap[0][0] if self._heap else None
+
+    def next_but_housekeeping_us(self) -> int | None:
+        """Return the earliest time set for something that has to happen just then, or None."""
+        if not self._heap or self._heap[0][2] is not Timer.HOUSEKEEPING:
+            return self.next_us()
+        # There is one entry of housekeeping, and behind the first of a heap comes its second or
+        # third.
+        return min([one[0] for one in self._heap[1:3]], default=None)
 
     def pop(self, now_us: int) -> tuple[int, Timer, _Owner] | None:
         """Return the earliest entry whose time has come, or None."""

@@ -60,6 +60,10 @@ class Upkeep:
         self._jobs: deque[Job] = deque()
         self._out: Job | None = None
         self._blocked: WouldBlock | None = None
+        self._copying: Job | None = None
+        """What an object of STATE is copied from is being read."""
+        self._full = False
+        """The last step found no room in the journal."""
         self._retry_us = 0
         self._now_us = 0
         self._seal_us = 0
@@ -85,8 +89,9 @@ class Upkeep:
             self._retry_us = now_us + self._look_every_us
             journal.retry_spare()
         self._mark(now_us)
+        self._full = False
         try:
-            if broker.keep_state(now_us, may_go_on, self._refresh_below()):
+            if self._copying is None and self._keep_state(now_us, may_go_on):
                 newest = broker.writer.complete[-1]
                 self._hint = StateHint(newest.begin, newest.end)
                 self._add(broker.index.cut(journal.end, journal.last_crc, self._hint))
@@ -96,6 +101,62 @@ class Upkeep:
                 self._retain(now_us, may_go_on)
         except JournalFull:
             self.stalls += 1
+            self._full = True
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the next turn has work for the oldest segment to go that waits for nothing.
+
+        Whoever runs the turns makes one soon then, so that a segment goes on an idle broker, too.
+        """
+        if self._full:
+            return False
+        refreshing = self.moving.refreshing
+        if self._copying is None and not refreshing.lacks_room:
+            writing = refreshing.active if self._broker.writer.active else refreshing.goal() > 0
+            if writing:
+                return True
+        waits = self._blocked is not None or self._now_us < self._retain_us
+        return not waits and self.moving.goes_on
+
+    @property
+    def watches(self) -> bool:
+        """Whether time alone may give it work: whoever runs the turns makes one a second then."""
+        journal = self._broker.journal
+        return journal.first != journal.base or journal.room() <= 0
+
+    def _keep_state(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
+        """Write a piece of a STATE set, of one that lets the oldest segment go if that is wanted.
+
+        Returns:
+            Whether a set ended.
+        """
+        broker, refreshing = self._broker, self.moving.refreshing
+        if broker.writer.active:
+            if refreshing.active and refreshing.lacks_room:
+                return False
+        else:
+            goal = refreshing.goal()
+            if goal:
+                broker.writer.begin(now_us, goal, goal)
+                refreshing.begun()
+        try:
+            ended = broker.keep_state(now_us, may_go_on, self._refresh_below())
+        except WouldBlock as blocked:
+            self._copying = blocked.job
+            self._jobs.appendleft(blocked.job)
+            return False
+        if ended:
+            refreshing.ended()
+        return ended
+
+    def close(self, now_us: int) -> None:
+        """Stop the broker cleanly; see ``Broker.close``.
+
+        Its last set lets the oldest segment go, if that waits for such a set.
+        """
+        goal = self.moving.refreshing.goal_of_a_stop()
+        self._broker.close(now_us, goal or self._refresh_below(), goal)
 
     def _refresh_below(self) -> int:
         """Return where objects of STATE are written again instead of being named there.
@@ -127,6 +188,8 @@ class Upkeep:
                 self._space_us = now_us + self._look_every_us
                 self._free, self._total = self._disk.free_bytes(), self._disk.total_bytes()
             job = self.moving.step(now_us, self._look_every_us, self._free, self._total, may_go_on)
+            if job is not None:
+                self._space_us = now_us  # a segment went: is more to go, is asked of the disk anew
         except WouldBlock as blocked:
             self._blocked = blocked
             self._jobs.appendleft(blocked.job)
@@ -141,6 +204,11 @@ class Upkeep:
             self._jobs.append(job)
 
     # -- jobs -------------------------------------------------------------------------------------
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a job is out: something else is at the disk."""
+        return self._out is not None
 
     def next_job(self) -> Job | None:
         """Return work for a worker thread, or None while one is out or nothing is to be done."""
@@ -162,6 +230,11 @@ class Upkeep:
         self._out = None
         broker = self._broker
         later_us = self._now_us + self._look_every_us
+        if job is self._copying:
+            self._copying = None
+            if error is not None:
+                broker.writer.unreadable()
+            return
         if self._blocked is not None and job is self._blocked.job:
             self._blocked = None
             if error is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
+from ternmq.broker.figures import NOTHING, Figures
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
@@ -46,6 +47,8 @@ class Views:
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
+        self.figures = Figures()
+        """Of all group queues together."""
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
         """(page of groups, page of queues) -> what stands in STATE together."""
         self.holds: dict[str, control.Hold] = {}
@@ -170,7 +173,7 @@ class Views:
             stored.first_offset,
             stored.count,
         )
-        known = facts_of(stored.batch)
+        producer_id, sequence, rows, crc, tag_mask, key_hashes, ids = facts_of(stored.batch)
         if position >= self.index_from:
             self.index.add(
                 topic_number,
@@ -179,13 +182,13 @@ class Views:
                 count,
                 position,
                 end - position,
-                known.tag_mask,
-                known.producer_id,
-                known.first_sequence,
-                known.key_hashes,
-                known.ids,
+                tag_mask,
+                producer_id,
+                sequence,
+                key_hashes,
+                ids,
                 time_us,
-                known.rows if known.rows != count else 0,
+                rows if rows != count else 0,
             )
         topic = self.catalog.topics.get(topic_number)
         if topic is not None and number < len(topic.queues):
@@ -195,10 +198,8 @@ class Views:
                 queue.end = end
                 queue.page[0] = position
         if position >= self.begin:
-            self.dedup.add(
-                position, time_us, known.producer_id, known.first_sequence, known.rows, known.crc
-            )
-            if known.ids:
+            self.dedup.add(position, time_us, producer_id, sequence, rows, crc)
+            if ids:
                 self._add_ids(topic_number, position, time_us, stored)
 
     def _add_ids(self, topic: int, position: int, time_us: int, stored: messages.Messages) -> None:
@@ -304,9 +305,13 @@ class Views:
         place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
         page = self.held_pages.get(place)
         if page is None:
-            page = self.held_pages[place] = HeldPage()
+            page = self.held_pages[place] = HeldPage(self.figures)
         page.changed = position
+        before = self.held.get((group, topic, queue))
+        if before is not None:
+            self.figures.forget(before)
         held = GroupQueue(group, topic, queue, cursor, page, ordered=ordered)
+        held.share = NOTHING
         self.held[group, topic, queue] = held
         return held
 
@@ -336,6 +341,7 @@ class Views:
         number = 0
         while (held := self.held.pop((group, topic_number, number), None)) is not None:
             held.page.changed = position
+            self.figures.forget(held)
             number += 1
 
     def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
@@ -384,6 +390,7 @@ class Views:
                 self.refresh_first(topic.number, queue.number)
         for held in self.held.values():
             held.finish_load()
+        self.figures.rebuild(self.held.values())
 
     def refresh_first(self, topic_number: int, number: int) -> None:
         """Look up again what the oldest kept offset of a queue is."""

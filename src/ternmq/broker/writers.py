@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from ternmq.broker.sortedkeys import SortedKeys
 from ternmq.model.specs import Limits
 from ternmq.record.transactions import Prepared, Resolution, Resolved
 
@@ -93,12 +94,16 @@ class Writer:
 class Writers:
     """All writers. Loop only; deterministic."""
 
-    __slots__ = ("_limits", "by_name", "by_number", "next_number")
+    __slots__ = ("_limits", "by_app", "by_name", "by_number", "names", "next_number")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.by_number: dict[int, Writer] = {}
         self.by_name: dict[str, Writer] = {}
+        self.names: SortedKeys[str] = SortedKeys()
+        """The same in order."""
+        self.by_app: dict[str, SortedKeys[str]] = {}
+        """And those of each app."""
         self.next_number = 1
 
     def find(self, name: str, now_us: int) -> Writer | None:
@@ -136,7 +141,20 @@ class Writers:
         self.next_number = max(self.next_number, writer.number + 1)
         known = self.by_name.get(writer.name)
         if known is None or known.number < writer.number:
+            if known is not None:
+                self._take_out(known)
             self.by_name[writer.name] = writer
+            self.names.add(writer.name)
+            self.by_app.setdefault(writer.app, SortedKeys()).add(writer.name)
+
+    def _take_out(self, writer: Writer) -> None:
+        """Take a writer's name out of the lists."""
+        del self.by_name[writer.name]
+        self.names.discard(writer.name)
+        names = self.by_app[writer.app]
+        names.discard(writer.name)
+        if not names:
+            del self.by_app[writer.app]
 
     def sweep(self, now_us: int, busy: Collection[int]) -> None:
         """Forget the writers that were idle for too long, but those numbers. Any rhythm will do."""
@@ -146,7 +164,7 @@ class Writers:
                 continue
             del self.by_number[writer.number]
             if self.by_name.get(writer.name) is writer:
-                del self.by_name[writer.name]
+                self._take_out(writer)
 
     # -- STATE ------------------------------------------------------------------------------------
 

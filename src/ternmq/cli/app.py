@@ -10,16 +10,14 @@ import msgspec
 
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.connection import administers, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.parameters import NAME
 from ternmq.cli.problems import near, not_found
-from ternmq.client.client import Client
-from ternmq.wire.commands import Right
+from ternmq.client.admin_client import AdminClient
+from ternmq.client.grants import grant_of
+from ternmq.model.errors import InvalidRequest
 from ternmq.wire.control import AppInfo, GrantInfo
-
-_RIGHTS: Final = [one.value for one in Right]
-_FORM: Final = f"is not RIGHT:TOPIC or RIGHT:TOPIC:GROUP, RIGHT one of {', '.join(_RIGHTS)}"
 
 
 class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
@@ -31,11 +29,10 @@ class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 
         """Return the grant."""
         if not isinstance(value, str):
             return value
-        right, *rest = value.split(":")
-        if right not in _RIGHTS or not 1 <= len(rest) <= 2 or not all(rest):
-            like = near(right, _RIGHTS)
-            self.fail(f"{value!r} {_FORM}{like}", param, ctx)
-        return GrantInfo(right=right, topic=rest[0], group=rest[1] if len(rest) == 2 else "*")
+        try:
+            return grant_of(value)
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
 
 
 _GRANT: Final = _Grant()
@@ -61,9 +58,9 @@ def app() -> None:
 @_deny
 @_owner
 @output.json_option
-@asks_broker
+@administers
 async def create(
-    client: Client,
+    client: AdminClient,
     name: str,
     grants: Sequence[GrantInfo],
     denials: Sequence[GrantInfo],
@@ -83,9 +80,12 @@ async def create(
 
 @app.command("list")
 @output.json_option
-@asks_broker
-async def list_(client: Client, as_json: bool) -> None:
-    """List the apps."""
+@administers
+async def list_(client: AdminClient, as_json: bool) -> None:
+    """List the apps.
+
+    In a pipe a blank in an owner's name is written `_`: scripts take --json.
+    """
     found = await client.admin.apps()
     if as_json:
         output.document([_plain(one) for one in found])
@@ -100,8 +100,8 @@ async def list_(client: Client, as_json: bool) -> None:
 @app.command()
 @click.argument("name", type=NAME)
 @output.json_option
-@asks_broker
-async def show(client: Client, name: str, as_json: bool) -> None:
+@administers
+async def show(client: AdminClient, name: str, as_json: bool) -> None:
     """Show what an app may do."""
     info = await _app(client, name)
     if as_json:
@@ -131,9 +131,9 @@ async def show(client: Client, name: str, as_json: bool) -> None:
 @_owner
 @click.option("--new-token", is_flag=True, help="Print a new token; the old one ends at once.")
 @output.json_option
-@asks_broker
+@administers
 async def set_(
-    client: Client,
+    client: AdminClient,
     name: str,
     grants: Sequence[GrantInfo],
     denials: Sequence[GrantInfo],
@@ -167,8 +167,8 @@ async def set_(
 @app.command()
 @click.argument("name", type=NAME)
 @yes_option
-@asks_broker
-async def delete(client: Client, name: str, yes: bool) -> None:
+@administers
+async def delete(client: AdminClient, name: str, yes: bool) -> None:
     """Delete an app; its connections are closed."""
     await _app(client, name)
     confirm(f"delete app {name}, and close its connections?", yes=yes)
@@ -176,12 +176,13 @@ async def delete(client: Client, name: str, yes: bool) -> None:
     output.note(f"deleted app {name}")
 
 
-async def _app(client: Client, name: str) -> AppInfo:
+async def _app(client: AdminClient, name: str) -> AppInfo:
     found = await client.admin.apps()
     for one in found:
         if one.app == name:
             return one
-    raise not_found(f"there is no app {name!r}{near(name, [one.app for one in found])}")
+    text = f"there is no app {name!r}{near(name, [one.app for one in found])}"
+    raise not_found(f"{text} (`ternmq app list` shows them)")
 
 
 def _tell(name: str, token: str, *, as_json: bool) -> None:

@@ -38,6 +38,7 @@ _NOT: Final = (
 _FILL: Final = 5000
 _MOST_BYTES: Final = 16 << 20
 _PATIENCE_S: Final = 30.0
+_UNDER_WAY_S: Final = 5.0
 
 
 @click.group(cls=Group)
@@ -120,6 +121,7 @@ async def send(
             finally:
                 for task in tasks:
                     task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         took = time.perf_counter() - began
     _tell("send", len(times), took, size, times, {"in flight": in_flight}, as_json=as_json)
 
@@ -261,6 +263,9 @@ async def _topic(client: Client, name: str | None, durability: str) -> AsyncIter
     try:
         yield made
     finally:
+        # What arrives behind the removal would make the topic again, where a first send makes one.
+        with suppress(TernMQError):
+            await client.flush(_UNDER_WAY_S)
         with suppress(TernMQError):
             await client.admin.delete_topic(made)
 

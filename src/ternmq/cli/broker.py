@@ -8,10 +8,10 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker
+from ternmq.cli.connection import administers
 from ternmq.cli.output import Cell
-from ternmq.client.client import Client
-from ternmq.wire.control import Status
+from ternmq.client.admin_client import AdminClient
+from ternmq.wire.control import OldestFile, Status
 
 
 @click.group(cls=Group)
@@ -22,8 +22,8 @@ def broker() -> None:
 @broker.command()
 @click.option("--metrics", is_flag=True, help="Every number, by the name that /metrics has.")
 @output.json_option
-@asks_broker
-async def status(client: Client, metrics: bool, as_json: bool) -> None:
+@administers
+async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
     """Show version, uptime, journal, connections, and what is stored and waits."""
     found = await client.admin.status()
     if as_json:
@@ -34,12 +34,13 @@ async def status(client: Client, metrics: bool, as_json: bool) -> None:
                 "epoch": found.epoch,
                 "now": output.of_us(found.now_us),
                 "uptime_s": found.uptime_us / 1e6,
+                "oldest_file": _document(found.oldest_file),
                 "metrics": found.metrics,
             }
         )
     elif metrics:
         for name, value in sorted(found.metrics.items()):
-            click.echo(f"{name} {value:.17g}")
+            output.line(f"{name} {value:.17g}")
     else:
         output.details(_summary(str(client.options.address), found))
 
@@ -47,12 +48,10 @@ async def status(client: Client, metrics: bool, as_json: bool) -> None:
 def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     read = Numbers(found.metrics)
     kept = read("journal_durable") - read("journal_first")
-    blocked = (
-        "; sends are refused: retention keeps unread messages" if read("sends_blocked") else ""
-    )
-    again = read("ready_rows") + read("waiting_rows")
+    blocked = "; sends are refused" if found.oldest_file.sends_refused else ""
     open_ = (
-        f"{read('leased_rows'):,.0f} leased, {again:,.0f} come again, "
+        f"{read('leased_rows'):,.0f} leased, {read('ready_rows'):,.0f} ready again, "
+        f"{read('waiting_rows'):,.0f} retrying, "
         f"{read('dead_rows'):,.0f} dead letters"
     )
     return [
@@ -63,11 +62,46 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("topics", f"{read('topics'):.0f}, {read('apps'):.0f} apps"),
         ("stored", f"{read('messages_sent_total'):,.0f} messages since the start"),
         ("journal", f"{output.size(kept)}, room for {output.size(read('journal_room'))}{blocked}"),
+        ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),
         ("open messages", open_),
         ("memory", output.size(read("resident_bytes"))),
         ("cpu", output.span(read("cpu_seconds"))),
     ]
+
+
+def oldest_file(found: Status) -> str:
+    """Return what keeps the oldest file of the journal, as a line."""
+    file = found.oldest_file
+    topic = f"topic {file.topic}" if file.topic else "a topic"
+    group = f"group {file.group}" if file.group else "a group"
+    said = {
+        "active": "the only one: what is sent is written to it",
+        "retention": f"kept: the retention of {topic} is not over",
+        "group": f"kept: {group} of {topic} has not finished it",
+        "hold": f"kept by hold {file.name}".rstrip(),
+        "transaction": f"kept by an undecided transaction of writer {file.name}".rstrip(),
+        "state": "kept until the broker's state is written behind it",
+        "nothing": "about to go",
+    }.get(file.kept_by, file.kept_by)
+    if file.lacks_room:
+        said += ", for which the reserve has no room: free disk space"
+    if file.since_us:
+        said += f", for {output.span((found.now_us - file.since_us) / 1e6)}"
+    return said
+
+
+def _document(file: OldestFile) -> dict[str, object]:
+    """Return the oldest file as JSON has it."""
+    return {
+        "kept_by": file.kept_by,
+        "since": output.of_us(file.since_us) if file.since_us else None,
+        "topic": file.topic,
+        "group": file.group,
+        "name": file.name,
+        "lacks_room": file.lacks_room,
+        "sends_refused": file.sends_refused,
+    }
 
 
 class Numbers:

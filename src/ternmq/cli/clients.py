@@ -8,8 +8,8 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker
-from ternmq.client.client import Client
+from ternmq.cli.connection import administers
+from ternmq.client.admin_client import AdminClient
 
 
 @click.group(cls=Group)
@@ -19,8 +19,8 @@ def client() -> None:
 
 @client.command("list")
 @output.json_option
-@asks_broker
-async def list_(client: Client, as_json: bool) -> None:
+@administers
+async def list_(client: AdminClient, as_json: bool) -> None:
     """List the sessions, oldest first; one outlives its connection for a while."""
     found = await client.admin.clients()
     if as_json:
@@ -56,4 +56,5 @@ async def list_(client: Client, as_json: bool) -> None:
             )
             for one in found
         ],
+        spare=("library", "for", "pid"),
     )

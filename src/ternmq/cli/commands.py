@@ -36,6 +36,7 @@ TABLE: Final[Mapping[str, Entry]] = {
     "dev": Entry(RUN, "server:dev", "Run a broker to try things with."),
     "serve": Entry(RUN, "server:serve", "Run a broker until SIGTERM."),
     "worker": Entry(RUN, "worker:worker", "Run the handlers that are declared on a client."),
+    "apply": Entry(RUN, "apply:apply", "Make topics and groups what is declared on a client."),
     "demo": Entry(RUN, "demo:demo", "Send a month of flights through a broker that is killed."),
     "send": Entry(MESSAGES, "send:send", "Send messages."),
     "tail": Entry(MESSAGES, "tail:tail", "Show the newest messages of a topic."),
@@ -131,6 +132,21 @@ class Root(Group):
 
 class Command(click.Command):
     """A command whose help sets apart what says where the broker is."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it, unless it was told of a broker that it would not ask.
+
+        Raises:
+            click.UsageError: A connection option stands before a command that has none.
+        """
+        if not any(one.name in CONNECTION for one in self.params):
+            at = ctx.parent
+            while at is not None:
+                for name in sorted(CONNECTION & at.params.keys()):
+                    if at.params[name] is not None:
+                        raise click.UsageError(f"--{name} means nothing to `{ctx.info_name}`", ctx)
+                at = at.parent
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write own options first."""

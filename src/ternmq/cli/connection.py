@@ -3,11 +3,13 @@
 Flags win over a context that is named, that over the environment, that over the context in use.
 The app and token are taken from where the address came from, so that a token is never told to a
 broker that it is not for; flags and the environment state them for any.
+
+The client library and asyncio are imported by what connects: ``ternmq --help`` needs this module's
+options, and neither of them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import logging
@@ -18,7 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -26,9 +28,17 @@ from ternmq.cli import contexts
 from ternmq.cli.exits import ExitCode, Failed, Interrupted, Terminated
 from ternmq.cli.parameters import POSITIVE_DURATION
 from ternmq.cli.problems import near, not_found
-from ternmq.client.client import Client
 from ternmq.client.connecting import APP, TOKEN, URL, options_of
 from ternmq.model.errors import TernMQError, UnknownGroup, UnknownTopic
+from ternmq.model.printing import printable
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ternmq.client.admin import Admin
+    from ternmq.client.admin_client import AdminClient
+    from ternmq.client.client import Client
+    from ternmq.client.options import Options
 
 CONTEXT: Final = "TERNMQ_CONTEXT"
 _NAMES: Final = ("url", "app", "token", "context", "timeout")
@@ -90,8 +100,7 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
         return Where(app=app, token=token)
     found = kept.contexts.get(name)
     if found is None:
-        text = f"there is no context {name!r}{near(name, kept.contexts)}"
-        raise not_found(f"{text} (`ternmq context list` shows them)")
+        raise contexts.unknown(name, kept)
     if app is None and token is None:
         # As stated, be it that nobody is: the environment's token is for another broker.
         app, token = found.app, found.token
@@ -100,26 +109,67 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
 
 def where(context: click.Context) -> Where:
     """Return which broker a command is to ask, by its flags and those before its name."""
+    values = given_options(context)
+    return resolve(*[values.get(name) for name in ("url", "app", "token", "context")])
+
+
+def given_options(context: click.Context) -> dict[str, Any]:
+    """Return the connection options that were given, behind a command's name or before it."""
     values: dict[str, Any] = {}
     at: click.Context | None = context
     while at is not None:
         for name in _NAMES:
-            if values.get(name) is None:
-                values[name] = at.params.get(name)
+            if at.params.get(name) is not None:
+                values.setdefault(name, at.params[name])
         at = at.parent
-    return resolve(values["url"], values["app"], values["token"], values["context"])
+    return values
+
+
+class Administers(Protocol):
+    """Any client, as far as `admin`."""
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, apps, and how the broker is."""
+        ...
+
+
+class Connects(Administers, Protocol):
+    """Any client, before it is connected."""
+
+    async def connect(self) -> object:
+        """Be connected."""
+        ...
+
+    async def close(self) -> None:
+        """Leave."""
+        ...
+
+
+C = TypeVar("C", bound=Connects)
 
 
 def asks_broker(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of a coroutine function that is given a connected client first."""
+    """Make a command of a coroutine function that is given a connected ``Client`` first."""
+    return _command(function, run)
 
+
+def administers(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a command of one that is given an ``AdminClient``: it has less to import, so to wait."""
+    return _command(function, run_admin)
+
+
+def _command(
+    function: Callable[..., Coroutine[Any, Any, None]],
+    run_with: Callable[[Callable[[Any], Awaitable[None]], Where, float], None],
+) -> Callable[..., None]:
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
         context = click.get_current_context()
         timeout = _timeout(context)
         for name in _NAMES:
             arguments.pop(name, None)
-        run(lambda client: function(client, **arguments), where(context), timeout)
+        run_with(lambda client: function(client, **arguments), where(context), timeout)
 
     made: Callable[..., None] = connection_options(command)
     return made
@@ -142,12 +192,31 @@ def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float 
         TernMQError: What went wrong.
         Terminated, Interrupted, BrokenPipeError: It was ended from outside.
     """
+    from ternmq.client.client import Client
+
+    _run(Client, work, place, timeout)
+
+
+def run_admin(
+    work: Callable[[AdminClient], Awaitable[None]], place: Where, timeout: float = 10.0
+) -> None:
+    """Do the same with a client that only administers. Errors as ``run``."""
+    from ternmq.client.admin_client import AdminClient
+
+    _run(AdminClient, work, place, timeout)
+
+
+def _run(
+    kind: Callable[[Options], C], work: Callable[[C], Awaitable[None]], place: Where, timeout: float
+) -> None:
+    import asyncio
+
     _be_quiet()
     options = options_of(place.url, place.app, place.token, timeout, _PROCESSING_S)
 
     async def session() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            client = Client(options)
+            client = kind(options)
             stack.push_async_callback(client.close)
             await client.connect()
             try:
@@ -167,6 +236,8 @@ async def until_told(work: Coroutine[Any, Any, None]) -> None:
     Raises:
         Terminated, BrokenPipeError: It was ended so.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -220,7 +291,33 @@ def _be_quiet() -> None:
         log.propagate = False
 
 
-async def _suggested(client: Client, error: TernMQError) -> TernMQError | Failed:
+class _ConnectionTold(logging.Handler):
+    """Says on standard error what the library logs of its connection: lost, and there again."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.addFilter(lambda record: record.module == "session")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        click.echo(printable(record.getMessage()), err=True)
+
+
+@contextlib.contextmanager
+def connection_told() -> Iterator[None]:
+    """Tell people when the broker is lost, and when it is back: for commands that go on."""
+    log, handler = logging.getLogger("ternmq"), _ConnectionTold()
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+async def _suggested(client: Administers, error: TernMQError) -> TernMQError | Failed:
     """Return the same with a name that is like the one that is not there."""
     params = click.get_current_context().params
     topic, group = params.get("topic"), params.get("group")
@@ -245,14 +342,14 @@ def names_of(context: click.Context, what: str, timeout: float) -> list[str]:
     """Return names of topics or groups, for a shell that completes them."""
     found: list[str] = []
 
-    async def ask(client: Client) -> None:
+    async def ask(client: AdminClient) -> None:
         if what == "topics":
             found.extend([one.spec.name for one in await client.admin.topics()])
         else:
             topic = context.params.get("topic")
             found.extend(sorted({one.group for one in await client.admin.groups(topic)}))
 
-    run(ask, where(context), timeout)
+    run_admin(ask, where(context), timeout)
     return found
 
 

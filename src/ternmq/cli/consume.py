@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Final
 
@@ -9,12 +10,13 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Command
-from ternmq.cli.connection import asks_broker
+from ternmq.cli.connection import asks_broker, connection_told
 from ternmq.cli.finding import group_of
 from ternmq.cli.parameters import COUNT, DURATION, NAME, topic_argument
 from ternmq.cli.tail import Printer, raw_option
 from ternmq.client.client import Client
 from ternmq.client.deliveries import Deliveries
+from ternmq.model.errors import ConnectionLost, LeaseExpired, UnknownTopic
 from ternmq.model.specs import Mode, Start
 from ternmq.record.facts import Outcome
 
@@ -75,36 +77,62 @@ async def consume(
     if no_ack:
         most = _LOOK if most is None else most
         wait = timedelta(0) if wait is None else wait
-    await say_if_new(client, topic, group, start)
-    held: list[Deliveries] = []
+    there = True
     try:
+        await say_if_new(client, topic, group, start)
+    except UnknownTopic:
+        there = False  # the first pull makes it where the broker makes topics by use
+    held: list[Deliveries] = []
+    told = ExitStack()
+    try:
+        told.enter_context(connection_told())
         left = most
         while left is None or left > 0:
             batch = await client.pull(
                 topic,
                 group=group,
                 max_messages=_PULL if left is None else min(left, _PULL),
-                wait=_LONG_S if wait is None else wait.total_seconds(),
+                wait=0 if not there else _LONG_S if wait is None else wait.total_seconds(),
                 tags=tags,
                 mode=mode,
                 start=start,
             )
+            if not there:
+                output.note(f"made topic {topic}, and group {group} on it")
+                there = True
+                if not batch:
+                    continue
             if batch:
                 held.append(batch)
                 left = None if left is None else left - len(batch)
                 _print(printer, batch)
                 if not no_ack:
-                    await batch.ack()
+                    await _ack(batch, last=left == 0)
                     held.clear()
             elif wait is not None:
                 break
         if no_ack and held:
             output.note(f"giving {sum(map(len, held)):,} messages back to {group}")
     finally:
+        told.close()
         # Nobody can tell what became of what was printed to a pipe that broke.
         for one in held:
             if one.unsettled:
                 one.settle_soon(None, Outcome.RELEASED)
+
+
+async def _ack(batch: Deliveries, *, last: bool) -> None:
+    """Ack what was printed; if the broker went meanwhile, what it still has comes again.
+
+    Raises:
+        ConnectionLost, LeaseExpired: Of the last batch: nobody would see it come again.
+    """
+    try:
+        await batch.ack()
+    except (ConnectionLost, LeaseExpired) as error:
+        if last:
+            raise
+        output.note(f"{error.args[0]}: what was printed may come again")
 
 
 def _print(printer: Printer, batch: Deliveries) -> None:

@@ -11,7 +11,6 @@ from ternmq.cli.commands import Group
 from ternmq.cli.contexts import Context
 from ternmq.cli.exits import Failed
 from ternmq.cli.parameters import NAME
-from ternmq.cli.problems import near, not_found
 from ternmq.client.address import parse
 
 
@@ -118,4 +117,4 @@ def remove(name: str) -> None:
 
 def _check(kept: contexts.Contexts, name: str) -> None:
     if name not in kept.contexts:
-        raise not_found(f"there is no context {name!r}{near(name, kept.contexts)}")
+        raise contexts.unknown(name, kept)

@@ -6,15 +6,15 @@ whole, so that it is never half there.
 
 from __future__ import annotations
 
-import os
-import secrets
 from pathlib import Path
 from typing import Final
 
 import click
 import msgspec
 
+from ternmq import files
 from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.problems import near, not_found
 
 _FILE: Final = "contexts.json"
 
@@ -66,6 +66,12 @@ def read() -> Contexts:
     return found
 
 
+def unknown(name: str, kept: Contexts) -> Failed:
+    """Return a failure that says that there is no such context, and how to see those there are."""
+    text = f"there is no context {name!r}{near(name, kept.contexts)}"
+    return not_found(f"{text} (`ternmq context list` shows them)")
+
+
 def write(contexts: Contexts) -> None:
     """Keep the contexts.
 
@@ -74,12 +80,8 @@ def write(contexts: Contexts) -> None:
     """
     file = path()
     data = msgspec.json.format(msgspec.json.encode(contexts), indent=2) + b"\n"
-    new = file.with_name(f"{_FILE}.{secrets.token_hex(4)}")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(data)
-        new.replace(file)
+        files.make_folder(file.parent, 0o700)
+        files.write(file, data, files.PRIVATE)
     except OSError as error:
         raise Failed(f"{file} cannot be written: {error.strerror}") from error

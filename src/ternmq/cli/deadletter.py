@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 import click
 
+from ternmq import files
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker, confirm, yes_option
-from ternmq.cli.failed import (
-    chosen,
-    known,
-    listing,
-    pieces,
-    plain_failed,
-    rows_of,
-    showing,
-    some,
-)
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.failed import deleting, listing, plain_failed, rows_of, showing
+from ternmq.cli.finding import known
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
-from ternmq.cli.problems import not_found
 from ternmq.cli.redrive import redrive
 from ternmq.client.client import Client
 
@@ -43,69 +37,56 @@ deadletter.add_command(showing("Show a dead letter, with every failure.", dead=T
     "-o",
     "--output",
     "file",
-    type=click.File("wb", lazy=False, atomic=True),
-    help="The file to write; by default standard output.",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="The file to write; by default standard output. It is on the disk, whole, when this ends.",
 )
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @asks_broker
 async def export(
-    client: Client, topic: str, group: str, file: BinaryIO | None, queue: int | None
+    client: Client, topic: str, group: str, file: Path | None, queue: int | None
 ) -> None:
     """Write all dead letters as JSON, one object a line, with content and failures.
 
-    `ternmq send TOPIC --json-in --lines FILE` sends them again, as new messages to every group.
+    `ternmq send TOPIC --json-in --lines FILE` sends them again, as new messages to every group. An
+    id of your own is left out then: with it they would be taken for what was stored before.
     """
     await known(client, topic, group, queue)
+    rows = rows_of(client, topic, group, queue, dead=True)
     count = 0
-    live = file is not None and sys.stderr.isatty()
-    async for one in rows_of(client, topic, group, queue, dead=True):
-        count += 1
-        told = plain_failed(topic, group, one)
-        if file is None:
-            output.json_line(told)
-        else:
-            file.write(output.encoded_plain(told) + b"\n")
-            if live and count % 500 == 0:
-                click.echo(f"\r\x1b[K{count:,} written", err=True, nl=False)
-    if live:
-        click.echo("\r\x1b[K", err=True, nl=False)
-    output.note(f"exported {count:,} dead letters of {group} on {topic}")
-
-
-@deadletter.command()
-@topic_argument()
-@group_argument()
-@click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
-@yes_option
-@output.json_option
-@asks_broker
-async def delete(
-    client: Client,
-    topic: str,
-    group: str,
-    offsets: Sequence[str],
-    everything: bool,
-    queue: int | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Forget dead letters: offsets (7), ranges (10-12), or --all. Export them first."""
-    found = await chosen(client, topic, group, offsets, queue, everything=everything, dead=True)
-    total = sum(map(len, found.values()))
-    if total:
-        confirm(f"delete {total:,} dead letters of {group} on {topic}?", yes=yes)
-    missing: list[int] = []
-    for number, rows in found.items():
-        for piece in pieces(rows):
-            missing += await client.deadletters.delete(topic, group, piece, queue=number)
-    if as_json:
-        output.document({"done": total - len(missing), "missing": missing})
+    if file is None or str(file) == "-":
+        async for one in rows:
+            count += 1
+            output.json_line(plain_failed(topic, group, one))
     else:
-        output.note(f"deleted {total - len(missing):,} dead letters of {group} on {topic}")
-    if missing and not everything:
-        raise not_found(f"these were no dead letters: {some(missing)}")
+        with _opened(file) as out:
+            live = sys.stderr.isatty()
+            async for one in rows:
+                count += 1
+                out.write(output.encoded_plain(plain_failed(topic, group, one)) + b"\n")
+                if live and count % 500 == 0:
+                    click.echo(f"\r\x1b[K{count:,} written", err=True, nl=False)
+            if live:
+                click.echo("\r\x1b[K", err=True, nl=False)
+    output.note(f"exported {output.counted(count, 'dead letter')} of {group} on {topic}")
 
 
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    """Yield the file; deleting may follow an export, so it is durable and whole, or not there."""
+    with contextlib.ExitStack() as stack:
+        try:
+            out = stack.enter_context(files.writing(file, files.SHARED))
+        except OSError as error:
+            raise click.BadParameter(f"{file}: {error.strerror}", param_hint="-o") from error
+        yield out
+
+
+deadletter.add_command(
+    deleting(
+        "Forget dead letters: offsets (7), ranges (10-12), places as the list shows them (1/7), or "
+        "--all. Export them first.",
+        dead=True,
+    )
+)
 deadletter.add_command(redrive)

@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from ternmq.cli import output
+from ternmq.cli.commands import Command
 from ternmq.cli.exits import Failed
 
 _FAULTS = ("loss", "duplicate", "order")
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--all", "whole_year", is_flag=True, help="The whole year; else January.")
 @click.option(
     "--speed",

@@ -25,6 +25,7 @@ from ternmq.cli.percentiles import percentile
 from ternmq.cli.problems import text_of
 from ternmq.client.client import Client
 from ternmq.model.errors import TernMQError
+from ternmq.model.printing import printable
 
 _SYNCS: Final = 200
 _LONGEST_S: Final = 3.0
@@ -82,9 +83,11 @@ def doctor(data: Path, as_json: bool, **connection: object) -> None:
 
 def _tell(check: Check) -> None:
     colour = {"ok": "green", "warn": "yellow", "fail": "red"}[check.state]
-    mark = click.style(f"{check.state:<4}", fg=colour)
+    head = f"{check.state:<4}  {check.name:<12}  "
+    text = output.folded(head + printable(check.said), len(head))
+    mark = click.style(text[:4], fg=colour)
     plain = not output.is_terminal() or "NO_COLOR" in os.environ
-    click.echo(f"{mark}  {check.name:<12}  {check.said}", color=not plain)
+    click.echo(mark + text[4:], color=not plain)
 
 
 def _checks(data: Path, place: Where) -> Iterator[Check]:

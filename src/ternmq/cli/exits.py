@@ -33,7 +33,8 @@ MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
     ExitCode.UNKNOWN: "the connection was lost before the answer: it may have been done or not",
     ExitCode.LATER: "refused for now (busy, disk full, stopping, paused): the same may pass later",
-    ExitCode.UNSOUND: "what was checked is not sound (`demo`, `doctor`, `journal verify`)",
+    ExitCode.UNSOUND: "what was checked is not sound (`demo`, `doctor`, `journal verify`), or "
+    "is not as declared (`apply`, `worker`)",
     ExitCode.INTERRUPTED: "ended by Ctrl-C",
     ExitCode.PIPE_CLOSED: "whoever read the output went away (`head`)",
     ExitCode.TERMINATED: "ended by SIGTERM (`serve`, `dev` and `worker` end with 0 then)",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Command
-from ternmq.cli.connection import asks_broker
+from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.finding import known
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import (
     COUNT,
-    OFFSET,
     QUEUE,
     group_argument,
     ranges_of,
@@ -21,8 +21,11 @@ from ternmq.cli.parameters import (
 )
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import details, plain, shown
-from ternmq.client.client import Client
-from ternmq.client.deadletters import FailedMessage
+from ternmq.client.causes import reason_of
+
+if TYPE_CHECKING:  # with the client that moves messages; commands of groups need none of it
+    from ternmq.client.client import Client
+    from ternmq.client.deadletters import FailedMessage
 
 COLUMNS: Final = ("place", "attempts", "when", "key", "reason")
 MOST: Final = 10_000
@@ -37,14 +40,6 @@ def rows_of(
     return (letters.browse if dead else letters.waiting)(topic, group, queue=queue)
 
 
-async def known(client: Client, topic: str, group: str, queue: int | None) -> int:
-    """See that a group consumes a topic that has such a queue; return how many queues it has."""
-    info = await client.admin.group(topic, group)
-    if queue is not None and queue >= len(info.queues):
-        raise not_found(f"topic {topic!r} has no queue {queue}: it has {len(info.queues)}")
-    return len(info.queues)
-
-
 def cells(one: FailedMessage) -> tuple[Cell, ...]:
     """Return the cells of ``COLUMNS``."""
     when = "held" if one.held else output.iso(one.when)
@@ -57,7 +52,7 @@ def said(one: FailedMessage) -> str:
     if not one.failures:
         return ""
     last = one.failures[-1]
-    return last.reason or last.cause
+    return reason_of(last.reason, last.cause)
 
 
 def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object]:
@@ -137,17 +132,25 @@ async def _list_rows(
 def showing(about: str, *, dead: bool) -> click.Command:
     """Return the command ``show``: of a dead letter, or of a message that waits."""
 
-    @click.command("show", cls=Command, help=about)
+    @click.command(
+        "show", cls=Command, help=about + " OFFSET may be a place as the list shows it (1/7)."
+    )
     @topic_argument()
     @group_argument()
-    @click.argument("offset", type=OFFSET)
-    @click.option("--queue", type=QUEUE, default=0, help="The queue; default 0.")
+    @click.argument("place", metavar="OFFSET")
+    @click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
     @output.json_option
     @asks_broker
     async def show(
-        client: Client, topic: str, group: str, offset: int, queue: int, as_json: bool
+        client: Client, topic: str, group: str, place: str, queue: int | None, as_json: bool
     ) -> None:
-        await _show_row(client, topic, group, offset, queue, dead=dead, as_json=as_json)
+        count = await known(client, topic, group, queue)
+        ((number, offsets),) = placed(topic, count, [place], queue).items()
+        if len(offsets) != 1:
+            raise click.UsageError(
+                f"{place!r}: one is shown at a time", click.get_current_context()
+            )
+        await _show_row(client, topic, group, offsets[0], number, dead=dead, as_json=as_json)
 
     return show
 
@@ -162,7 +165,6 @@ async def _show_row(
     dead: bool,
     as_json: bool,
 ) -> None:
-    await known(client, topic, group, queue)
     found = None
     async for one in rows_of(client, topic, group, queue, dead=dead):
         if one.offset >= offset:
@@ -187,7 +189,13 @@ async def _show_row(
     output.table(
         ("time", "attempt", "outcome", "cause", "reason"),
         [
-            (output.iso(output.of_us(one.time_us)), one.attempt, one.outcome, one.cause, one.reason)
+            (
+                output.iso(output.of_us(one.time_us)),
+                one.attempt,
+                one.outcome,
+                one.cause,
+                reason_of(one.reason, one.cause),
+            )
             for one in found.failures
         ],
     )
@@ -196,6 +204,72 @@ async def _show_row(
         output.note("its content is not kept any more")
     else:
         details(shown(found.message))
+
+
+def deleting(about: str, *, dead: bool) -> click.Command:
+    """Return the command ``delete``: of dead letters, or of what waits."""
+    what = "dead letter" if dead else "message"
+
+    @click.command("delete", cls=Command, help=about)
+    @topic_argument()
+    @group_argument()
+    @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
+    @click.option("--all", "everything", is_flag=True, help="All of them.")
+    @click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+    @yes_option
+    @output.json_option
+    @asks_broker
+    async def delete(
+        client: Client,
+        topic: str,
+        group: str,
+        offsets: Sequence[str],
+        everything: bool,
+        queue: int | None,
+        yes: bool,
+        as_json: bool,
+    ) -> None:
+        named = await chosen(client, topic, group, offsets, queue, everything=everything, dead=dead)
+        found = named if everything else await _of_kind(client, topic, group, named, dead=dead)
+        missing = [
+            (number, offset)
+            for number, rows in named.items()
+            for offset in sorted(set(rows) - set(found[number]))
+        ]
+        total = sum(map(len, found.values()))
+        if total:
+            confirm(f"delete {output.counted(total, what)} of {group} on {topic}?", yes=yes)
+        count = total
+        for number, rows in found.items():
+            for piece in pieces(rows):
+                lost = await client.deadletters.delete(topic, group, piece, queue=number)
+                missing += [(number, offset) for offset in lost]
+                count -= len(lost)
+        if as_json:
+            output.document({"done": count, "missing": [offset for _, offset in missing]})
+        elif count or not missing:
+            output.note(f"deleted {output.counted(count, what)} of {group} on {topic}")
+        if missing and not everything:
+            were = "were no dead letters" if dead else "did not wait"
+            raise not_found(f"these {were}: {some(missing)}")
+
+    return delete
+
+
+async def _of_kind(
+    client: Client, topic: str, group: str, named: dict[int, list[int]], *, dead: bool
+) -> dict[int, list[int]]:
+    """Return those that are dead letters, or that wait; the broker deletes either."""
+    found: dict[int, list[int]] = {}
+    for number, offsets in named.items():
+        meant, last = set(offsets), max(offsets)
+        there = found.setdefault(number, [])
+        async for one in rows_of(client, topic, group, number, dead=dead):
+            if one.offset > last:
+                break
+            if one.offset in meant:
+                there.append(one.offset)
+    return found
 
 
 async def chosen(
@@ -213,18 +287,54 @@ async def chosen(
     Raises:
         click.UsageError: Both or neither are named; the queue is not clear.
     """
-    context = click.get_current_context()
     if bool(offsets) is everything:
-        raise click.UsageError("say either offsets or --all", context)
+        raise click.UsageError("say either offsets or --all", click.get_current_context())
     count = await known(client, topic, group, queue)
     if not everything:
-        if queue is None and count > 1:
-            raise click.UsageError(f"{topic} has {count} queues: say which with --queue", context)
-        return {queue or 0: ranges_of(offsets)}
+        return placed(topic, count, offsets, queue)
     found: dict[int, list[int]] = {}
     async for one in rows_of(client, topic, group, queue, dead=dead):
         found.setdefault(one.queue, []).append(one.offset)
     return found
+
+
+def placed(
+    topic: str, count: int, places: Sequence[str], queue: int | None
+) -> dict[int, list[int]]:
+    """Return the offsets that places name, by queue.
+
+    A place is an offset or a range (``16``, ``10-12``), as lists print it (``1/16``), or with the
+    topic as receipts have it (``orders/1/16``).
+
+    Raises:
+        click.UsageError: It is none, it is on another topic or queue, or the queue is not clear.
+        Failed: The topic has no such queue.
+    """
+    context = click.get_current_context()
+    by_queue: dict[int, list[str]] = {}
+    for place in places:
+        *where, offsets = place.split("/")
+        if len(where) == 2 and where[0] != topic:
+            raise click.UsageError(f"{place!r} is on topic {where[0]!r}, not {topic!r}", context)
+        if len(where) > 2 or (where and not (where[-1].isascii() and where[-1].isdigit())):
+            raise click.UsageError(
+                f"{place!r} is no place: an offset (16), a range (10-12), QUEUE/OFFSET (1/16) or "
+                "TOPIC/QUEUE/OFFSET", context,
+            )  # fmt: skip
+        number = int(where[-1]) if where else queue
+        if where and queue not in {None, number}:
+            raise click.UsageError(f"{place!r} is on queue {number}, not {queue}", context)
+        if number is None:
+            if count > 1:
+                raise click.UsageError(
+                    f"{topic} has {count} queues: say which with --queue, or in the place, such as "
+                    f"1/{offsets}", context,
+                )  # fmt: skip
+            number = 0
+        if number >= count:
+            raise not_found(f"topic {topic!r} has no queue {number}: it has {count}")
+        by_queue.setdefault(number, []).append(offsets)
+    return {number: ranges_of(some) for number, some in by_queue.items()}
 
 
 def pieces(offsets: list[int]) -> list[list[int]]:
@@ -232,7 +342,7 @@ def pieces(offsets: list[int]) -> list[list[int]]:
     return [offsets[at : at + MOST] for at in range(0, len(offsets), MOST)]
 
 
-def some(offsets: list[int]) -> str:
-    """Return offsets as text, the first of them if they are many."""
-    text = ", ".join(map(str, offsets[:10]))
-    return f"{text} and {len(offsets) - 10:,} more" if len(offsets) > 10 else text
+def some(places: Sequence[tuple[int, int]]) -> str:
+    """Return queues and offsets as text, the first of them if they are many."""
+    text = ", ".join(f"{queue}/{offset}" for queue, offset in places[:10])
+    return f"{text} and {len(places) - 10:,} more" if len(places) > 10 else text

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import timedelta
 from typing import Any, Final
 
 import click
-import msgspec
 
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.connection import administers, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.finding import group_of
 from ternmq.cli.group_lag import lag
@@ -24,15 +24,17 @@ from ternmq.cli.parameters import (
     group_argument,
     topic_argument,
 )
-from ternmq.client.client import Client
-from ternmq.model.specs import Exhausted, Mode, RetryPolicy, Start
-from ternmq.settings.units import write_duration
+from ternmq.client.admin_client import AdminClient
+from ternmq.client.policy import RetryPolicy
+from ternmq.model import specs
+from ternmq.model.policies import write_retry
+from ternmq.model.specs import Exhausted, Mode, Start
+from ternmq.model.units import write_duration
 from ternmq.wire.control import GroupInfo
 
 _MODE: Final = click.Choice([one.value for one in Mode])
 _START: Final = click.Choice([one.value for one in Start])
 _EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
-_US: Final = timedelta(microseconds=1)
 
 
 @click.group(cls=Group)
@@ -46,9 +48,14 @@ def group() -> None:
 @click.option("--tags", metavar="FILTER", help="Only these, such as 'paid || refunded'.")
 @click.option("--mode", type=_MODE, help="By default as the topic is: shared, or ordered.")
 @click.option("--start", type=_START, help="Where it begins; by default earliest.")
-@asks_broker
+@administers
 async def create(
-    client: Client, topic: str, group: str, tags: str | None, mode: str | None, start: str | None
+    client: AdminClient,
+    topic: str,
+    group: str,
+    tags: str | None,
+    mode: str | None,
+    start: str | None,
 ) -> None:
     """Make a group on a topic; consuming does it by itself."""
     await client.admin.topic(topic)
@@ -61,8 +68,8 @@ async def create(
 @group.command("list")
 @topic_argument(required=False)
 @output.json_option
-@asks_broker
-async def list_(client: Client, topic: str | None, as_json: bool) -> None:
+@administers
+async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
     """List the groups of a topic, or of all topics."""
     if topic is not None:
         await client.admin.topic(topic)
@@ -93,21 +100,14 @@ async def list_(client: Client, topic: str | None, as_json: bool) -> None:
 @topic_argument()
 @group_argument()
 @output.json_option
-@asks_broker
-async def show(client: Client, topic: str, group: str, as_json: bool) -> None:
+@administers
+async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> None:
     """Show the settings of a group on a topic, and how it stands on each queue."""
     info = await client.admin.group(topic, group)
     if as_json:
         output.document(plain(info))
         return
-    spec, policy = info.spec, info.spec.retry
-    first, cap = write_duration(policy.first_us), write_duration(policy.cap_us)
-    retry = (
-        f"{first} x {policy.factor:g}, cap {cap}, "
-        f"jitter {policy.jitter:.0%}, {policy.attempts} attempts, then {policy.exhausted.value}"
-        if policy.enabled
-        else f"off: the first failure is the last, then {policy.exhausted.value}"
-    )
+    spec = info.spec
     output.details(
         [
             ("topic", info.topic),
@@ -116,7 +116,7 @@ async def show(client: Client, topic: str, group: str, as_json: bool) -> None:
             ("mode", spec.mode.value),
             ("tags", spec.tags),
             ("start", spec.start.value),
-            ("retry", retry),
+            ("retry", write_retry(spec.retry)),
             ("lease", write_duration(spec.lease_us)),
             ("window", spec.window),
             ("members", ", ".join(info.members)),
@@ -124,9 +124,9 @@ async def show(client: Client, topic: str, group: str, as_json: bool) -> None:
     )
     click.echo()
     output.table(
-        ("queue", "floor", "cursor", "end", "lag", "leased", "ready", "waiting", "dead"),
+        ("queue", "floor", "cursor", "end", "lag", "ready", "leased", "retrying", "dead"),
         [
-            (at, one.floor, one.cursor, one.end, one.lag, one.leased, one.ready, one.waiting,
+            (at, one.floor, one.cursor, one.end, one.lag, one.ready, one.leased, one.waiting,
              one.dead)
             for at, one in enumerate(info.queues)
         ],
@@ -151,9 +151,9 @@ async def show(client: Client, topic: str, group: str, as_json: bool) -> None:
 @click.option("--retry-jitter", type=float, help="Random share of each delay: 0.2 is 20 % around.")
 @click.option("--retry-attempts", type=COUNT, help="Attempts in all.")
 @click.option("--exhausted", type=_EXHAUSTED, help="What becomes of it after the last attempt.")
-@asks_broker
+@administers
 async def set_(
-    client: Client,
+    client: AdminClient,
     topic: str,
     group: str,
     tags: str | None,
@@ -167,8 +167,8 @@ async def set_(
     if not own and not changes:
         raise click.UsageError("say what to change", click.get_current_context())
     if changes:
-        now = (await client.admin.group(topic, group)).spec.retry
-        own["retry"] = msgspec.structs.replace(now, **changes)
+        now = RetryPolicy.of((await client.admin.group(topic, group)).spec.retry)
+        own["retry"] = dataclasses.replace(now, **changes)
     await client.admin.change_group(topic, group, **own)
     output.note(f"changed group {group} on {topic}")
 
@@ -185,9 +185,9 @@ def _policy(
     """Return the fields of a retry policy that are to be changed."""
     return given(
         enabled=retry,
-        first_us=None if retry_first is None else retry_first // _US,
+        first=retry_first,
         factor=retry_factor,
-        cap_us=None if retry_cap is None else retry_cap // _US,
+        cap=retry_cap,
         jitter=retry_jitter,
         attempts=retry_attempts,
         exhausted=None if exhausted is None else Exhausted(exhausted),
@@ -197,8 +197,8 @@ def _policy(
 @group.command()
 @topic_argument()
 @group_argument()
-@asks_broker
-async def pause(client: Client, topic: str, group: str) -> None:
+@administers
+async def pause(client: AdminClient, topic: str, group: str) -> None:
     """Hand out no more messages to a group until it is resumed."""
     await client.admin.pause_group(topic, group)
     output.note(f"paused group {group} on {topic}; `ternmq group resume {topic} {group}` ends it")
@@ -207,8 +207,8 @@ async def pause(client: Client, topic: str, group: str) -> None:
 @group.command()
 @topic_argument()
 @group_argument()
-@asks_broker
-async def resume(client: Client, topic: str, group: str) -> None:
+@administers
+async def resume(client: AdminClient, topic: str, group: str) -> None:
     """Hand out messages to a group again."""
     await client.admin.resume_group(topic, group)
     output.note(f"resumed group {group} on {topic}")
@@ -218,8 +218,8 @@ async def resume(client: Client, topic: str, group: str) -> None:
 @topic_argument()
 @group_argument()
 @yes_option
-@asks_broker
-async def delete(client: Client, topic: str, group: str, yes: bool) -> None:
+@administers
+async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None:
     """Let a group no longer consume a topic; what it was owed is forgotten."""
     info = await client.admin.group(topic, group)
     if not yes:
@@ -261,6 +261,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
                 "leased": one.leased,
                 "ready": one.ready,
                 "waiting": one.waiting,
+                "retrying": one.waiting,
                 "dead": one.dead,
             }
             for at, one in enumerate(info.queues)
@@ -268,7 +269,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
     }
 
 
-def _plain_policy(policy: RetryPolicy) -> dict[str, object]:
+def _plain_policy(policy: specs.RetryPolicy) -> dict[str, object]:
     return {
         "enabled": policy.enabled,
         "first_s": policy.first_us / 1e6,

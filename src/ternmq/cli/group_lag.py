@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,17 +13,22 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Command
-from ternmq.cli.connection import asks_broker
+from ternmq.cli.connection import administers
 from ternmq.cli.hold import plain
 from ternmq.cli.hold import row_of as row_of_hold
-from ternmq.cli.live import Screen, every
+from ternmq.cli.live import Screen, every, looks
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import POSITIVE_DURATION, group_argument, topic_argument
-from ternmq.client.client import Client
+from ternmq.client.admin_client import AdminClient
 from ternmq.wire.control import GroupInfo, HoldInfo
 
-COLUMNS: Final = ("topic", "group", "lag", "leased", "retrying", "dead", "members", "state")
+COLUMNS: Final = (
+    "topic", "group", "lag", "ready", "leased", "retrying", "dead", "members", "state",
+)  # fmt: skip
 RATES: Final = ("in/s", "out/s", "left")
+SPARE: Final = ("members", "state", "retrying", "leased", "dead", "ready")
+"""Columns of groups that a narrow terminal goes without, the first one first."""
+_SPARE_OF_QUEUES: Final = ("floor", "cursor", "end", "retrying", "leased", "dead", "ready")
 
 
 @dataclass(slots=True)
@@ -67,9 +73,9 @@ class Rates:
     help="Time between two looks; default 1s.",
 )
 @output.ndjson_option
-@asks_broker
+@administers
 async def lag(
-    client: Client,
+    client: AdminClient,
     topic: str | None,
     group: str | None,
     by_queue: bool,
@@ -79,13 +85,20 @@ async def lag(
 ) -> None:
     """Show how many messages groups have before them.
 
-    Lag counts what was never handed out; what failed and waits for a retry, and dead letters, are
-    counted aside. Holds on the journal are shown with the bytes that they keep.
+    Lag counts what was never handed out. Ready is what was handed out before and waits for a
+    consumer again: given back, or behind another message of its ordering key. Both wait for work
+    now; what failed and waits for the time of its retry, and dead letters, are counted aside.
+    Holds on the journal are shown with the bytes that they keep.
     """
-    if topic is not None:
+    if topic is not None and group is not None:
+        await client.admin.group(topic, group)
+    elif topic is not None:
         await client.admin.topic(topic)
     rates = Rates()
     with Screen(watch and not as_json) as screen:
+        if screen.on:
+            await _live(client, topic, group, screen, interval.total_seconds(), by_queue=by_queue)
+            return
         async for turn in every(interval.total_seconds() if watch else None):
             found, holds = await _look(client, topic, group)
             at = datetime.fromtimestamp(time.time(), UTC)
@@ -96,22 +109,43 @@ async def lag(
                     output.json_line({"time": at, **plain(hold)})
                 continue
             speed = rates.of(found, time.monotonic())
-            columns, rows = _table(found, speed, by_queue=by_queue, watch=watch)
-            if not by_queue:
-                blank = (None,) * (len(columns) - len(COLUMNS))
-                rows += [(*row_of_hold(hold), *blank) for hold in holds]
-            if screen.on:
-                screen.show(columns, rows, f"{output.iso(at)}, Ctrl-C ends it")
-            elif watch:
+            columns, rows = _table(found, holds, speed, by_queue=by_queue, watch=watch)
+            if watch:
                 stamp = output.iso(at)
                 rows = [(stamp, *row) for row in rows]
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
-                output.table(columns, rows, "no groups; consuming makes one")
+                spare = _SPARE_OF_QUEUES if by_queue else SPARE
+                output.table(columns, rows, "no groups; consuming makes one", spare=spare)
+
+
+async def _live(
+    client: AdminClient,
+    topic: str | None,
+    group: str | None,
+    screen: Screen,
+    seconds: float,
+    *,
+    by_queue: bool,
+) -> None:
+    """Draw until Ctrl-C; while the broker is away the figures are marked as old."""
+    rates = Rates()
+
+    async def look() -> tuple[tuple[str, ...], list[tuple[Cell, ...]], str]:
+        found, holds = await _look(client, topic, group)
+        speed = rates.of(found, time.monotonic())
+        at = datetime.fromtimestamp(time.time(), UTC)
+        return (*_table(found, holds, speed, by_queue=by_queue, watch=True), f"{output.iso(at)}")
+
+    async with contextlib.aclosing(looks(look, seconds)) as seen:
+        async for one in seen:
+            columns, rows, at = one.view
+            spare = _SPARE_OF_QUEUES if by_queue else SPARE
+            screen.show(columns, rows, f"{at}, Ctrl-C ends it", one.below, spare)
 
 
 async def _look(
-    client: Client, topic: str | None, group: str | None
+    client: AdminClient, topic: str | None, group: str | None
 ) -> tuple[list[GroupInfo], list[HoldInfo]]:
     """Return groups, and the holds where no topic is named."""
     if topic is not None:
@@ -122,16 +156,16 @@ async def _look(
 
 def _table(
     groups: list[GroupInfo],
+    holds: list[HoldInfo],
     speed: dict[tuple[str, str], tuple[float, ...]],
     *,
     by_queue: bool,
     watch: bool,
 ) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
     if by_queue:
-        columns = ("topic", "group", "queue", "lag", "leased", "retrying", "dead", "floor",
-                   "cursor", "end")  # fmt: skip
-        return columns, [
-            (one.topic, one.group, at, queue.lag, queue.leased, queue.ready + queue.waiting,
+        return ("topic", "group", "queue", "lag", "ready", "leased", "retrying", "dead", "floor",
+                "cursor", "end"), [
+            (one.topic, one.group, at, queue.lag, queue.ready, queue.leased, queue.waiting,
              queue.dead, queue.floor, queue.cursor, queue.end)
             for one in groups
             for at, queue in enumerate(one.queues)
@@ -142,7 +176,10 @@ def _table(
         if watch:
             row = (*row, *_speed(row[2], speed.get((one.topic, one.group))))
         rows.append(row)
-    return (*COLUMNS, *RATES) if watch else COLUMNS, rows
+    columns = (*COLUMNS, *RATES) if watch else COLUMNS
+    blank = (None,) * (len(columns) - len(COLUMNS))
+    rows += [(*row_of_hold(hold), *blank) for hold in holds]
+    return columns, rows
 
 
 def row_of(one: GroupInfo) -> tuple[Cell, ...]:
@@ -152,8 +189,9 @@ def row_of(one: GroupInfo) -> tuple[Cell, ...]:
         one.topic,
         one.group,
         sum([queue.lag for queue in queues]),
+        sum([queue.ready for queue in queues]),
         sum([queue.leased for queue in queues]),
-        sum([queue.ready + queue.waiting for queue in queues]),
+        sum([queue.waiting for queue in queues]),
         sum([queue.dead for queue in queues]),
         len(one.members),
         "paused" if one.spec.paused else "running",
@@ -178,7 +216,8 @@ def _plain(one: GroupInfo) -> dict[str, object]:
     return {
         **told,
         "queues": [
-            {"queue": at, "lag": queue.lag, "leased": queue.leased, "floor": queue.floor,
+            {"queue": at, "lag": queue.lag, "ready": queue.ready, "leased": queue.leased,
+             "retrying": queue.waiting, "dead": queue.dead, "floor": queue.floor,
              "cursor": queue.cursor, "end": queue.end}
             for at, queue in enumerate(one.queues)
         ],

@@ -9,12 +9,13 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Command
-from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.connection import administers, confirm, yes_option
 from ternmq.cli.exits import Failed
+from ternmq.cli.finding import check_only
 from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.admin import Place
-from ternmq.client.client import Client
+from ternmq.client.admin_client import AdminClient
 from ternmq.wire.control import GroupInfo, ResetQueue
 
 _WORDS: Final = ("earliest", "latest")
@@ -44,9 +45,9 @@ class _To(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
 @output.json_option
-@asks_broker
+@administers
 async def reset(
-    client: Client,
+    client: AdminClient,
     topic: str,
     group: str,
     to: str | datetime | None,
@@ -62,11 +63,7 @@ async def reset(
     place: Place = offset if offset is not None else to  # type: ignore[assignment]
     info = await client.admin.group(topic, group)
     if offset is not None and queue is None:
-        if len(info.queues) > 1:
-            raise click.UsageError(
-                f"{topic} has {len(info.queues)} queues: say which with --queue",
-                click.get_current_context(),
-            )
+        check_only(topic, len(info.queues))
         queue = 0
     _check_queue(info, queue)
     preview = await client.admin.reset_group(topic, group, place, queue=queue, dry_run=True)
@@ -118,17 +115,27 @@ def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
 @topic_argument()
 @group_argument()
 @click.option("--offset", type=OFFSET, required=True, help="The next one that is to be read.")
-@click.option("--queue", type=QUEUE, default=0, help="The queue; default 0.")
+@click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
 @yes_option
-@asks_broker
-async def skip(client: Client, topic: str, group: str, offset: int, queue: int, yes: bool) -> None:
+@administers
+async def skip(
+    client: AdminClient, topic: str, group: str, offset: int, queue: int | None, yes: bool
+) -> None:
     """Let a group pass over what it has not read below an offset; it never goes back."""
     info = await client.admin.group(topic, group)
+    if queue is None:
+        check_only(topic, len(info.queues))
+        queue = 0
     _check_queue(info, queue)
     now = info.queues[queue]
     count = min(offset, now.end) - now.cursor
     if count <= 0:
-        output.note(f"nothing to skip: the group is at {now.cursor} of queue {queue} already")
+        if now.cursor >= now.end:
+            text = f"group {group} has read queue {queue} to its end, offset {now.end}"
+        else:
+            text = f"group {group} is at offset {now.cursor} of queue {queue}"
+            text += f", past {offset}" if offset < now.cursor else ""
+        output.note(f"nothing to skip: {text}")
         return
     if not yes:
         span = f"{now.cursor} to {now.cursor + count - 1} of queue {queue}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,11 +12,13 @@ from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
-from ternmq.cli.failed import known
+from ternmq.cli.finding import check_only, known
 from ternmq.cli.parameters import QUEUE, WHEN, group_argument, ranges_of, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.again import Replayed
-from ternmq.client.client import Client
+
+if TYPE_CHECKING:  # with the client that moves messages; `group list` needs none of it
+    from ternmq.client.client import Client
 
 
 @click.command(cls=Command)
@@ -68,8 +70,8 @@ async def replay(
     if sum([bool(offsets), timed, bool(ids)]) != 1:
         raise click.UsageError("say one of --offset, --since and --until, or --id", context)
     count = await known(client, topic, group, queue)
-    if offsets and queue is None and count > 1:
-        raise click.UsageError(f"{topic} has {count} queues: say which with --queue", context)
+    if offsets and queue is None:
+        check_only(topic, count)
     if ids and queue is not None:
         raise click.UsageError(
             "an id names a message of whatever queue: leave out --queue", context
@@ -90,12 +92,15 @@ async def replay(
         raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
     done = Replayed(missing=preview.missing)
     if preview.again:
-        confirm(f"hand {preview.again:,} messages of {topic} to {group} again?", yes=yes)
+        confirm(
+            f"hand {output.counted(preview.again, 'message')} of {topic} to {group} again?", yes=yes
+        )
         done = await client.replay(topic, group, **named)
     if as_json:
         output.document(_plain(done, done=True))
     else:
-        output.note(f"{done.again:,} messages of {topic} come to {group} again")
+        verb = "comes" if done.again == 1 else "come"
+        output.note(f"{output.counted(done.again, 'message')} of {topic} {verb} to {group} again")
     if done.missing:
         raise not_found(f"{len(done.missing):,} ids are of no message of {topic} that is kept")
 

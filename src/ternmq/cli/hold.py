@@ -6,11 +6,11 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.connection import administers, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import NAME, OFFSET
-from ternmq.client.client import Client
+from ternmq.client.admin_client import AdminClient
 from ternmq.wire.control import HoldInfo
 
 
@@ -21,8 +21,8 @@ def hold() -> None:
 
 @hold.command("list")
 @output.json_option
-@asks_broker
-async def list_(client: Client, as_json: bool) -> None:
+@administers
+async def list_(client: AdminClient, as_json: bool) -> None:
     """List the holds, with what they keep."""
     found = await client.admin.holds()
     if as_json:
@@ -51,8 +51,8 @@ async def list_(client: Client, as_json: bool) -> None:
 @click.argument("position", type=OFFSET)
 @click.option("--note", default="", metavar="TEXT", help="What it is for.")
 @click.option("--back", is_flag=True, help="Move it back as well, as far as the journal reaches.")
-@asks_broker
-async def set_(client: Client, name: str, position: int, note: str, back: bool) -> None:
+@administers
+async def set_(client: AdminClient, name: str, position: int, note: str, back: bool) -> None:
     """Make a hold, or move it on: the journal is kept from POSITION on."""
     stands = await client.admin.put_hold(name, position, note=note, back=back)
     output.note(f"hold {name} stands at {stands}")
@@ -61,8 +61,8 @@ async def set_(client: Client, name: str, position: int, note: str, back: bool) 
 @hold.command()
 @click.argument("name", type=NAME)
 @yes_option
-@asks_broker
-async def delete(client: Client, name: str, yes: bool) -> None:
+@administers
+async def delete(client: AdminClient, name: str, yes: bool) -> None:
     """Remove a hold: what it keeps may go."""
     if not any(one.name == name for one in await client.admin.holds()):
         raise Failed(f"there is no hold {name!r}; `ternmq hold list` shows those there are")
@@ -79,7 +79,7 @@ def state_of(one: HoldInfo) -> str:
 def row_of(one: HoldInfo) -> tuple[Cell, ...]:
     """Return the cells of a hold in a table of groups: its lag is bytes, for it has no rows."""
     lag = output.size(one.lag_bytes)
-    return ("(journal)", one.name, lag, None, None, None, None, state_of(one))
+    return ("(journal)", one.name, lag, *(None,) * 5, state_of(one))
 
 
 def plain(one: HoldInfo) -> dict[str, object]:

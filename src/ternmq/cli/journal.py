@@ -27,6 +27,7 @@ from ternmq.journal.repair import (
 )
 from ternmq.journal.repair import repair as mend
 from ternmq.model.errors import CorruptJournal, FileMissing
+from ternmq.model.printing import printable
 from ternmq.model.types import Position
 from ternmq.record.header import Kind
 
@@ -104,7 +105,7 @@ def _line(record: dict[str, object]) -> str:
     text = output.encoded_plain(rest).decode() if rest else ""
     return (
         f"{record['position']:>12}  {record['kind']:<9}  {output.iso(output.of_us(time_us))}"
-        f"  epoch={record['epoch']}  bytes={record['length']}  {output.printable(text)}"
+        f"  epoch={record['epoch']}  bytes={record['length']}  {printable(text)}"
     ).rstrip()
 
 

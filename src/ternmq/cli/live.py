@@ -6,17 +6,22 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from ternmq.cli import output
 from ternmq.cli.output import Cell
+from ternmq.cli.page import Page, Part, Size, lay_out
+from ternmq.cli.problems import text_of
+from ternmq.model.errors import CannotConnect, ConnectionLost
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
-    from rich.table import Table
+
+T = TypeVar("T")
 
 
 async def every(seconds: float | None) -> AsyncIterator[int]:
@@ -30,6 +35,65 @@ async def every(seconds: float | None) -> AsyncIterator[int]:
         turn += 1
         due = max(due + seconds, loop.time())
         await asyncio.sleep(due - loop.time())
+
+
+@dataclass(slots=True, frozen=True)
+class Seen(Generic[T]):
+    """What is shown at a beat.
+
+    Attributes:
+        view: The newest that is known.
+        age_s: How old that is; 0 while the broker answers.
+        why: Why there is nothing newer; empty while the broker answers.
+    """
+
+    view: T
+    age_s: float
+    why: str
+
+    @property
+    def below(self) -> str:
+        """The line that marks figures as old; empty while the broker answers."""
+        if not self.why:
+            return ""
+        return f"these figures are {output.span(round(self.age_s, 1))} old: {self.why}"
+
+
+async def looks(look: Callable[[], Awaitable[T]], seconds: float) -> AsyncGenerator[Seen[T], None]:
+    """Yield what a look shows, at each beat, also while a broker does not answer.
+
+    Raises:
+        TernMQError: The first look failed, or a later one for another reason than that the broker
+            is away.
+    """
+    loop = asyncio.get_running_loop()
+    seen: Seen[T] | None = None
+    answered = loop.time()
+    why = ""
+    asked: asyncio.Future[T] | None = None
+    try:
+        async for _ in every(seconds):
+            if asked is None:
+                asked = asyncio.ensure_future(look())
+            await asyncio.wait({asked}, timeout=None if seen is None else seconds)
+            if not asked.done():
+                why = why or "the broker does not answer"
+            else:
+                try:
+                    view, answered, why = asked.result(), loop.time(), ""
+                except (CannotConnect, ConnectionLost) as error:
+                    if seen is None:
+                        raise
+                    why = text_of(error)
+                else:
+                    seen = Seen(view, 0.0, "")
+                asked = None
+            assert seen is not None
+            yield Seen(seen.view, loop.time() - answered if why else 0.0, why)
+    finally:
+        if asked is not None:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
 
 
 class Screen:
@@ -67,17 +131,20 @@ class Screen:
         if self._live is not None:
             self._live.stop()
 
-    def show(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]], below: str) -> None:
-        """Draw a table and a line below it."""
-        from rich.console import Group
-        from rich.text import Text
+    def show(
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Cell]],
+        below: str,
+        stale: str,
+        spare: Sequence[str] = (),
+    ) -> None:
+        """Draw a table and a line below it; ``stale`` says that it is old, if it is.
 
-        self.draw(Group(self.table(columns, rows), Text(below, style="dim")))
-
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
-        """Return a table for this terminal."""
-        assert self._live is not None
-        return output.drawn(columns, rows, self._live.console)
+        ``spare`` are the columns that it does without on a narrow terminal, in this order.
+        """
+        part = Part(columns, rows, spare)
+        self.draw(lay_out(Page((), (part,), below, stale), self.size, fill=False))
 
     def draw(self, what: RenderableType) -> None:
         """Draw anything."""
@@ -85,10 +152,10 @@ class Screen:
         self._live.update(what, refresh=True)
 
     @property
-    def height(self) -> int:
-        """Lines that there are."""
+    def size(self) -> Size:
+        """Columns and lines that there are now."""
         assert self._live is not None
-        return self._live.console.height
+        return Size(*self._live.console.size)
 
 
 @contextlib.contextmanager

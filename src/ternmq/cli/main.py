@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TextIO
 
 import click
 
@@ -15,10 +15,8 @@ from ternmq import __version__
 from ternmq.cli.commands import Root
 from ternmq.cli.connection import connection_options
 from ternmq.cli.exits import ExitCode, Failed, Interrupted, Terminated
-from ternmq.cli.problems import code_of, one_line, text_of, text_of_usage
+from ternmq.cli.problems import PROGRAM, code_of, one_line, text_of, text_of_usage
 from ternmq.model.errors import TernMQError
-
-PROGRAM: Final = "ternmq"
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,6 +10,7 @@ import click
 from ternmq.cli import archived, output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
+from ternmq.cli.finding import only_queue
 from ternmq.cli.message_trace import trace
 from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, topic_argument
 from ternmq.cli.shapes import Found, Shown, details, line, plain, shown
@@ -27,7 +28,9 @@ def message() -> None:
 @click.argument("place", metavar="TOPIC[/QUEUE/OFFSET]")
 @click.argument("id_", metavar="[ID]", required=False, default="")
 @click.option("--offset", type=OFFSET, help="Its offset, instead of an id.")
-@click.option("--queue", type=QUEUE, help="The queue of --offset; default 0.")
+@click.option(
+    "--queue", type=QUEUE, help="The queue of --offset; needed where a topic has several."
+)
 @click.option("--raw", is_flag=True, help="Print the body only, as it is.")
 @archived.tables_option
 @output.json_option
@@ -52,10 +55,12 @@ async def get(
     if at is not None and (offset is not None or queue is not None):
         raise click.UsageError("the place is said twice", click.get_current_context())
     if at is None:
-        number, at = queue or 0, offset
+        number, at = queue, offset
     if bool(id_) is (at is not None):
         raise click.UsageError("say an id, or a place", click.get_current_context())
     click.get_current_context().params["topic"] = topic  # for what is said if there is none
+    if number is None:
+        number = 0 if at is None else await only_queue(client, topic)
     try:
         found = shown(await client.get(topic, id_, queue=number, offset=at))
     except (MessageNotFound, OffsetExpired, UnknownQueue, UnknownTopic):
@@ -155,12 +160,12 @@ async def _of_key(
     return found[:limit]
 
 
-def _place(text: str) -> tuple[str, int, int | None]:
-    """Return topic, queue and offset of ``orders/0/17``; the offset is None for ``orders``."""
+def _place(text: str) -> tuple[str, int | None, int | None]:
+    """Return topic, queue and offset of ``orders/0/17``; the last two are None for ``orders``."""
     topic, *rest = text.split("/")
     NAME.convert(topic, None, click.get_current_context())
     if not rest:
-        return topic, 0, None
+        return topic, None, None
     if len(rest) != 2 or not all(part.isdecimal() for part in rest):
         raise click.UsageError(f"{text!r} is not TOPIC/QUEUE/OFFSET", click.get_current_context())
     return topic, int(rest[0]), int(rest[1])

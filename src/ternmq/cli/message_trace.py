@@ -17,6 +17,7 @@ from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.parameters import COUNT, NAME
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import Found, shown
+from ternmq.client.causes import reason_of
 from ternmq.client.client import Client
 from ternmq.client.deadletters import FailedMessage
 from ternmq.model.errors import MessageNotFound, UnknownTopic
@@ -28,6 +29,18 @@ _FIELDS: Final = (
     "state", "state_time", "deliveries", "attempts", "first_delivered", "last_delivered",
     "first_client", "last_client", "last_app", "last_cause", "last_reason", "round",
 )  # fmt: skip
+_ELSEWHERE: Final = {
+    False: "; --tables DIR finds what the pipeline has archived",
+    True: "",
+}
+
+
+NOT_OWED: Final = "not owed"
+"""The broker keeps no more of a message that a group is through with, or never was to get."""
+_ABOUT_NOT_OWED: Final = (
+    "not owed: done, a dead letter that was deleted, skipped, filtered out, or older than the "
+    "group's start; the broker does not keep which of them. With --tables more may be known"
+)
 
 
 @dataclass(slots=True)
@@ -43,6 +56,7 @@ class Life:
         kept: The broker has it.
         traced: Rows of the table, by group.
         now: What the broker says of it, by group.
+        failed: What the broker knows of its failures, by group; where it failed last.
     """
 
     id: str
@@ -53,6 +67,24 @@ class Life:
     kept: bool = False
     traced: dict[str, dict[str, Any]] = field(default_factory=dict)
     now: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, FailedMessage] = field(default_factory=dict)
+
+    def told(self, group: str) -> dict[str, Any]:
+        """Return what is known of it in a group: the table's row, else what the broker keeps."""
+        failed = self.failed.get(group)
+        if group in self.traced or failed is None:
+            return self.traced.get(group, {})
+        failures = [
+            {"time": one.time, "attempt": one.attempt, "outcome": one.outcome, "cause": one.cause,
+             "reason": one.reason}
+            for one in failed.failures
+        ]  # fmt: skip
+        return {
+            "state_time": failures[-1]["time"] if failures else None,
+            "deliveries": failed.deliveries,
+            "attempts": failed.attempts,
+            "failures": failures,
+        }
 
 
 @click.command(cls=Command)
@@ -76,6 +108,11 @@ async def trace(
 
     The broker says how it stands now. With --tables, the pipeline's table `trace` says when it was
     handed out, to whom, and every failure, also of messages that the broker no longer keeps.
+    Without it the attempts and failures of dead letters and retries are shown: the broker has them.
+
+    `not owed` says that the group will not get the message: it is done, was a dead letter that was
+    deleted, was skipped or filtered out, or is older than the group's start. The broker does not
+    keep which of them.
     """
     context = click.get_current_context()
     if bool(id_) is (key is not None):
@@ -95,10 +132,13 @@ async def trace(
     chosen = sorted(lives.values(), key=_when, reverse=True)[:limit]
     for life in chosen:
         if life.kept:
-            life.now = await _now(client, life)
+            await _look(client, life)
     if not chosen:
         where = f"{' and in ' + tables if tables else ''}"
-        raise not_found(f"no message {id_ or f'with key {key!r}'} is kept by the broker{where}")
+        raise not_found(
+            f"no message {id_ or f'with key {key!r}'} is kept by the broker{where}"
+            + _ELSEWHERE[bool(tables)]
+        )
     if as_json:
         output.document([_plain(one) for one in chosen])
         return
@@ -106,6 +146,8 @@ async def trace(
         if number:
             click.echo()
         _show(life)
+    if any(said == NOT_OWED and not one.traced for one in chosen for said in one.now.values()):
+        output.note(_ABOUT_NOT_OWED)
 
 
 async def _kept(
@@ -195,10 +237,10 @@ def _add_traced(
             life.traced[row["group"] or ""] = row
 
 
-async def _now(client: Client, life: Life) -> dict[str, str]:
-    """Return how it stands in each group, as the broker sees it."""
+async def _look(client: Client, life: Life) -> None:
+    """Ask the broker how it stands in each group."""
     topic, queue, offset = life.place
-    found: dict[str, str] = {}
+    found = life.now
     for info in await client.admin.groups(topic):
         if info.group.startswith("spark."):
             continue
@@ -209,11 +251,11 @@ async def _now(client: Client, life: Life) -> dict[str, str]:
         failed = await client.deadletters.get(topic, info.group, offset, queue=queue)
         if failed is not None:
             found[info.group] = _failed(failed)
+            life.failed[info.group] = failed
         elif offset < stands.floor:
-            found[info.group] = "settled"
+            found[info.group] = NOT_OWED
         else:
             found[info.group] = "handed out"
-    return found
 
 
 def _failed(found: FailedMessage) -> str:
@@ -248,23 +290,31 @@ def _show(life: Life) -> None:
     groups = sorted({*life.traced, *life.now} - {""})
     rows: list[tuple[output.Cell, ...]] = []
     for group in groups:
-        row = life.traced.get(group, {})
+        row = life.told(group)
         rows.append(
             (group, row.get("state"), output.iso(row.get("state_time")), row.get("deliveries"),
              row.get("attempts"), row.get("last_client"), life.now.get(group))
         )  # fmt: skip
+    columns = ("group", "state", "since", "deliveries", "attempts", "client", "now")
+    # Without the table the broker knows some of it of some messages only.
+    shown_ = [at for at in range(len(columns)) if any(row[at] not in {None, ""} for row in rows)]
     output.table(
-        ("group", "state", "since", "deliveries", "attempts", "client", "now"),
-        rows,
+        [columns[at] for at in shown_],
+        [tuple(row[at] for at in shown_) for row in rows],
         "no group gets it",
     )
-    for group in groups:
-        for one in life.traced.get(group, {}).get("failures") or ():
-            said = ": ".join(part for part in (one["cause"], one["reason"]) if part)
-            click.echo(
-                f"{group}  {output.iso(one['time'])}  attempt {one['attempt']}  "
-                f"{one['outcome']}  {output.printable(said)}"
-            )
+    failures: list[tuple[output.Cell, ...]] = [
+        (group, output.iso(one["time"]), one["attempt"], one["outcome"], one["cause"],
+         reason_of(one["reason"], one["cause"]))
+        for group in groups for one in life.told(group).get("failures") or ()
+    ]  # fmt: skip
+    if failures:
+        click.echo()
+        output.table(
+            ("failed_in", "time", "attempt", "outcome", "cause", "reason"),
+            failures,
+            spare=("cause",),
+        )
 
 
 def _plain(life: Life) -> dict[str, Any]:
@@ -282,8 +332,8 @@ def _plain(life: Life) -> dict[str, Any]:
             {
                 "group": group,
                 "now": life.now.get(group),
-                **{name: life.traced.get(group, {}).get(name) for name in _FIELDS},
-                "failures": [dict(one) for one in life.traced.get(group, {}).get("failures") or ()],
+                **{name: life.told(group).get(name) for name in _FIELDS},
+                "failures": [dict(one) for one in life.told(group).get("failures") or ()],
             }
             for group in sorted({*life.traced, *life.now} - {""})
         ],

@@ -2,8 +2,9 @@
 
 A terminal gets tables with weight and colour (unless NO_COLOR is set); a pipe gets the same columns
 as plain words, a header first, ``-`` where there is nothing: only the last column may hold blanks.
-Rich is imported only for a terminal. What came from messages never reaches a terminal as control
-characters.
+Rich is imported only for a terminal. What others chose (fields of messages, names that clients give
+themselves, reasons, words of a broker) never reaches a terminal as control characters: it is
+escaped here, by `model.printing`. JSON and raw bodies stay exact.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
+
+from ternmq.model.printing import printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
 _encode: Final = msgspec.json.Encoder().encode
 NOTHING: Final = "-"
 _WIDE: Final = 10_000
+_READABLE: Final = 24
+"""Columns that a text which is folded keeps, if it has so many, where others can be left out."""
+_GAP: Final = 2
+"""Blanks between two columns, where they are close."""
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -101,17 +109,22 @@ def table(
     nothing: str = "",
     *,
     header: bool = True,
+    spare: Sequence[str] = (),
 ) -> None:
     """Print rows under names; ``nothing`` is said on standard error when there are none.
 
-    Without ``header``, they go on where others ended.
+    Without ``header``, they go on where others ended. A terminal that is too narrow is shown no
+    columns of ``spare``, in this order, and which they are is said below.
     """
     kept = list(rows)
     if not is_terminal():
         _columns(columns, kept, header=header)
     elif kept:
         terminal = console()
-        terminal.print(drawn(columns, kept, terminal), crop=False)
+        fits = fitted(columns, kept, spare, terminal.width, folds=True)
+        terminal.print(drawn(fits.columns, fits.rows, terminal), crop=False)
+        if fits.left_out:
+            note(f"no room for {', '.join(fits.left_out)}: a wider terminal or --json shows it")
     if not kept and nothing:
         note(nothing)
 
@@ -122,21 +135,78 @@ def _columns(columns: Sequence[str], kept: list[Sequence[Cell]], *, header: bool
     texts += [[_word(cell, last=at == len(columns) - 1) for at, cell in enumerate(row)]
               for row in kept]  # fmt: skip
     widths = [max(len(row[at]) for row in texts) for at in range(len(columns))]
-    numeric = [all(isinstance(row[at], int | float | None) for row in kept)
-               for at in range(len(columns))]  # fmt: skip
+    numbers = numeric(kept) or [False] * len(columns)
     for row in texts if header else texts[1:]:
         cells = [
-            text.rjust(width) if number and kept else text.ljust(width)
-            for text, width, number in zip(row, widths, numeric, strict=True)
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(row, widths, numbers, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
+
+
+def numeric(rows: Sequence[Sequence[Cell]]) -> list[bool]:
+    """Return for each column whether it has numbers only; nothing where there are no rows."""
+    return [
+        all(isinstance(cell, int | float | None) for cell in cells)
+        for cells in zip(*rows, strict=True)
+    ]
+
+
+@dataclass(slots=True, frozen=True)
+class Fitted:
+    """The columns of a table that fit into a width.
+
+    Attributes:
+        columns: Their names.
+        rows: Their cells.
+        left_out: Names of the columns that had no room.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    left_out: Sequence[str]
+
+
+def fitted(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    spare: Sequence[str],
+    width: int,
+    *,
+    folds: bool = False,
+) -> Fitted:
+    """Leave out columns of ``spare``, in this order, until a table fits into a width.
+
+    With ``folds`` the last column may take several lines, broken between words; it keeps as much
+    width as reading needs.
+    """
+    from rich.cells import cell_len
+
+    widths: list[int] = []
+    for at, name in enumerate(columns):
+        texts = [name, *[shown(row[at]) for row in rows]]
+        most = max(map(cell_len, texts))
+        if folds and at == len(columns) - 1:
+            words = [cell_len(word) for text in texts for word in text.split()]
+            most = max(*words, min(most, _READABLE))
+        widths.append(most)
+    kept = list(range(len(columns)))
+    left_out: list[str] = []
+    for name in spare:
+        if sum([widths[at] + _GAP for at in kept]) <= width + (0 if folds else _GAP):
+            break
+        left_out.append(name)
+        kept.remove(columns.index(name))
+    return Fitted(
+        [columns[at] for at in kept], [[row[at] for at in kept] for row in rows], left_out
+    )
 
 
 def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Console) -> Table:
     """Return a table for a terminal.
 
-    Only the last column is folded; where the others do not fit, the table is wider than the
-    terminal, which shows more than names that are cut.
+    Columns that do not fit stand closer. Only the last one is folded; where the others still do not
+    fit, the table is wider than the terminal, which shows more than names that are cut.
     """
     from rich import box
     from rich.table import Table
@@ -153,7 +223,10 @@ def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Cons
         )
     for row in rows:
         made.add_row(*[Text(shown(cell)) for cell in row])
-    least = terminal.measure(made, options=terminal.options.update(width=_WIDE)).minimum
+    wide = terminal.options.update(width=_WIDE)
+    if terminal.measure(made, options=wide).maximum > terminal.width:
+        made.collapse_padding = True
+    least = terminal.measure(made, options=wide).minimum
     if least > terminal.width:
         made.width = least
     return made
@@ -161,7 +234,7 @@ def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Cons
 
 def details(pairs: Iterable[tuple[str, Cell]]) -> None:
     """Print names and values, one a line."""
-    kept = [(name, shown(value)) for name, value in pairs]
+    kept = [(printable(name), shown(value)) for name, value in pairs]
     width = max((len(name) for name, _ in kept), default=0)
     bold = is_terminal() and "NO_COLOR" not in os.environ
     for name, value in kept:
@@ -171,7 +244,31 @@ def details(pairs: Iterable[tuple[str, Cell]]) -> None:
 
 def note(text: str) -> None:
     """Tell people something beside the output, on standard error."""
-    click.echo(text, err=True)
+    click.echo(printable_lines(text), err=True)
+
+
+def line(text: str) -> None:
+    """Print a line for people."""
+    click.echo(printable(text))
+
+
+def folded(text: str, indent: int) -> str:
+    """Return a line for standard output: in a terminal, a longer one is folded between words."""
+    return folded_at(text, indent, console().width) if is_terminal() else text
+
+
+def folded_at(text: str, indent: int, width: int) -> str:
+    """Return a line folded between words; lines after the first are indented, words stay whole."""
+    from textwrap import wrap
+
+    lines = wrap(
+        text,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines) or text
 
 
 def shown(cell: Cell) -> str:
@@ -186,16 +283,6 @@ def shown(cell: Cell) -> str:
 def _word(cell: Cell, *, last: bool) -> str:
     text = shown(cell)
     return text if last else "_".join(text.split()) or NOTHING
-
-
-def printable(text: str) -> str:
-    """Return a text with control characters escaped: it is one line, and moves no cursor."""
-    if text.isprintable():
-        return text
-    return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode()
-        for sign in text
-    )
 
 
 # ------------------------------------------------------------------------------------------ values
@@ -228,6 +315,11 @@ def span(seconds: float) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts[:2]) or "0s"
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things, such as ``1 message`` or ``2,000 messages``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def size(count: float) -> str:

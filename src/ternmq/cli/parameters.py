@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from ternmq.model.errors import InvalidName
 from ternmq.model.specs import check_name
-from ternmq.settings.units import read_duration, read_size
+from ternmq.model.units import read_duration, read_size
 
 _TIMEOUT_S: Final = 1.0
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?\Z")

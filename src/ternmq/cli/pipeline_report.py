@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ternmq import files
 from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import connection_options
@@ -52,7 +53,7 @@ def report(tables: str | None, day: str, file: Path | None, **connection: object
     made = page(found, now_us)
     file = file or Path(f"ternmq-{day}.html")
     try:
-        file.write_text(made, encoding="utf-8")
+        files.write(file, made.encode(), files.SHARED)
     except OSError as error:
         raise Failed(f"{file} cannot be written: {error.strerror}", ExitCode.FAILED) from None
     output.note(f"{file}: {output.size(len(made.encode()))}")

@@ -31,6 +31,7 @@ from ternmq.cli.pipeline_parts import (
 )
 from ternmq.cli.priority import Priority
 from ternmq.client.connecting import TOKEN
+from ternmq.model.printing import printable
 
 if TYPE_CHECKING:
     from ternmq.pipeline.health import HealthPort, Numbers
@@ -285,9 +286,9 @@ def tell(done: Round, *, as_json: bool, spark: str = "") -> None:
     """
     for one in done.ran:
         if one.error:
-            output.note(f"{one.job} failed: {output.printable(one.error)}")
+            output.note(f"{one.job} failed: {printable(one.error)}")
         for line in one.outcome.findings if one.outcome else ():
-            output.note(f"{one.job}: {output.printable(line)}")
+            output.note(f"{one.job}: {printable(line)}")
     began = output.of_us(done.began_us)
     if as_json:
         output.json_line(
@@ -302,7 +303,7 @@ def tell(done: Round, *, as_json: bool, spark: str = "") -> None:
         )
         return
     said = "; ".join(_said(one) for one in done.ran) or "nothing"
-    click.echo(f"{output.iso(began)}  round {done.number}  {output.span(done.seconds)}  {said}")
+    output.line(f"{output.iso(began)}  round {done.number}  {output.span(done.seconds)}  {said}")
     sys.stdout.flush()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 import click
@@ -19,12 +18,15 @@ from ternmq.model.errors import (
     InvalidRequest,
     InvalidUrl,
     MessageNotFound,
+    NotABroker,
     OffsetExpired,
     OptionError,
     OrderingKeyRequired,
     SendTimeout,
     SettingsError,
     TernMQError,
+    TopicNotOrdered,
+    TopologyMismatch,
     Unauthenticated,
     UnknownApp,
     UnknownGroup,
@@ -33,8 +35,10 @@ from ternmq.model.errors import (
     UnsentMessages,
 )
 
+PROGRAM: Final = "ternmq"
+"""What the line of an error begins with."""
 _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
-    ((CannotConnect,), ExitCode.NO_BROKER),
+    ((CannotConnect, NotABroker), ExitCode.NO_BROKER),
     ((ConnectionLost, SendTimeout, UnsentMessages), ExitCode.UNKNOWN),
     (
         (UnknownTopic, UnknownQueue, UnknownGroup, UnknownApp, MessageNotFound, OffsetExpired,
@@ -43,7 +47,7 @@ _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
     ),
     ((Unauthenticated, Forbidden), ExitCode.NOT_ALLOWED),
     ((InvalidRequest, InvalidUrl, OptionError, SettingsError), ExitCode.USAGE),
-    ((CorruptJournal,), ExitCode.UNSOUND),
+    ((CorruptJournal, TopologyMismatch), ExitCode.UNSOUND),
 )  # fmt: skip
 
 _HINTS: Final[dict[type[TernMQError], str]] = {
@@ -54,7 +58,9 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     UnknownApp: "`ternmq app list` shows them",
     GroupPaused: "`ternmq group resume` lets it go on",
     OrderingKeyRequired: "say --ordering-key for every message",
-    Unauthenticated: "say --app and --token, set TERNMQ_APP and TERNMQ_TOKEN, or use a context",
+    TopicNotOrdered: "leave --ordering-key out, or send to an ordered topic: `ternmq topic create "
+    "NAME --ordered`; `ternmq topic set NAME --ignore-ordering-keys` has the topic take it",
+    Unauthenticated: "check --app and --token, TERNMQ_APP and TERNMQ_TOKEN, or the context",
     Forbidden: "ask whoever manages the broker for a grant: `ternmq app set NAME --grant ...`",
     MessageNotFound: "",
     SendTimeout: "look it up, or send it with the same --id again",
@@ -65,6 +71,8 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
 
 def code_of(error: TernMQError) -> ExitCode:
     """Return how a command ends that an error stopped."""
+    if isinstance(error, TopologyMismatch) and isinstance(error.__cause__, Forbidden):
+        return ExitCode.NOT_ALLOWED
     for kinds, code in _CODES:
         if isinstance(error, kinds):
             return code
@@ -74,7 +82,8 @@ def code_of(error: TernMQError) -> ExitCode:
 def text_of(error: TernMQError) -> str:
     """Return an error as one line: what happened, and what to do."""
     text = str(error.args[0]) if error.args else type(error).__name__
-    hint = _HINTS.get(type(error), error.hint)
+    # An error that has a hint of its own knows more than its kind.
+    hint = error.hint if "hint" in vars(error) else _HINTS.get(type(error), error.hint)
     if isinstance(error, CannotConnect):
         text = _without_errno(text)
     return one_line(f"{text}: {hint}" if hint else text)
@@ -91,6 +100,8 @@ def text_of_usage(error: click.ClickException) -> str:
 
 def near(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean ...?` if one of the known names is like this one."""
+    from difflib import get_close_matches  # for a wrong name only
+
     found = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {found[0]}?" if found else ""
 

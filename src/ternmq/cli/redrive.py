@@ -13,6 +13,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.failed import chosen, rows_of, said, some
+from ternmq.cli.output import counted
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.pipeline_parts import installed
 from ternmq.cli.problems import not_found
@@ -59,16 +60,16 @@ async def redrive(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Hand dead letters to their group again: offsets (7), ranges (10-12), or as options say.
+    """Hand dead letters to their group again.
+
+    They are named by offsets (7), ranges (10-12), places as the list shows them (1/7), or options.
 
     Attempts count from 1; what they failed of before stays known. No other group gets them.
     """  # fmt: skip
     wanted = reason if reason is not None else cause
-    if [wanted is not None, bool(offsets) or everything, None not in (reason, cause)].count(
-        True
-    ) > 1:
+    if sum([bool(offsets), everything, reason is not None, cause is not None]) != 1:
         raise click.UsageError(
-            "say offsets, --reason, --fingerprint or --all", click.get_current_context()
+            "say one of: offsets, --reason, --fingerprint, --all", click.get_current_context()
         )
     found: dict[int, list[int]] = {}
     if wanted is not None:
@@ -85,9 +86,9 @@ async def redrive(
     if not dry_run and total:
         if as_json and not yes:
             raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
-        confirm(f"hand {total:,} dead letters of {topic} to {group} again?", yes=yes)
+        confirm(f"hand {counted(total, 'dead letter')} of {topic} to {group} again?", yes=yes)
     told = await _redrive(client, topic, group, found, rate, total, dry_run=dry_run)
-    missing = [one.offset for one in told if not one.done]
+    missing = [(one.queue, one.offset) for one in told if not one.done]
     count = len(told) - len(missing)
     if as_json:
         output.document(
@@ -104,9 +105,9 @@ async def redrive(
                 ],
             }
         )
-    else:
-        verb = "would come" if dry_run else "come"
-        output.note(f"{count:,} dead letters of {topic} {verb} to {group} again")
+    elif count or not missing:
+        verb = "would come" if dry_run else "comes" if count == 1 else "come"
+        output.note(f"{counted(count, 'dead letter')} of {topic} {verb} to {group} again")
     if missing:
         raise not_found(f"these are no dead letters: {some(missing)}")
 

@@ -9,7 +9,8 @@ import click
 
 from ternmq.cli.commands import CONNECTION, TABLE
 from ternmq.cli.exits import MEANING
-from ternmq.cli.main import PROGRAM, ternmq
+from ternmq.cli.main import ternmq
+from ternmq.cli.problems import PROGRAM
 
 _HEAD = """\
 # Command line
@@ -41,7 +42,9 @@ never told to another broker. Contexts are kept in `$XDG_CONFIG_HOME/ternmq/cont
 
 What was asked for is on standard output, everything else on standard error. In a terminal tables
 have colour and weight (`NO_COLOR` takes the colour away); in a pipe they are plain columns with a
-header, `-` where there is nothing, and blanks in the last column only, for `awk` and `sort`.
+header, `-` where there is nothing, and blanks in the last column only, for `awk` and `sort`: in
+the others a blank of a value is written `_`, so that `team shop` and `team_shop` look alike. A
+script that needs values as they are takes `--json`.
 `--json` prints one JSON document, or for streams (`tail`, `consume`, `send`, lists of messages,
 `group lag`, `top`) one object a line. Times in JSON are ISO 8601 in UTC, durations are seconds in
 fields whose names end in `_s`, sizes bytes in fields that end in `_bytes`. A body that is JSON is

@@ -9,7 +9,7 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
-from ternmq.cli.failed import chosen, listing, pieces, showing, some
+from ternmq.cli.failed import chosen, deleting, listing, pieces, showing, some
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
@@ -24,6 +24,13 @@ retry.add_command(
     listing("List what waits, and why; ordered groups hold some until you let them go.", dead=False)
 )
 retry.add_command(showing("Show a message that waits, with every failure.", dead=False))
+retry.add_command(
+    deleting(
+        "Forget messages that wait or are held, so that the later ones of their ordering key come: "
+        "offsets (7), ranges (10-12), places as the list shows them (1/7), or --all.",
+        dead=False,
+    )
+)
 
 
 @retry.command()
@@ -43,18 +50,22 @@ async def now(
     queue: int | None,
     as_json: bool,
 ) -> None:
-    """Let messages come again at once: offsets (7), ranges (10-12), or --all."""
+    """Let messages come again at once.
+
+    They are named by offsets (7), ranges (10-12), places as the list shows them (1/7), or --all.
+    """
     found = await chosen(client, topic, group, offsets, queue, everything=everything, dead=False)
-    missing: list[int] = []
+    missing: list[tuple[int, int]] = []
     count = 0
     for number, rows in found.items():
         for piece in pieces(rows):
             lost = await client.deadletters.retry(topic, group, piece, queue=number)
-            missing += lost
+            missing += [(number, offset) for offset in lost]
             count += len(piece) - len(lost)
     if as_json:
-        output.document({"done": count, "missing": missing})
-    else:
-        output.note(f"{count:,} messages of {topic} come again to {group} now")
+        output.document({"done": count, "missing": [offset for _, offset in missing]})
+    elif count or not missing:
+        verb = "comes" if count == 1 else "come"
+        output.note(f"{output.counted(count, 'message')} of {topic} {verb} again to {group} now")
     if missing and not everything:
         raise not_found(f"these did not wait: {some(missing)}")

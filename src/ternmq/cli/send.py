@@ -21,7 +21,7 @@ from ternmq.cli.connection import asks_broker
 from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.parameters import PROPERTY, QUEUE, topic_argument
 from ternmq.cli.problems import text_of as text_of_error
-from ternmq.cli.shapes import message_of
+from ternmq.cli.shapes import message_of, no_constant
 from ternmq.client.client import Client
 from ternmq.client.codecs import JSON, TEXT
 from ternmq.client.message import Message, Receipt
@@ -57,7 +57,8 @@ _FAILURES_SHOWN: Final = 10
 @click.option(
     "--json-in",
     is_flag=True,
-    help="Lines are messages as `tail --json` prints them: body, key, tag, headers ...",
+    help="Lines are messages as `tail --json` prints them (body, key, tag, headers ...), or dead "
+    "letters as `deadletter export` does, which are sent without the id that they were sent with.",
 )
 @click.option("-k", "--key", default="", help="What they can be looked up by.")
 @click.option("-o", "--ordering-key", default="", help="What order is kept by, on ordered topics.")
@@ -74,7 +75,6 @@ _FAILURES_SHOWN: Final = 10
 @click.option(
     "--id",
     "application_id",
-    default="",
     help="An id of your own, for one message: it is stored once, however often sent.",
 )
 @click.option("--content-type", help="By default JSON for an object or array, text for other text.")
@@ -93,7 +93,7 @@ async def send(
     ordering_key: str,
     tag: str,
     headers: Sequence[tuple[str, str]],
-    application_id: str,
+    application_id: str | None,
     content_type: str | None,
     queue: int | None,
     quiet: bool,
@@ -109,7 +109,7 @@ async def send(
     )
     if lines is None and not bodies and not files:
         lines = "-"
-    if application_id and (lines is not None or len(bodies) + len(files) != 1):
+    if application_id is not None and (lines is not None or len(bodies) + len(files) != 1):
         raise click.UsageError("--id is for one message", click.get_current_context())
     if json_in and files:
         raise click.UsageError("--json-in is for lines and BODY", click.get_current_context())
@@ -162,7 +162,7 @@ def kind_of(body: bytes) -> str:
         return ""
     if text.lstrip()[:1] in {"{", "["}:
         try:
-            json.loads(text)
+            json.loads(text, parse_constant=no_constant)
         except (ValueError, RecursionError):
             return TEXT
         return JSON
@@ -206,7 +206,7 @@ class Told:
         elif self._each:
             offset = "?" if receipt.offset is None else receipt.offset
             extra = "  duplicate" if receipt.duplicate else ""
-            click.echo(f"{receipt.topic}/{receipt.queue}/{offset}  {receipt.id}{extra}")
+            output.line(f"{receipt.topic}/{receipt.queue}/{offset}  {receipt.id}{extra}")
 
     def failed_one(self, number: int, error: Exception) -> None:
         """A message is not stored, or that is not known."""
@@ -240,13 +240,17 @@ class Told:
             Failed: Not all are stored.
         """
         self._clear()
-        more = f" ({self.duplicates:,} had been stored before)" if self.duplicates else ""
         if self.failed:
             text = f"{self.failed:,} of {self.stored + self.failed:,} messages were not stored"
             code = ExitCode.UNKNOWN if self.uncertain else ExitCode.FAILED
             raise Failed(text, code)
         if not (self._each or self._quiet or self._as_json):
-            output.note(f"stored {self.stored:,} messages in {self._topic}{more}")
+            more = (
+                f"; not stored again: {output.counted(self.duplicates, 'message')} with an id that "
+                "was stored before" if self.duplicates else ""
+            )  # fmt: skip
+            new = self.stored - self.duplicates
+            output.note(f"stored {output.counted(new, 'message')} in {self._topic}{more}")
 
 
 async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:

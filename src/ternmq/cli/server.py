@@ -4,42 +4,88 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from typing import Final
 
 import click
+import msgspec
 
 from ternmq.cli.commands import Command
 from ternmq.cli.exits import ExitCode, Failed
+from ternmq.client.connecting import APP, TOKEN, URL
 from ternmq.server.app import serve as run
+from ternmq.server.app import why_not_here
 from ternmq.server.logs import set_up
-from ternmq.settings import Mode, SettingsError, load
+from ternmq.settings import Address, Mode, Settings, SettingsError, load
 
 _TRY: Final = """\
-A broker that forgets everything when it ends (Ctrl-C). Try, in another terminal:
+A broker that forgets everything when it ends (Ctrl-C); `--data DIR` keeps it.
+Try, in another terminal:
 
-    ternmq send orders '{"number": 7}'
-    ternmq consume orders --group billing
+{where}    ternmq send greetings '{{"text": "hello"}}'
+    ternmq consume greetings --group readers
     ternmq top
 
-or in Python:
+or in Python{there}:
 
     import ternmq.sync
     with ternmq.sync.connect() as client:
-        client.send("orders", {"number": 7})
-        print(client.pull("orders", group="billing").bodies)
+        client.send("greetings", {{"text": "hello"}})
+        print(client.pull("greetings", group="others").bodies)
 """
-_KEEPS: Final = "A broker without tokens, for trying things; it keeps what it stores in {data}."
+_KEEPS: Final = "A broker to try things with; it keeps what it stores in {data}."
+_ANY: Final = ("0.0.0.0", "::")  # noqa: S104
+_OPEN: Final = """\
+Others can reach this broker at {listen}, and there is no TLS: tokens and messages cross the network
+as they are. Clients connect as the app `admin` with the token in TERNMQ_ADMIN_TOKEN.
+"""
 
 
-def _run(mode: Mode, config: str | None, flags: dict[str, object]) -> None:
+def _run(
+    mode: Mode,
+    config: str | None,
+    flags: dict[str, object],
+    *,
+    new_admin_token: bool = False,
+    forgets: bool = False,
+    welcome: str | None = None,
+) -> None:
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = load(config, environ=os.environ, flags=given, mode=mode)
     except SettingsError as error:
         raise Failed(str(error), ExitCode.USAGE) from error
+    if new_admin_token and settings.admin_token is not None:
+        raise Failed(
+            "the settings have an admin_token, which says which it is: change it there, or take it"
+            " away (TERNMQ_ADMIN_TOKEN=off) to have a new one made",
+            ExitCode.USAGE,
+        )
+    why = why_not_here(settings)
+    if why is not None:
+        raise Failed(why)
+    if welcome is not None:
+        click.echo(_greeting(welcome, settings), err=True)
+    if mode is Mode.DEV and not settings.listen.is_loopback:
+        click.echo(_OPEN.format(listen=settings.listen), err=True)
     set_up(settings)
-    sys.exit(run(settings))
+    settings = msgspec.structs.replace(settings, forgets=forgets)
+    sys.exit(run(settings, new_admin_token=new_admin_token))
+
+
+def _greeting(welcome: str, settings: Settings) -> str:
+    """Return a welcome with the data folder and, unless it is the usual one, the address."""
+    listen = settings.listen
+    if str(listen) == str(Settings().listen):
+        return welcome.format(where="", there="", data=settings.data)
+    host = "127.0.0.1" if listen.host in _ANY else listen.host
+    scheme = "ternmqs" if settings.tls_cert else "ternmq"
+    if listen.port:
+        lines = f"    export {URL}={scheme}://{Address(host, listen.port)}\n"
+    else:
+        lines = f"    export {URL}={scheme}://HOST:PORT    # as `listening on` says below\n"
+    if settings.auth:
+        lines += f'    export {APP}=admin {TOKEN}="$TERNMQ_ADMIN_TOKEN"\n'
+    return welcome.format(where=lines, there=", in that terminal", data=settings.data)
 
 
 @click.command(cls=Command)
@@ -57,22 +103,45 @@ def _run(mode: Mode, config: str | None, flags: dict[str, object]) -> None:
     type=click.Path(dir_okay=False),
     help="A ternmq.toml; by default $TERNMQ_CONFIG, or the one in this folder.",
 )
-def serve(data: str | None, listen: str | None, http: str | None, config: str | None) -> None:
+@click.option(
+    "--new-admin-token",
+    is_flag=True,
+    help="Give the app `admin` a new token and every right; it is written to admin.token in the"
+    " data folder, and the old one ends.",
+)
+def serve(
+    data: str | None,
+    listen: str | None,
+    http: str | None,
+    config: str | None,
+    new_admin_token: bool,
+) -> None:
     """Run a broker until SIGTERM; prints `listening on HOST:PORT` when it is ready."""
-    _run(Mode.SERVE, config, {"data": data, "listen": listen, "http": http})
+    _run(
+        Mode.SERVE,
+        config,
+        {"data": data, "listen": listen, "http": http},
+        new_admin_token=new_admin_token,
+    )
 
 
 @click.command(cls=Command)
 @click.option(
     "--data", metavar="DIR", type=click.Path(file_okay=False), help="Keep the journal here."
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 picks one.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where to listen; port 0 picks one. Beyond this machine it needs TERNMQ_ADMIN_TOKEN.",
+)
 @click.option("--http", metavar="HOST:PORT", help="Where /metrics, /livez, /readyz are.")
 def dev(data: str | None, listen: str | None, http: str | None) -> None:
     """Run a broker to try things with: no tokens, topics made at first use, forgets at exit."""
     if data is not None:
-        click.echo(_KEEPS.format(data=data), err=True)
-        _run(Mode.DEV, None, {"data": data, "listen": listen, "http": http})
-    click.echo(_TRY, err=True)
+        flags: dict[str, object] = {"data": data, "listen": listen, "http": http}
+        _run(Mode.DEV, None, flags, welcome=_KEEPS)
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="ternmq-dev-") as folder:
-        _run(Mode.DEV, None, {"data": folder, "listen": listen, "http": http})
+        flags = {"data": folder, "listen": listen, "http": http}
+        _run(Mode.DEV, None, flags, forgets=True, welcome=_TRY)

@@ -12,10 +12,12 @@ from typing import Any, Final
 import click
 
 from ternmq.cli import output
-from ternmq.client.codecs import JSON, TEXT
+from ternmq.client.codecs import JSON, TEXT, Codecs
 from ternmq.client.delivery import Delivery
 from ternmq.client.lookup import FoundMessage
 from ternmq.client.message import Message
+from ternmq.model.errors import EncodeError
+from ternmq.model.printing import printable
 
 
 @dataclass(slots=True, frozen=True)
@@ -79,7 +81,7 @@ def plain(message: Shown) -> dict[str, Any]:
     body = message.body
     if message.content_type == JSON:
         try:
-            value = json.loads(body)
+            value = json.loads(body, parse_constant=no_constant)
         except ValueError:
             value = _NONE
         # Only what comes out of JSON as it went in: NaN and numbers beyond doubles do not.
@@ -110,7 +112,7 @@ def _again(value: object) -> bool:
 def text_of(body: bytes) -> str:
     """Return a body as a line for people."""
     try:
-        return output.printable(body.decode())
+        return printable(body.decode())
     except UnicodeDecodeError:
         return repr(body)[2:-1]
 
@@ -125,13 +127,13 @@ def line(message: Shown) -> str:
         value = getattr(message, name)
         if value:
             parts.append(f"{name}={_quoted(value)}")
-    parts += [f"{name}:{_quoted(value)}" for name, value in message.headers.items()]
+    parts += [f"{_quoted(name)}:{_quoted(value)}" for name, value in message.headers.items()]
     parts.append(text_of(message.body))
     return "  ".join(parts)
 
 
 def _quoted(text: str) -> str:
-    shown = output.printable(text)
+    shown = printable(text)
     return json.dumps(shown, ensure_ascii=False) if " " in shown else shown
 
 
@@ -162,7 +164,7 @@ def _whole(message: Shown) -> str:
         lines = message.body.decode().splitlines()
     except UnicodeDecodeError:
         return text_of(message.body)
-    return "\n".join(output.printable(one) for one in lines)
+    return "\n".join(printable(one) for one in lines)
 
 
 _IGNORED: Final = frozenset(
@@ -176,20 +178,22 @@ def message_of(text: bytes, properties: Message) -> Message:
     """Return the message that a line of JSON describes; what it leaves out is as options say.
 
     It takes what ``tail --json`` and ``deadletter export`` write. An ``id`` of the broker's own
-    form says nothing of the new message; any other is the application's.
+    form says nothing of the new message; any other is the application's. A dead letter leaves its
+    application id out: with it the broker would take the new message for the old one, and store
+    nothing.
 
     Raises:
         ValueError: It describes none.
     """
     try:
-        told = json.loads(text)
+        told = json.loads(text, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is no JSON: {error}") from error
     if not isinstance(told, dict):
         raise ValueError("is no JSON object")
     nested = told.get("message")
-    if isinstance(nested, dict):
-        told = nested  # a line of `deadletter export`
+    if isinstance(nested, dict):  # a line of `deadletter export`
+        told = {name: nested[name] for name in nested.keys() - {"id", "application_id"}}
     known = {*_IGNORED, *_TEXTS, "headers", "content_type", "id", "application_id", "body",
              "body_base64"}  # fmt: skip
     unknown = sorted(told.keys() - known)
@@ -217,6 +221,15 @@ def message_of(text: bytes, properties: Message) -> Message:
     )
 
 
+def no_constant(name: str) -> object:
+    """Refuse ``NaN``, ``Infinity`` and ``-Infinity``, which Python takes and JSON has not.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"{name} is no JSON")
+
+
 def _own_id(text: str) -> str:
     """Return an id unless it is one of the broker's, as ``tail --json`` tells it."""
     producer, colon, sequence = text.partition(":")
@@ -236,7 +249,10 @@ def _body(told: dict[str, Any], content_type: str | None) -> object:
             raise ValueError("has a body_base64 that is none") from error
     body = told["body"]
     if content_type == JSON:
-        return output.encoded(body)
+        try:
+            return Codecs().encode(body, JSON)[0]
+        except EncodeError as error:
+            raise ValueError(f"has a body that is no JSON: {error.args[0]}") from error
     if content_type is not None and isinstance(body, str):
         return body.encode()
     return body

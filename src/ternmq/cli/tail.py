@@ -14,14 +14,15 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Command
-from ternmq.cli.connection import asks_broker
+from ternmq.cli.connection import asks_broker, connection_told
 from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, topic_argument
 from ternmq.cli.shapes import line, plain
 from ternmq.client.client import Client
 from ternmq.client.delivery import Delivery
-from ternmq.model.errors import UnknownQueue
+from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue
 
 _COUNT: Final = 10
+_INDENT: Final = 4
 
 
 class Printer:
@@ -40,7 +41,7 @@ class Printer:
         elif self._as_json:
             output.json_line({**plain(message), **more})
         else:
-            click.echo(line(message))
+            click.echo(output.folded(line(message), _INDENT))
 
 
 raw_option = click.option("--raw", is_flag=True, help="Print bodies only, as they are, one a line.")
@@ -94,6 +95,10 @@ async def tail(
             total += stop - max(first, stop - most)
         streams.append(client.read(topic, start=begin, stop=stop, queue=number))
     dropped = max(0, total - most) if start is None else 0
+    if not follow and all(one.next == one.first for one in infos):
+        # Nothing is read where there is nothing: that this app may read is asked all the same.
+        with contextlib.suppress(MessageNotFound, OffsetExpired):
+            await client.get(topic, offset=infos[numbers[0]].next, queue=numbers[0])
     async for message in merged(streams):
         if dropped:
             dropped -= 1
@@ -101,8 +106,9 @@ async def tail(
             printer.print(message)
     if follow:
         ends = [infos[number].next for number in numbers]
-        async for message in followed(client, topic, list(numbers), ends):
-            printer.print(message)
+        with connection_told():
+            async for message in followed(client, topic, list(numbers), ends):
+                printer.print(message)
 
 
 async def merged(streams: Sequence[AsyncIterator[Delivery]]) -> AsyncIterator[Delivery]:

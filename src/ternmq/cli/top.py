@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
@@ -15,21 +16,18 @@ from ternmq.cli import output
 from ternmq.cli.broker import Numbers
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker
-from ternmq.cli.group_lag import COLUMNS, Rates, row_of
-from ternmq.cli.live import Screen, every, keys
+from ternmq.cli.group_lag import COLUMNS, SPARE, Rates, row_of
+from ternmq.cli.live import Screen, Seen, every, keys, looks
 from ternmq.cli.output import Cell
+from ternmq.cli.page import Page, Part, lay_out
 from ternmq.cli.parameters import COUNT, POSITIVE_DURATION
-from ternmq.cli.problems import text_of
 from ternmq.cli.topic import messages_kept
 from ternmq.client.client import Client
-from ternmq.model.errors import CannotConnect, ConnectionLost
 from ternmq.wire.control import GroupInfo, Status, TopicInfo
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _COUNTERS: Final = {
     "stored": "messages_sent_total",
+    "delivered": "messages_delivered_total",
     "in": "received_bytes_total",
     "out": "written_bytes_total",
     "syncs": "syncs_total",
@@ -37,9 +35,7 @@ _COUNTERS: Final = {
     "cpu": "cpu_seconds",
 }
 _TOPIC_COLUMNS: Final = ("topic", "queues", "messages", "in/s")
-_GROUP_COLUMNS: Final = (*COLUMNS[:6], "out/s", *COLUMNS[6:])
-_REST: Final = 14
-"""Lines that are not rows of tables."""
+_GROUP_COLUMNS: Final = (*COLUMNS[:7], "out/s", *COLUMNS[7:])
 
 
 @dataclass(slots=True)
@@ -75,10 +71,6 @@ class Watcher:
         now = time.monotonic()
         read = Numbers(status.metrics)
         counts = {name: read(metric) for name, metric in _COUNTERS.items()}
-        counts["delivered"] = sum(
-            [value for name, value in status.metrics.items()
-             if name.startswith("ternmq_delivered_total")]
-        )  # fmt: skip
         ends = {one.spec.name: sum([queue.next for queue in one.queues]) for one in topics}
         passed = now - self._at
         rates: dict[str, float] = {}
@@ -112,6 +104,9 @@ class Watcher:
 async def top(client: Client, interval: timedelta, count: int | None, as_json: bool) -> None:
     """Watch rates, topics, groups and connections; q or Ctrl-C ends it.
 
+    Topics and groups share the terminal's lines; the space bar turns to those that have no room.
+    "Longest loop delay" is the worst since the broker began, or /metrics was read.
+
     Where the output is no terminal, it looks twice and prints tables (--count and --interval say
     otherwise).
     """
@@ -132,25 +127,35 @@ async def top(client: Client, interval: timedelta, count: int | None, as_json: b
 
 
 async def _live(watcher: Watcher, screen: Screen, seconds: float, count: int | None) -> None:
-    """Draw until q is pressed; a broker that is away for a while is said, and waited for."""
+    """Draw until q is pressed.
+
+    A broker that is away is waited for; meanwhile the figures are marked as old.
+    """
     stop = asyncio.Event()
+    turned = 0
+    last: Seen[View] | None = None
+
+    def show() -> None:
+        if last is not None:
+            screen.draw(lay_out(_page(last.view, last.below, turned), screen.size))
 
     def pressed(key: str) -> None:
+        nonlocal turned
         if "q" in key.lower():
             stop.set()
+        elif " " in key:
+            turned += 1
+            show()
 
     async def draw() -> None:
-        view: View | None = None
-        away = ""
-        async for turn in every(seconds):
-            try:
-                view, away = await watcher.look(), ""
-            except (CannotConnect, ConnectionLost) as error:
-                away = text_of(error)
-            if view is not None:
-                screen.draw(_drawn(view, away, screen))
-            if count is not None and turn + 1 >= count:
-                return
+        nonlocal last
+        left = count
+        async with contextlib.aclosing(looks(watcher.look, seconds)) as seen:
+            async for one in seen:
+                last = one
+                show()
+                if left is not None and (left := left - 1) <= 0:
+                    return
 
     with keys(pressed):
         told = asyncio.ensure_future(stop.wait())
@@ -180,7 +185,7 @@ def _lines(view: View) -> list[tuple[str, Cell]]:
     status = view.status
     kept = read("journal_durable") - read("journal_first")
     up = output.span(status.uptime_us / 1e6)
-    late = output.span(read("loop_lag_seconds"))
+    worst = output.span(read("loop_lag_seconds"))
     room, held = output.size(read("journal_room")), output.size(read("resident_bytes"))
     connections = f"{read('connections'):.0f} connections"
     return [
@@ -188,7 +193,7 @@ def _lines(view: View) -> list[tuple[str, Cell]]:
         ("messages", f"{rate('stored')} stored, {rate('delivered')} delivered"),
         ("traffic", f"{speed('in')} in, {speed('out')} out, {connections}"),
         ("disk", f"{rate('syncs')} syncs of {sync}, journal {output.size(kept)}, room for {room}"),
-        ("process", f"{cpu} cpu, {held} memory, loop late by {late}"),
+        ("process", f"{cpu} cpu, {held} memory, longest loop delay {worst}"),
     ]
 
 
@@ -207,35 +212,29 @@ def _group_rows(view: View) -> list[tuple[Cell, ...]]:
     for one in view.groups:
         row = row_of(one)
         speed = view.group_rates.get((one.topic, one.group))
-        rows.append((*row[:6], speed[1] if speed else None, *row[6:]))
-    return sorted(rows, key=lambda row: (-(_float(row[2])), -(_float(row[6])), str(row[:2])))
+        rows.append((*row[:7], speed[1] if speed else None, *row[7:]))
+    return sorted(
+        rows, key=lambda row: (-(_float(row[2]) + _float(row[3])), -(_float(row[7])), str(row[:2]))
+    )
 
 
 def _float(cell: Cell) -> float:
     return float(cell) if isinstance(cell, int | float) else 0.0
 
 
-def _drawn(view: View, away: str, screen: Screen) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    parts: list[Any] = []
-    for name, value in _lines(view):
-        parts.append(Text.assemble((f"{name:<10}", "bold"), output.shown(value)))
-    room = max(4, screen.height - _REST)
-    for columns, rows in (
-        (_TOPIC_COLUMNS, _topic_rows(view)),
-        (_GROUP_COLUMNS, _group_rows(view)),
-    ):
-        most = max(2, room // 2)
-        if rows:
-            parts += [Text(), screen.table(columns, rows[:most])]
-        if len(rows) > most:
-            parts.append(Text(f"and {len(rows) - most} more", style="dim"))
-    parts.append(Text())
-    parts.append(Text(away, style="bold red") if away else
-                 Text(f"{output.iso(view.at)}  q ends it", style="dim"))  # fmt: skip
-    return Group(*parts)
+def _page(view: View, stale: str, turned: int) -> Page:
+    """Return what is to be on the screen, after so many turns of the page."""
+    below = f"{output.iso(view.at)}  q ends it, space turns the page"
+    return Page(
+        _lines(view),
+        (
+            Part(_TOPIC_COLUMNS, _topic_rows(view)),
+            Part(_GROUP_COLUMNS, _group_rows(view), SPARE),
+        ),
+        below,
+        stale,
+        turned,
+    )
 
 
 def _print(view: View) -> None:

@@ -9,11 +9,11 @@ import click
 
 from ternmq.cli import output
 from ternmq.cli.commands import Group
-from ternmq.cli.connection import asks_broker, confirm, yes_option
+from ternmq.cli.connection import administers, confirm, yes_option
 from ternmq.cli.parameters import COUNT, NAME, POSITIVE_DURATION, given, topic_argument
-from ternmq.client.client import Client
+from ternmq.client.admin_client import AdminClient
 from ternmq.model.specs import Durability
-from ternmq.settings.units import write_duration
+from ternmq.model.units import write_duration
 from ternmq.wire.control import TopicInfo
 
 _DURABILITY: Final = click.Choice([one.value for one in Durability])
@@ -45,15 +45,21 @@ def topic() -> None:
     default=True,
     help="Keep unread messages longer, while the disk has room (the default), or not.",
 )
-@asks_broker
+@click.option(
+    "--ignore-ordering-keys",
+    is_flag=True,
+    help="Take messages with ordering keys, though the topic is not ordered.",
+)
+@administers
 async def create(
-    client: Client,
+    client: AdminClient,
     name: str,
     queues: int,
     ordered: bool,
     durability: str,
     retention: timedelta | None,
     keep_until_consumed: bool,
+    ignore_ordering_keys: bool,
 ) -> None:
     """Make a topic."""
     await client.admin.create_topic(
@@ -63,14 +69,15 @@ async def create(
         durability=durability,
         retention=retention,
         keep_until_consumed=keep_until_consumed,
+        ignore_ordering_keys=ignore_ordering_keys,
     )
     output.note(f"made topic {name}")
 
 
 @topic.command("list")
 @output.json_option
-@asks_broker
-async def list_(client: Client, as_json: bool) -> None:
+@administers
+async def list_(client: AdminClient, as_json: bool) -> None:
     """List the topics that this app has a right on."""
     found = await client.admin.topics()
     if as_json:
@@ -97,8 +104,8 @@ async def list_(client: Client, as_json: bool) -> None:
 @topic.command()
 @topic_argument()
 @output.json_option
-@asks_broker
-async def show(client: Client, topic: str, as_json: bool) -> None:
+@administers
+async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     """Show the settings of a topic, its queues and groups."""
     info = await client.admin.topic(topic)
     if as_json:
@@ -111,6 +118,7 @@ async def show(client: Client, topic: str, as_json: bool) -> None:
             ("kind", "ordered" if spec.ordered else "plain"),
             ("durability", spec.durability.value),
             ("retention", write_duration(spec.retention_us)),
+            *([("ordering keys", "stored, and ignored")] if spec.ignore_ordering_keys else []),
             ("unread", "kept while there is room" if spec.keep_until_consumed else "dropped too"),
             ("groups", ", ".join(info.groups)),
         ]
@@ -132,8 +140,13 @@ async def show(client: Client, topic: str, as_json: bool) -> None:
 @click.option(
     "--keep-until-consumed/--drop-unread", default=None, help="Keep unread messages longer, or not."
 )
-@asks_broker
-async def set_(client: Client, topic: str, **changes: Any) -> None:
+@click.option(
+    "--ignore-ordering-keys/--refuse-ordering-keys",
+    default=None,
+    help="Of a topic that is not ordered: take messages with ordering keys, or refuse them.",
+)
+@administers
+async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
     """Change settings of a topic; those that are not named stay."""
     stated = given(**changes)
     if not stated:
@@ -145,8 +158,8 @@ async def set_(client: Client, topic: str, **changes: Any) -> None:
 @topic.command()
 @topic_argument()
 @yes_option
-@asks_broker
-async def delete(client: Client, topic: str, yes: bool) -> None:
+@administers
+async def delete(client: AdminClient, topic: str, yes: bool) -> None:
     """Delete a topic with all its messages and groups."""
     info = await client.admin.topic(topic)
     groups = f" and {len(info.groups)} groups" if info.groups else ""
@@ -172,6 +185,7 @@ def _plain(info: TopicInfo) -> dict[str, object]:
         "durability": spec.durability.value,
         "retention_s": spec.retention_us / 1e6,
         "keep_until_consumed": spec.keep_until_consumed,
+        "ignore_ordering_keys": spec.ignore_ordering_keys,
         "messages": messages_kept(info),
         "queues": [
             {"queue": at, "first": one.first, "next": one.next}

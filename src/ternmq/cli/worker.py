@@ -4,16 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pkgutil
 import sys
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from itertools import dropwhile
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
+from ternmq import __version__
+from ternmq.cli import worker_logs
 from ternmq.cli.commands import Command
+from ternmq.cli.connection import CONTEXT, Where, connection_options, given_options, resolve
+from ternmq.cli.exits import ExitCode, Failed, Interrupted
+from ternmq.cli.parameters import DURATION
+from ternmq.cli.problems import PROGRAM, code_of, text_of
+from ternmq.cli.worker_processes import is_supervised, supervise
+from ternmq.client import exiting
 from ternmq.client.client import Client
+from ternmq.client.connecting import APP, TOKEN, URL, options_of
+from ternmq.model.errors import TernMQError
+from ternmq.sync.client import Client as BlockingClient
+
+log: Final = logging.getLogger("ternmq")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_IMPORTING: Final = (
+    __file__, pkgutil.__file__, "importlib/__init__.py",
+    "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>",
+)  # fmt: skip
+"""Files of the frames through which an application is imported."""
+_CANCEL_TIMEOUT: Final = 0.5
 
 
-def find(target: str) -> Client:
+def find(target: str) -> Client | BlockingClient:
     """Return the client that ``package.module:name`` names, imported from the folder we are in.
 
     Raises:
@@ -22,34 +53,247 @@ def find(target: str) -> Client:
     module, colon, name = target.partition(":")
     if not (module and colon and name):
         raise click.UsageError(f"{target!r} is not MODULE:CLIENT, such as shop.consumers:client")
+    if module.endswith(".py"):
+        right = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise click.UsageError(f"{target!r} names a file; name the module: {right}:{name}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         found = pkgutil.resolve_name(target)
     except ModuleNotFoundError as error:
-        raise click.UsageError(f"no module {error.name!r} here; are you in its folder?") from error
+        missing = error.name or module
+        if f"{module}.".startswith(f"{missing}."):
+            raise click.UsageError(f"no module {missing!r} here; are you in its folder?") from error
+        at = _own_frames(error)[-1:]
+        where = f" ({at[0].filename}, line {at[0].lineno})" if at else ""
+        raise click.UsageError(
+            f"module {module!r} imports {missing!r}, which is not there{where}; is it installed?"
+        ) from error
     except AttributeError as error:
+        if _own_frames(error):
+            raise _broken(module, error) from error
         raise click.UsageError(f"module {module!r} has no {name!r}") from error
     except ValueError as error:
+        if _own_frames(error):
+            raise _broken(module, error) from error
         raise click.UsageError(f"{target!r} is not MODULE:CLIENT") from error
-    if not isinstance(found, Client):
+    except TernMQError:
+        raise
+    except Exception as error:  # of the application's code: any can come of it
+        raise _broken(module, error) from error
+    if not isinstance(found, Client | BlockingClient):
         raise click.UsageError(
-            f"{target!r} is a {type(found).__name__}; make it with ternmq.connect(...)"
+            f"{target!r} is a {type(found).__name__}; a worker runs a client that the module has "
+            "as a variable, such as client = ternmq.connect(...)"
         )
     return found
 
 
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Return the application's frames of an error that importing it raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = dropwhile(lambda one: one.filename.endswith(_IMPORTING), frames)
+    return [one for one in own if not one.filename.startswith("<frozen ")]
+
+
+def _broken(module: str, error: Exception) -> Failed:
+    """Show where an application is wrong, in its own frames; return how the command ends."""
+    shown = traceback.TracebackException.from_exception(error)
+    shown.stack = traceback.StackSummary.from_list(_own_frames(error))
+    lines = shown.format(chain=False) if shown.stack else shown.format_exception_only()
+    click.echo("".join(lines), err=True, nl=False)
+    return Failed(f"module {module!r} cannot be imported: {type(error).__name__}, see above")
+
+
+def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
+    """Let a client that is made from here on go where the options say; return what checks it.
+
+    The context in use does not count: what somebody looks at must not decide what is consumed.
+
+    Raises:
+        click.UsageError: It does not: its code says another place. Or an option is not for it.
+    """
+    given = given_options(context)
+    if "timeout" in given:
+        raise click.UsageError("the timeout is the client's: ternmq.connect(..., timeout=...)")
+    named = given.get("context") or (None if "url" in given else os.environ.get(CONTEXT)) or None
+    place = Where(url=given.get("url"), app=given.get("app"), token=given.get("token"))
+    if named is not None:
+        place = resolve(place.url, place.app, place.token, named)
+    wanted = {URL: place.url, APP: place.app, TOKEN: place.token}
+    os.environ.update({name: value for name, value in wanted.items() if value is not None})
+
+    def check(client: Client | BlockingClient) -> None:
+        if all(value is None for value in wanted.values()):
+            return
+        meant = options_of(place.url, place.app, place.token, 1.0, 1.0)
+        made = client.options
+        for name, one, other in (
+            ("address", str(made.address), str(meant.address)),
+            ("app", made.app, meant.app),
+            ("token", made.token, meant.token),
+        ):
+            if one != other:
+                raise click.UsageError(
+                    f"the client was made with an {name} of its own, and the command line names"
+                    " another: leave it out of ternmq.connect(), or off the command line"
+                )
+
+    return check
+
+
 @click.command(cls=Command)
 @click.argument("target", metavar="MODULE:CLIENT")
-@click.option("-v", "--verbose", count=True, help="Log more.")
-def worker(target: str, verbose: int) -> None:
+@click.option(
+    "--drain-timeout",
+    type=DURATION,
+    metavar="DURATION",
+    help="How long handlers that run may finish at SIGTERM; by default as the client says: 30s.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 512),
+    default=1,
+    metavar="N",
+    help="Run so many processes; one that dies is started again.",
+)
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="Begin anew when a .py file below this folder changes; for development.",
+)
+@click.option(
+    "-v", "--verbose", count=True, help="Log what libraries say at INFO too; -vv: DEBUG too."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings only.")
+@connection_options
+def worker(
+    target: str,
+    drain_timeout: timedelta | None,
+    processes: int,
+    reload: bool,
+    verbose: int,
+    quiet: bool,
+    **connection: object,
+) -> int:
     """Run the handlers that are declared on a client, until SIGTERM.
 
-    On SIGTERM it stops pulling, finishes what runs, gives back the rest, and ends.
-    """
-    logging.basicConfig(
-        level=(logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)],
-        format="%(asctime)s %(levelname)-8s %(name)s: %(message)s",
+    Where the broker is say the options here, else the code, else TERNMQ_URL. The context in use
+    does not count; one that --context or TERNMQ_CONTEXT names does.
+
+    On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed) it stops pulling, gives back what was not
+    begun, waits for what runs, names what still does after the drain timeout, and ends. A second
+    SIGTERM or Ctrl-C ends it at once.
+    """  # fmt: skip
+    del connection
+    check = told(click.get_current_context())
+    supervised = is_supervised()
+    worker_logs.set_up(
+        verbose,
+        package=target.partition(":")[0].partition(".")[0],
+        quiet=quiet,
+        numbered=supervised and (processes > 1 or reload),
     )
+    if not supervised and (processes > 1 or reload):
+        return supervise(processes, reload=reload)
     client = find(target)
-    asyncio.run(client.run())
+    check(client)
+    if drain_timeout is not None:
+        client.options = replace(client.options, drain_timeout=drain_timeout.total_seconds())
+    log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
+    _run(client)
+    return ExitCode.DONE
+
+
+def _run(client: Client | BlockingClient) -> None:
+    """Run a client's handlers, and end though some may not."""
+    threads = _Threads()
+    if isinstance(client, BlockingClient):
+        _run_blocking(client, threads)
+        return
+    runner = asyncio.Runner()
+    runner.get_loop().set_default_executor(threads)
+    try:
+        runner.run(client.run())
+    except KeyboardInterrupt:
+        _leave(runner, threads, ExitCode.INTERRUPTED)
+        raise Interrupted from None
+    except SystemExit:
+        # A handler's is a failure of its message; this one is of a task that something began.
+        log.exception("a task called sys.exit(): the worker ends")
+        _leave(runner, threads, ExitCode.FAILED)
+        raise
+    except Exception as error:
+        _leave(runner, threads, error)
+        raise
+    _leave(runner, threads, ExitCode.DONE)
+
+
+def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
+    loop = client.reach()[0].loop
+    loop.call_soon_threadsafe(loop.set_default_executor, threads)
+    try:
+        client.run()  # and its loop has ended
+    except KeyboardInterrupt:
+        _end_without(threads.unfinished, ExitCode.INTERRUPTED)
+        raise Interrupted from None
+    except Exception as error:
+        _end_without(threads.unfinished, error)
+        raise
+    _end_without(threads.unfinished, ExitCode.DONE)
+
+
+def _leave(runner: asyncio.Runner, threads: _Threads, end: ExitCode | Exception) -> None:
+    """Close the loop; if something in it does not end, end all the same.
+
+    Closing it would wait for coroutines that ignore their cancellation, and for threads of
+    ``asyncio.to_thread``.
+    """
+    _end_without(runner.run(_cancel_rest()) or threads.unfinished, end)
+    runner.close()
+
+
+def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
+    """End the process if something is unfinished: its usual end would wait for threads."""
+    if not unfinished:
+        return
+    log.warning("ended at once: something that a handler began does not end")
+    exiting.tell()
+    code = _shown(end) if isinstance(end, Exception) else end
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _shown(error: Exception) -> ExitCode:
+    """Show an error as the command does; return the exit status."""
+    if isinstance(error, TernMQError):
+        click.echo(f"{PROGRAM}: {text_of(error)}", err=True)
+        return code_of(error)
+    sys.excepthook(type(error), error, error.__traceback__)
+    return ExitCode.FAILED
+
+
+async def _cancel_rest() -> bool:
+    """Cancel what is left in the loop; return whether some of it does not end."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    _, pending = await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT) if tasks else (set(), set())
+    return bool(pending)
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads of ``asyncio.to_thread``, and what they have not finished."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unfinished: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Have a thread do something."""
+        future = super().submit(fn, *args, **kwargs)
+        self.unfinished.add(future)
+        future.add_done_callback(self.unfinished.discard)
+        return future

@@ -65,6 +65,10 @@ def parse(url: str) -> Address:
         raise InvalidUrl(f"{_shown(url)} begins with neither ternmq:// nor ternmqs://")
     if not parts.hostname:
         raise InvalidUrl(f"{_shown(url)} names no host")
+    try:
+        parts.hostname.encode("idna")  # as the look-up of the name does
+    except UnicodeError as error:
+        raise InvalidUrl(f"{_shown(url)}: {parts.hostname!r} can be no host: {error}") from error
     if parts.path not in {"", "/"} or parts.fragment:
         raise InvalidUrl(f"{_shown(url)}: nothing may follow the port")
     options = parse_qs(parts.query)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from ternmq.client.lookup import to_us
+from ternmq.client.grants import grants_of
+from ternmq.client.policy import RetryPolicy, spec_of
+from ternmq.client.redeclaring import Redeclaring
 from ternmq.client.session import Session
-from ternmq.client.validation import check_topic, choose, duration_us
+from ternmq.client.source import Source
+from ternmq.client.topic import Topic, name_of
+from ternmq.client.topic import spec_of as topic_spec_of
+from ternmq.client.unawaited import looked_after
+from ternmq.client.validation import choose, flag, seconds_us, text, time_us, whole
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
     Mode,
-    RetryPolicy,
     Start,
     SubscriptionSpec,
     TopicSpec,
@@ -38,107 +43,148 @@ from ternmq.wire.control import (
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+PAGE: Final = 1000
+"""Most of a list that is asked for at a time; the broker gives as much as a turn of it allows."""
 Place = int | datetime | Start | Literal["earliest", "latest"]
 """Where a group goes on."""
 
 
+@looked_after("client.admin")
 class Admin:
     """Topics, groups, apps, and how the broker is. Each call needs a right on what it names."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.redeclaring = Redeclaring(session)
+        """What was declared over this client, for a broker that begins anew."""
+
+    @property
+    def app(self) -> str:
+        """The app that it asks as; empty where the client names none."""
+        return self._session.options.app
 
     # -- topics
 
     async def create_topic(
         self,
-        name: str,
+        name: str | Topic,
         *,
         queues: int = 1,
         ordered: bool = False,
         durability: Durability | str = Durability.NORMAL,
-        retention: timedelta | None = None,
+        retention: float | timedelta | None = None,
         keep_until_consumed: bool = True,
+        ignore_ordering_keys: bool = False,
     ) -> TopicSpec:
         """Make a topic.
 
         Args:
-            name: Its name.
+            name: Its name; or a ``Topic``, which has its own settings: none of the others is given.
             queues: More than one spreads it; consumers need no more than one.
             ordered: Messages have ordering keys, and groups keep the order of each key.
             durability: When sends are answered: ``normal``, ``strict``, ``fast``.
-            retention: How long messages are kept; None: 7 days.
+            retention: How long messages are kept, in seconds or as a timedelta; None: 7 days.
             keep_until_consumed: Keep unread ones longer, while the disk has room.
+            ignore_ordering_keys: Of a topic that is not ordered: messages with an ordering key are
+                stored with it, and no order is kept by it. Otherwise they are refused.
 
         Raises:
             TopicExists: There is one of that name.
             InvalidName, InvalidRequest: It cannot be.
         """
-        spec = TopicSpec(
-            name=name,
+        topic = Topic(
+            name_of(name),
             queues=queues,
             ordered=ordered,
-            durability=_durability(durability),
+            durability=durability,
+            retention=retention,
             keep_until_consumed=keep_until_consumed,
+            ignore_ordering_keys=ignore_ordering_keys,
         )
-        if retention is not None:
-            spec = msgspec.structs.replace(spec, retention_us=duration_us("retention", retention))
-        await self._do(Command.TOPIC_CREATE, control.TopicCreate(topic=name, spec=spec.check()))
+        spec = topic_spec_of(topic)
+        if isinstance(name, Topic):
+            if spec != TopicSpec(name=name.name):
+                raise InvalidRequest(
+                    f"create_topic is given topic {name.name!r} with its settings, and others "
+                    "beside them: state them in the Topic"
+                )
+            spec = topic_spec_of(name)
+        return await self.make_topic(spec)
+
+    async def make_topic(self, spec: TopicSpec) -> TopicSpec:
+        """Make a topic of all its settings; see ``create_topic``."""
+        asked = control.TopicCreate(topic=spec.name, spec=spec.check())
+        await self._do(Command.TOPIC_CREATE, asked)
         return spec
 
     async def change_topic(
         self,
-        name: str,
+        name: str | Topic,
         *,
         queues: int | None = None,
         durability: Durability | str | None = None,
-        retention: timedelta | None = None,
+        retention: float | timedelta | None = None,
         keep_until_consumed: bool | None = None,
+        ignore_ordering_keys: bool | None = None,
     ) -> TopicSpec:
         """Give a topic other settings; None leaves one as it is.
 
         Raises:
             UnknownTopic: There is none.
         """
+        name = name_of(name)
         spec = (await self.topic(name)).spec
+        Topic(  # each is what it can be
+            name,
+            queues=queues,
+            keep_until_consumed=keep_until_consumed,
+            ignore_ordering_keys=ignore_ordering_keys,
+        )
         if queues is not None:
             spec = msgspec.structs.replace(spec, queues=queues)
         if durability is not None:
             spec = msgspec.structs.replace(spec, durability=_durability(durability))
         if retention is not None:
-            spec = msgspec.structs.replace(spec, retention_us=duration_us("retention", retention))
+            spec = msgspec.structs.replace(spec, retention_us=seconds_us("retention", retention))
         if keep_until_consumed is not None:
             spec = msgspec.structs.replace(spec, keep_until_consumed=keep_until_consumed)
+        if ignore_ordering_keys is not None:
+            spec = msgspec.structs.replace(spec, ignore_ordering_keys=ignore_ordering_keys)
         await self._do(Command.TOPIC_CHANGE, control.TopicChange(topic=name, spec=spec.check()))
         return spec
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str | Topic) -> None:
         """Remove a topic, with its messages and groups.
 
         Raises:
             UnknownTopic: There is none.
         """
-        await self._do(Command.TOPIC_DELETE, control.TopicDelete(topic=check_topic(name)))
+        await self._do(Command.TOPIC_DELETE, control.TopicDelete(topic=name_of(name)))
 
-    async def topics(self, names: Iterable[str] | None = None) -> list[TopicInfo]:
+    async def topics(self, names: Iterable[str | Topic] | None = None) -> list[TopicInfo]:
         """Return the topics that this app has a right on, by name."""
-        wanted = None if names is None else [check_topic(name) for name in names]
+        if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
+            raise InvalidRequest(f"names is a list of topics, not {type(names).__name__}")
+        wanted = None if names is None else [name_of(name) for name in names]
         found: list[TopicInfo] = []
         after = ""
         while True:
             asked = control.TopicList(names=wanted, after=after)
             page = await self._ask(Command.TOPIC_LIST, asked, control.Topics)
             found += page.topics
-            if not page.more or not page.topics:
+            if not page.more or not (page.next or page.topics):
                 return found
-            after = page.topics[-1].spec.name
+            after = page.next or page.topics[-1].spec.name  # an older broker says no `next`
+            if wanted is not None:
+                wanted = [name for name in wanted if name > after]
 
-    async def topic(self, name: str) -> TopicInfo:
+    async def topic(self, name: str | Topic) -> TopicInfo:
         """Return a topic.
 
         Raises:
             UnknownTopic: There is none, or this app has no right on it.
         """
+        name = name_of(name)
         for info in await self.topics([name]):
             return info
         raise UnknownTopic(f"there is no topic {name!r}, or this app has no right on it")
@@ -147,35 +193,45 @@ class Admin:
 
     async def create_group(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
         *,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
     ) -> SubscriptionSpec:
         """See that a group consumes a topic, as stated; consuming does it by itself.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            tags: Filter, such as ``paid || refunded``.
+            mode: ``shared`` or ``ordered``; None: as the topic is.
+            start: Where it begins, ``earliest`` or ``latest``.
+            retry: When failed messages come again.
+            lease: How long messages are leased, in seconds or as a timedelta.
 
         Raises:
             GroupSettingsMismatch: It is there with other settings.
         """
-        asked = control.GroupJoin(
-            topic=check_topic(topic),
-            group=check_name(group),
-            tags=tags,
-            mode=None if mode is None else choose("mode", Mode, mode),
-            start=None if start is None else choose("start", Start, start),
-        )
+        source = Source(name_of(topic), group, tags, mode, start, retry, lease)
+        return await self.join_group(source)
+
+    async def join_group(self, source: Source) -> SubscriptionSpec:
+        """See that a group consumes a topic, as a handler states it."""
+        asked = source.join()
         return (await self._ask(Command.GROUP_JOIN, asked, control.GroupJoined)).spec
 
     async def change_group(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
         *,
         tags: str | None = None,
         retry: RetryPolicy | None = None,
-        lease: timedelta | None = None,
+        lease: float | timedelta | None = None,
         window: int | None = None,
         paused: bool | None = None,
     ) -> SubscriptionSpec:
@@ -184,13 +240,16 @@ class Admin:
         Raises:
             UnknownTopic, UnknownGroup: It is not there.
         """
+        topic = name_of(topic)
+        if window is not None:
+            whole("window", window)
         spec = (await self.group(topic, group)).spec
         if tags is not None:
             spec = msgspec.structs.replace(spec, tags=tags)
         if retry is not None:
-            spec = msgspec.structs.replace(spec, retry=retry)
+            spec = msgspec.structs.replace(spec, retry=spec_of(retry))
         if lease is not None:
-            spec = msgspec.structs.replace(spec, lease_us=duration_us("lease", lease))
+            spec = msgspec.structs.replace(spec, lease_us=seconds_us("lease", lease))
         if window is not None:
             spec = msgspec.structs.replace(spec, window=window)
         if paused is not None:
@@ -199,19 +258,24 @@ class Admin:
         await self._do(Command.GROUP_CHANGE, asked)
         return spec
 
-    async def pause_group(self, topic: str, group: str) -> None:
+    async def pause_group(self, topic: str | Topic, group: str) -> None:
         """Hand out no more messages to a group until it is resumed."""
         await self.change_group(topic, group, paused=True)
 
-    async def resume_group(self, topic: str, group: str) -> None:
+    async def resume_group(self, topic: str | Topic, group: str) -> None:
         """Hand out messages to a group again."""
         await self.change_group(topic, group, paused=False)
 
-    async def delete_group(self, topic: str, group: str) -> None:
+    async def delete_group(self, topic: str | Topic, group: str) -> None:
         """Let a group no longer consume a topic; what it was owed is forgotten."""
-        await self._do(Command.GROUP_DELETE, control.GroupDelete(topic=topic, group=group))
+        await self._do(
+            Command.GROUP_DELETE,
+            control.GroupDelete(topic=name_of(topic), group=check_name(group, "group")),
+        )
 
-    async def groups(self, topic: str | None = None, group: str | None = None) -> list[GroupInfo]:
+    async def groups(
+        self, topic: str | Topic | None = None, group: str | None = None
+    ) -> list[GroupInfo]:
         """Return the groups that this app has a right on, and how they stand.
 
         Args:
@@ -219,13 +283,27 @@ class Admin:
             group: Only of this name; none, if it is not there.
         """
         try:
-            return await self._groups(topic, group)
+            return await self._groups(
+                None if topic is None else name_of(topic),
+                None if group is None else text("group", group),
+            )
         except (UnknownTopic, UnknownGroup):
             return []
 
     async def _groups(self, topic: str | None, group: str | None) -> list[GroupInfo]:
-        asked = control.GroupList(topic=topic, group=group)
-        return (await self._ask(Command.GROUP_LIST, asked, control.Groups)).groups
+        return (await self._standing(topic, group)).groups
+
+    async def _standing(self, topic: str | None, group: str | None) -> Groups:
+        asked = control.GroupList(topic=topic, group=group, limit=PAGE)
+        first = page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
+        while page.next:
+            asked = control.GroupList(topic=topic, group=group, limit=PAGE, after=page.next)
+            try:
+                page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
+            except (UnknownTopic, UnknownGroup):  # it was deleted meanwhile
+                break
+            first.groups.extend(page.groups)
+        return first
 
     async def standing(self, group: str | None = None) -> Groups:
         """Return how groups stand on every topic, and the holds on the journal: both can lag.
@@ -233,23 +311,23 @@ class Admin:
         Args:
             group: Only of this name.
         """
-        asked = control.GroupList(group=None if group is None else check_name(group))
-        return await self._ask(Command.GROUP_LIST, asked, control.Groups)
+        return await self._standing(None, None if group is None else check_name(group, "group"))
 
-    async def group(self, topic: str, group: str) -> GroupInfo:
+    async def group(self, topic: str | Topic, group: str) -> GroupInfo:
         """Return a group on a topic.
 
         Raises:
             UnknownTopic: There is no such topic.
             UnknownGroup: It does not consume it, or this app has no right on it.
         """
-        for info in await self._groups(check_topic(topic), check_name(group)):
+        topic = name_of(topic)
+        for info in await self._groups(topic, check_name(group, "group")):
             return info
         raise UnknownGroup(f"group {group!r} does not consume topic {topic!r}")
 
     async def reset_group(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
         to: Place,
         *,
@@ -277,19 +355,21 @@ class Admin:
         if isinstance(to, int) and queue is None:
             raise InvalidRequest("an offset is a place in one queue: say queue=0 or another")
         asked = control.GroupReset(
-            topic=check_topic(topic),
-            group=check_name(group),
+            topic=name_of(topic),
+            group=check_name(group, "group"),
             queue=queue,
             offset=to if isinstance(to, int) else None,
-            time_us=to_us(to) if isinstance(to, datetime) else None,
+            time_us=time_us("to", to) if isinstance(to, datetime) else None,
             to=choose("to", Start, to) if isinstance(to, Start | str) else None,
             dry_run=dry_run,
         )
         return (await self._ask(Command.GROUP_RESET, asked, control.ResetDone)).queues
 
-    async def skip(self, topic: str, group: str, *, queue: int, offset: int) -> None:
+    async def skip(self, topic: str | Topic, group: str, *, queue: int, offset: int) -> None:
         """Let a group pass over what it has not read below an offset."""
-        asked = control.GroupSkip(topic=topic, group=group, queue=queue, offset=offset)
+        asked = control.GroupSkip(
+            topic=name_of(topic), group=check_name(group, "group"), queue=queue, offset=offset
+        )
         await self._do(Command.GROUP_SKIP, asked)
 
     # -- apps
@@ -297,28 +377,46 @@ class Admin:
     async def put_app(
         self,
         app: str,
-        grants: Sequence[GrantInfo] = (),
+        grants: Iterable[GrantInfo | str] = (),
         *,
         owner: str = "",
         new_token: bool = False,
     ) -> str:
         """Make an app, change its grants, or give it another token.
 
+        Args:
+            app: Its name.
+            grants: What it may do from now on, all of it: ``GrantInfo``, or text as on the command
+                line, such as ``produce:orders`` or ``consume:orders.*:billing``.
+            owner: For people: whom to ask.
+            new_token: Give it another token; the one of before is of no use any more.
+
         Returns:
             The token, if it is new: told this one time.
         """
         asked = control.AppPut(
-            app=check_name(app), grants=list(grants), owner=owner, new_token=new_token
+            app=check_name(app, "app"),
+            grants=grants_of(grants),
+            owner=text("owner", owner),
+            new_token=flag("new_token", new_token),
         )
         return (await self._ask(Command.APP_PUT, asked, control.AppToken)).token
 
     async def delete_app(self, app: str) -> None:
         """Remove an app; its connections are closed."""
-        await self._do(Command.APP_DELETE, control.AppDelete(app=check_name(app)))
+        await self._do(Command.APP_DELETE, control.AppDelete(app=check_name(app, "app")))
 
     async def apps(self) -> list[AppInfo]:
         """Return the apps, by name."""
-        return (await self._ask(Command.APP_LIST, control.AppList(), control.Apps)).apps
+        found: list[AppInfo] = []
+        after = ""
+        while True:
+            asked = control.AppList(after=after, limit=PAGE)
+            page = await self._ask(Command.APP_LIST, asked, control.Apps)
+            found += page.apps
+            if not page.next:
+                return found
+            after = page.next
 
     # -- the journal
 
@@ -362,15 +460,31 @@ class Admin:
             writer: Only of this one.
             limit: Most transactions, and most writers; ``more`` says whether there are others.
         """
+        limit = whole("limit", limit)
         asked = control.TransactionList(writer=writer or None, limit=limit)
-        return await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
+        page = await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
+        undecided, writers = page.undecided, page.writers
+        while page.next and (len(undecided) < limit or len(writers) < limit):
+            asked = msgspec.structs.replace(asked, after=page.next)
+            page = await self._ask(Command.TRANSACTION_LIST, asked, Transactions)
+            undecided += page.undecided
+            writers += page.writers
+        more = page.more or len(undecided) > limit or len(writers) > limit
+        return Transactions(undecided=undecided[:limit], writers=writers[:limit], more=more)
 
     # -- the broker
 
     async def clients(self) -> list[ClientInfo]:
         """Return the sessions, oldest first."""
-        found = await self._ask(Command.CLIENT_LIST, control.ClientList(), control.Clients)
-        return found.clients
+        found: list[ClientInfo] = []
+        after = 0
+        while True:
+            asked = control.ClientList(after=after, limit=PAGE)
+            page = await self._ask(Command.CLIENT_LIST, asked, control.Clients)
+            found += page.clients
+            if not page.next:
+                return found
+            after = page.next
 
     async def status(self) -> Status:
         """Return how the broker is."""

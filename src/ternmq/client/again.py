@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from ternmq.client.lookup import to_us
+from ternmq.client.places import queue_count, queue_meant
 from ternmq.client.session import Session
-from ternmq.client.validation import check_topic
+from ternmq.client.topic import Topic, name_of
+from ternmq.client.validation import flag, time_us, whole, wholes
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.wire import control
@@ -47,7 +48,7 @@ class Replay:
 
     async def replay(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
         *,
         offsets: range | Iterable[int] | None,
@@ -58,13 +59,18 @@ class Replay:
         dry_run: bool,
     ) -> Replayed:
         """See ``Client.replay``."""
-        check_topic(topic)
-        check_name(group)
+        topic = name_of(topic)
+        check_name(group, "group")
+        flag("dry_run", dry_run)
+        if queue is not None:
+            whole("queue", queue)
         timed = since is not None or until is not None
         if sum([offsets is not None, timed, ids is not None]) != 1:
             raise InvalidRequest("state one of offsets, since and until, or ids")
         found = Replayed()
         if ids is not None:
+            if not isinstance(ids, Iterable):
+                raise InvalidRequest(f"ids are a list of message ids, not {type(ids).__name__}")
             named = [ids] if isinstance(ids, str) else list(ids)
             for at in range(0, len(named), _IDS):
                 asked = control.GroupReplay(
@@ -73,9 +79,10 @@ class Replay:
                 found = await self._ask(asked, found)
             return found
         if offsets is not None:
+            named_spans = _spans(offsets)
+            at = await queue_meant(self._session, topic, queue)
             spans = [
-                control.ReplaySpan(queue=queue or 0, start=start, stop=stop)
-                for start, stop in _spans(offsets)
+                control.ReplaySpan(queue=at, start=start, stop=stop) for start, stop in named_spans
             ]
         else:
             spans = await self._between(topic, queue, since, until)
@@ -107,19 +114,17 @@ class Replay:
         self, topic: str, queue: int | None, since: datetime | None, until: datetime | None
     ) -> list[control.ReplaySpan]:
         """Return what was stored between two times, as offsets of the queues."""
-        named = control.TopicList(names=[topic])
-        topics = (await self._session.control(Command.TOPIC_LIST, named, control.Topics)).topics
-        queues = range(len(topics[0].queues)) if topics else range(1)  # the broker will refuse it
+        queues = range(await queue_count(self._session, topic)) if queue is None else [queue]
         spans: list[control.ReplaySpan] = []
-        for number in queues if queue is None else [queue]:
-            start = 0 if since is None else await self._offset_at(topic, number, since)
-            stop = _EVER if until is None else await self._offset_at(topic, number, until)
+        for number in queues:
+            start = 0 if since is None else await self._offset_at(topic, number, "since", since)
+            stop = _EVER if until is None else await self._offset_at(topic, number, "until", until)
             if start < stop:
                 spans.append(control.ReplaySpan(queue=number, start=start, stop=stop))
         return spans
 
-    async def _offset_at(self, topic: str, queue: int, when: datetime) -> int:
-        asked = control.OffsetAt(topic=topic, queue=queue, time_us=to_us(when))
+    async def _offset_at(self, topic: str, queue: int, what: str, when: datetime) -> int:
+        asked = control.OffsetAt(topic=topic, queue=queue, time_us=time_us(what, when))
         found = await self._session.control(Command.OFFSET_AT, asked, control.OffsetFound)
         return found.offset
 
@@ -135,9 +140,9 @@ def _spans(offsets: range | Iterable[int]) -> Sequence[tuple[int, int]]:
             raise InvalidRequest("offsets are not negative")
         return [(offsets.start, offsets.stop)] if offsets else []
     spans: list[tuple[int, int]] = []
-    named = list(offsets)
+    named = wholes("offsets", offsets)
     for offset in named:
-        if isinstance(offset, bool) or offset < 0:
+        if offset < 0:
             raise InvalidRequest(f"offsets are whole numbers from 0 on, not {offset!r}")
     for offset in sorted(set(named)):
         if spans and spans[-1][1] == offset:

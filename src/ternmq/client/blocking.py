@@ -6,59 +6,140 @@ For handlers that are written as plain functions, and for ``ternmq.sync``.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError as FutureCancelled
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ternmq.client.delivery import Delivery, conclude
-from ternmq.model.errors import ClientClosed, ClientError
+from ternmq.client.forking import watch
+from ternmq.model.errors import ClientClosed, ClientError, ClientForked, ClientStalled
 
 T = TypeVar("T")
+Promise = TypeVar("Promise", bound=Future[Any])
+
+_LOOK: Final = 1.0
+"""Seconds between two looks at the loop of a call that waits."""
 
 
 class Portal:
-    """Leads from threads into an event loop.
+    """Leads from threads into an event loop of this process.
+
+    A call waits as long as the coroutine that it runs, whose own timeout ends it. A loop that is
+    not there any more, or has no turn, cannot keep that timeout: the call looks after the loop
+    every second, and ends with an error. So no call waits for ever for something that is gone.
 
     Args:
         loop: Runs in another thread.
+        patience: Seconds without a turn of the loop after which a call gives up.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, patience: float = 10.0) -> None:
         self.loop = loop
+        self._pid = os.getpid()
+        self._patience = patience
         self._posted: deque[Callable[[], object]] = deque()
         self._woken = False
+        self._promised: set[Future[Any]] = set()
+        watch(self)
+
+    @property
+    def forked(self) -> bool:
+        """The loop is that of the process that this one was forked from. Any thread."""
+        return self._pid != os.getpid()
+
+    def check(self) -> None:
+        """See that the loop is this process's. Any thread.
+
+        Raises:
+            ClientForked: It is not; nothing of it can be used here.
+        """
+        if self.forked:
+            raise ClientForked("this was opened in the process that this one was forked from")
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop; return or raise what it does. Any thread but the loop's.
 
         Raises:
             ClientError: This is the loop's own thread, which would wait for itself.
+            ClientForked: The loop runs in another process.
+            ClientClosed: The loop has ended.
+            ClientStalled: The loop has no turn; whether the call was carried out is not known.
         """
         try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        if here is self.loop:
-            coroutine.close()
-            raise ClientError("a blocking call was made in the client's own event loop")
-        try:
+            self.check()
+            self._see_another_thread()
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         except RuntimeError:  # the loop was closed
             coroutine.close()
             raise ClientClosed("the client is closed") from None
+        except ClientError:
+            coroutine.close()
+            raise
         try:
-            return future.result()
+            return self._result(future)
         except FutureCancelled:
             raise ClientClosed("the client was closed meanwhile") from None
         except BaseException:
-            future.cancel()  # the thread was interrupted: whatever waits shall not go on
+            if not self.loop.is_closed():
+                future.cancel()  # the thread was interrupted: whatever waits shall not go on
+            elif inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()  # it came too late to be begun
             raise
 
+    def _see_another_thread(self) -> None:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if here is self.loop:
+            raise ClientError("a blocking call was made in the client's own event loop")
+
+    def _result(self, future: Future[T]) -> T:
+        """Wait for a future of the loop; raises as ``call``."""
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        turned: list[bool] = []  # not empty: the loop had a turn since it was asked for one
+        asked, missed = False, 0
+        while not done.wait(_LOOK):
+            self.check()
+            self._see_it_runs()
+            if not asked or turned:
+                turned.clear()
+                asked, missed = True, 0
+                try:
+                    self.loop.call_soon_threadsafe(turned.append, True)
+                except RuntimeError:
+                    raise ClientClosed("the client was closed meanwhile") from None
+                continue
+            # Looks are counted, not seconds: a process that was stopped has missed one.
+            missed += 1
+            if missed * _LOOK >= self._patience:
+                raise ClientStalled(
+                    f"the client's event loop had no turn for {missed * _LOOK:g} s; "
+                    "whether this was carried out is not known"
+                )
+        return future.result()
+
+    def _see_it_runs(self) -> None:
+        """Raise ``ClientClosed`` if the loop has ended."""
+        if self.loop.is_closed() or sys.is_finalizing():
+            raise ClientClosed("the client was closed meanwhile")
+
     def post(self, function: Callable[[], object]) -> None:
-        """Have a function called in the loop, in order with others. Any thread; does not wait."""
+        """Have a function called in the loop, in order with others. Any thread; does not wait.
+
+        Raises:
+            ClientForked, ClientClosed: The loop is another process's, or has ended.
+        """
+        self.check()
         # One wake-up for all that comes before the loop looks: waking it costs a system call.
         self._posted.append(function)
         if not self._woken:
@@ -73,7 +154,40 @@ class Portal:
         self._woken = False
         posted = self._posted
         while posted:
-            posted.popleft()()
+            try:
+                posted.popleft()()
+            except Exception as error:  # noqa: BLE001 - the next one is another caller's
+                self.loop.call_exception_handler(
+                    {"message": "what a thread had the loop do failed", "exception": error}
+                )
+
+    # -- futures
+
+    def promise(self, future: Promise) -> Promise:
+        """Return a future that something in the loop will set. Any thread.
+
+        It gets an error when the loop ends before; in the child of a fork it has one at once.
+        """
+        self._promised.add(future)
+        Future.add_done_callback(future, self._promised.discard)  # ours: nobody is waiting by it
+        return future
+
+    def break_promises(self) -> None:
+        """The loop was closed: tell those who wait, and take nothing more."""
+        self._woken = False  # from here on ``post`` asks the loop, which refuses
+        for future in list(self._promised):
+            if future.set_running_or_notify_cancel():
+                future.set_exception(ClientClosed("the client was closed before this was sent"))
+
+    def after_fork(self) -> None:
+        """See ``forking.Watched``."""
+        promised, self._promised = self._promised, set()
+        for future in list(promised):
+            # A thread of the parent may have held its lock, or wait for it: it gets a new one.
+            Future.__init__(future)
+            future.set_exception(
+                ClientForked("this was sent by the process that this one was forked from")
+            )
 
 
 class BlockingDelivery:
@@ -232,15 +346,17 @@ class BlockingDelivery:
         """Return a context (``with``) in which it is processed; see ``Delivery.process``."""
         return BlockingProcessing(self, reraise=reraise)
 
-    def conclude(self, error: BaseException | None) -> bool:
+    def conclude(self, error: BaseException | None, *, reraise: bool = False) -> bool:
         """Settle it as its processing ended, without waiting; return whether ``error`` is over."""
         delivery = self._delivery
         if error is None:
             self._portal.post(lambda: conclude(delivery, None))
             return True
+        if self._portal.forked:
+            return False  # it is the parent's to settle; the child's error is what is raised
 
         async def fail() -> bool:
-            return conclude(delivery, error)
+            return conclude(delivery, error, reraise=reraise)
 
         return self._portal.call(fail())
 
@@ -263,4 +379,4 @@ class BlockingProcessing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        return self._delivery.conclude(error) and error is not None and not self._reraise
+        return self._delivery.conclude(error, reraise=self._reraise) and error is not None

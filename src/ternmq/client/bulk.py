@@ -25,7 +25,9 @@ from typing import Final, Self, TypeVar
 import msgspec
 
 from ternmq.client.bulk_line import BulkLine, BulkOptions
+from ternmq.client.topic import Topic, name_of
 from ternmq.model.errors import InvalidRequest, JournalExpired
+from ternmq.model.specs import check_name
 from ternmq.wire import bodies, control
 from ternmq.wire.bodies import Records, Rows
 from ternmq.wire.commands import Command
@@ -119,22 +121,24 @@ class Bulk:
 
     # -- what there is
 
-    def topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
+    def topics(self, names: Sequence[str | Topic] | None = None) -> list[TopicInfo]:
         """Return topics by name, with settings, ends of queues and groups: those that may be seen.
 
         Args:
             names: Only these, as far as they are there; None: all.
         """
         found: list[TopicInfo] = []
-        wanted = None if names is None else list(names)
+        wanted = None if names is None else [name_of(name) for name in names]
         after = ""
         while True:
             asked = control.TopicList(names=wanted, after=after)
             page = self._control(Command.TOPIC_LIST, asked, control.Topics)
             found += page.topics
-            if not page.more or not page.topics:
+            if not page.more or not (page.next or page.topics):
                 return found
-            after = page.topics[-1].spec.name
+            after = page.next or page.topics[-1].spec.name  # an older broker says no `next`
+            if wanted is not None:
+                wanted = [name for name in wanted if name > after]
 
     def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
         """Return what many queues hold, in one request: ends, offsets at a time, where to stop.
@@ -146,7 +150,7 @@ class Bulk:
 
     # -- rows
 
-    def fetch(self, topic: str, queue: int, start: int, stop: int) -> Iterator[Rows]:
+    def fetch(self, topic: str | Topic, queue: int, start: int, stop: int) -> Iterator[Rows]:
         """Yield pages of the rows ``[start, stop)`` of a queue, in order, without a group.
 
         ``page.records`` are whole MESSAGES records, back to back; they hold the rows
@@ -157,6 +161,7 @@ class Bulk:
             OffsetExpired: Retention was quicker; the text names the oldest row.
             InvalidRequest: The queue ends below ``stop``, also after a while.
         """
+        topic = name_of(topic)
         line = self._line
         if start >= stop:
             return
@@ -269,7 +274,7 @@ class Bulk:
 
     # -- progress
 
-    def commit(self, topic: str, group: str, places: Mapping[int, int]) -> dict[int, int]:
+    def commit(self, topic: str | Topic, group: str, places: Mapping[int, int]) -> dict[int, int]:
         """Say how far a group has come (queue -> next offset); it only grows.
 
         The group is made, from earliest on, if it is missing. Durable at return.
@@ -278,8 +283,8 @@ class Bulk:
             Where the group stands in these queues now: as committed, or further.
         """
         asked = control.GroupCommit(
-            topic=topic,
-            group=group,
+            topic=name_of(topic),
+            group=check_name(group, "group"),
             places=[control.GroupPlace(queue=q, offset=o) for q, o in sorted(places.items())],
         )
         done = self._control(Command.GROUP_COMMIT, asked, control.GroupCommitted)

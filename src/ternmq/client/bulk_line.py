@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 import ternmq
-from ternmq.client.connecting import options_of
+from ternmq.client.connecting import closed_at_once, known_at, options_of, refused
 from ternmq.client.options import Options
 from ternmq.model.errors import (
     Busy,
@@ -25,6 +25,7 @@ from ternmq.model.errors import (
     ClientClosed,
     ConnectionLost,
     InvalidRequest,
+    NotABroker,
     ProtocolError,
     ShuttingDown,
     TernMQError,
@@ -143,6 +144,7 @@ class BulkLine:
         Raises:
             CannotConnect, RefusedError: There is no connection, and none can be made.
         """
+        self._see_process()
         if self._state.welcome is None:
             self._again(self._connected)
         welcome = self._state.welcome
@@ -264,11 +266,7 @@ class BulkLine:
         """
         if self._closed:
             raise ClientClosed("this client is closed")
-        if self._pid != os.getpid():
-            # A forked child: the connection is the parent's, and so is the name.
-            self._pid = os.getpid()
-            self._client = secrets.token_hex(16)
-            self._forget()
+        self._see_process()
         if self._socket is not None:
             welcome = self._state.welcome
             assert welcome is not None
@@ -277,6 +275,14 @@ class BulkLine:
                 return
             self._hang_up()
         self._connect()
+
+    def _see_process(self) -> None:
+        """In a forked child begin anew: connection, session and name are the parent's."""
+        if self._pid != os.getpid():
+            self._hang_up()  # closes this process's descriptor, not the connection
+            self._state = ClientSession()
+            self._client = secrets.token_hex(16)
+            self._pid = os.getpid()
 
     def _connect(self) -> None:
         welcome = self._state.welcome
@@ -296,11 +302,14 @@ class BulkLine:
                 (address.host, address.port), timeout=options.connect_timeout
             )
         except OSError as error:
-            raise CannotConnect(f"no broker answers at {address}: {error}") from error
+            raise refused(address, error) from error
         self._socket = line
         context = address.ssl_context()
         if context is not None:
-            self._socket = context.wrap_socket(line, server_hostname=address.host)
+            try:
+                self._socket = context.wrap_socket(line, server_hostname=address.host)
+            except OSError as error:
+                raise refused(address, error) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         hello = control.Hello(
             app=options.app,
@@ -312,7 +321,12 @@ class BulkLine:
             pid=self._pid,
         )
         self._write(self._state.hello(hello))
-        event = self._receive(1)
+        try:
+            event = self._receive(1)
+        except NotABroker as error:
+            raise known_at(address, error) from error
+        except ConnectionLost as error:
+            raise closed_at_once(address, None) from error
         if isinstance(event, Refusal):
             raise event.error
 

@@ -21,6 +21,10 @@ _PREFIX: Final = messages.PREFIX
 _PREFIX_END: Final = HEADER_BYTES + messages.PREFIX_BYTES
 _ROW_RUN: Final = messages.RUN
 _MESSAGES: Final = int(Kind.MESSAGES)
+_HEADERS: Final = 1 << Column.HEADERS
+_CONTENT_TYPE: Final = 1 << Column.CONTENT_TYPE
+Origin = tuple[int, int, int]
+"""Queue, producer, and how far the numbers that it gave its messages are from their offsets."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -32,11 +36,13 @@ class Chunk:
         deliveries: How often they were handed out, this time included.
         suspect: They may have been handed out before a power cut.
         stored_us: Broker time at which they were stored.
+        origin: Where they come from; with an offset it is that of one message only.
     """
 
     __slots__ = (
         "_bodies", "_content_types", "_headers", "_ids", "_keys", "_ordering_keys", "_tags",
-        "attempt", "batch", "count", "deliveries", "offset", "queue", "row", "stored_us", "suspect",
+        "attempt", "batch", "count", "deliveries", "offset", "origin", "queue", "row", "stored_us",
+        "suspect",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +67,7 @@ class Chunk:
         self.deliveries = deliveries
         self.stored_us = stored_us
         self.suspect = suspect
+        self.origin: Origin = (queue, batch.producer_id, batch.first_sequence + row - offset)
         self._bodies: list[bytes] | None = None
         self._keys: list[str] | None = None
         self._ordering_keys: list[str] | None = None
@@ -113,7 +120,7 @@ class Chunk:
 
     def headers(self, index: int) -> Mapping[str, str]:
         """Return the headers of its ``index``-th row."""
-        if not self.batch.has(Column.HEADERS):
+        if not self.batch.flags & _HEADERS:  # asked for every message that a handler gets
             return _NO_HEADERS
         if self._headers is None:
             self._headers = self.batch.headers()[self.row : self.row + self.count]
@@ -121,7 +128,7 @@ class Chunk:
 
     def content_type(self, index: int) -> str:
         """Return the content type of its ``index``-th row."""
-        if not self.batch.has(Column.CONTENT_TYPE):
+        if not self.batch.flags & _CONTENT_TYPE:
             return ""
         if self._content_types is None:
             self._content_types = self._cut(self.batch.content_types())

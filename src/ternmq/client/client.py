@@ -4,27 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import threading
-import weakref
-from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from ternmq.client.again import Replayed
 from ternmq.client.blocking import BlockingDelivery, Portal
 from ternmq.client.codecs import Codecs
+from ternmq.client.composing import compose
+from ternmq.client.connecting import why_not_yet
+from ternmq.client.declarations import Declarations
 from ternmq.client.delivery import Delivery
-from ternmq.client.handlers import Function, Handler
+from ternmq.client.depends import Provider
+from ternmq.client.draining import drain
+from ternmq.client.forking import watch, watched
+from ternmq.client.handlers import Handler
+from ternmq.client.lease import Lease
 from ternmq.client.lookup import FoundMessage
+from ternmq.client.middleware import Lifespan
 from ternmq.client.options import Options
-from ternmq.client.puller import Source
+from ternmq.client.policy import RetryPolicy
 from ternmq.client.receiving import Receiving
+from ternmq.client.running import Running
+from ternmq.client.signals import Signals
+from ternmq.client.signature import Function
+from ternmq.client.source import Source
 from ternmq.client.stats import ClientStats
+from ternmq.client.topic import Topic
+from ternmq.client.topology import Change, Topology
 from ternmq.client.transacting import Transacting
+from ternmq.client.unawaited import looked_after
+from ternmq.client.validation import flag, seconds_of
 from ternmq.model.errors import CannotConnect, InvalidRequest, UnsentMessages
 from ternmq.model.specs import Mode, Start
 
@@ -33,12 +45,12 @@ log: Final = logging.getLogger("ternmq")
 F = TypeVar("F", bound=Function)
 
 _CLOSE_TIMEOUT: Final = 5.0
+_HURRIED_TIMEOUT: Final = 0.5
 
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
-
+@looked_after("client")
 class Client(Transacting, Receiving):
-    """A client of a broker, made by ``ternmq.connect``. It lives in one event loop.
+    """A client of a broker, made by ``ternmq.connect``. It lives in one event loop of one process.
 
     Making it does no I/O, so that handlers can be declared when a module is imported. ``await``,
     ``async with``, ``run()``, or the first use connects. It connects again by itself, keeps its
@@ -51,12 +63,22 @@ class Client(Transacting, Receiving):
         deadletters: Messages that failed for good.
     """
 
-    def __init__(self, options: Options, codecs: Codecs | None = None) -> None:
-        super().__init__(options, codecs)
+    def __init__(
+        self,
+        options: Options,
+        codecs: Codecs | None = None,
+        declarations: Declarations | None = None,
+        *,
+        served: bool = False,
+    ) -> None:
+        super().__init__(options, codecs, declarations, served=served)
         self._handlers: list[Handler] = []
         self._stop: asyncio.Event | None = None
+        self._hurry: asyncio.Event | None = None
+        self._stopping = False
+        self._left: list[Running] | None = None
         self._portal: Portal | None = None
-        _clients.add(self)
+        watch(self)
 
     def __repr__(self) -> str:
         return f"<Client of {self.options.address}, app {self.options.app!r}>"
@@ -89,39 +111,43 @@ class Client(Transacting, Receiving):
             await self.close()
         except UnsentMessages:
             if error is None:
-                raise
-            log.exception("messages were not sent")  # the block's own error is what is raised
+                raise  # else the block's own error is what is raised; each message was logged
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what waits, tell the broker what was settled, and leave. Closing twice is allowed.
 
         Args:
-            timeout: Seconds to wait for sends; None: their own timeout.
+            timeout: Seconds to wait for sends; None: the client's ``timeout``. Then the broker is
+                told what was settled and sent, for 5 s at most, and 3 s to leave.
 
         Raises:
             UnsentMessages: Messages of ``send_soon`` were not stored, or that is not known.
         """
+        if timeout is not None:
+            timeout = seconds_of("timeout", timeout)
         session = self._session
         if session.closed:
             return
         if not session.used or session.forked:
             session.closed = True
             return
-        session.bind()
+        loop = session.bind()
         self._reporter.stop()
-        for handler in self._handlers:
-            await handler.stop(self.options.drain_timeout)
+        self._hurry = hurry = self._hurry or asyncio.Event()
+        left = await self._drain()
         session.closing()
-        await self._producer.drained(self.options.timeout if timeout is None else timeout)
+        if timeout is None:
+            timeout = _HURRIED_TIMEOUT if hurry.is_set() else self.options.timeout
+        await self._producer.drained(timeout)
         self._producer.give_up()
-        await self._settler.drained(_CLOSE_TIMEOUT)
+        close_timeout = _HURRIED_TIMEOUT if hurry.is_set() else _CLOSE_TIMEOUT
+        until = loop.time() + close_timeout
+        await self._settler.drained(close_timeout)
         if session.link is not None:
-            await self._reporter.last(_CLOSE_TIMEOUT)
-        try:
-            await asyncio.to_thread(self._keeper.stop)
-        except RuntimeError:  # the interpreter ends: it begins no more threads
-            self._keeper.stop()
-        await session.close()
+            await self._reporter.last(max(0.0, until - loop.time()))
+        most = max(0.0, until - loop.time())
+        await self._keeper.stop(most, left)
+        await session.close(leave=not left)
         self._settler.give_up()
         self._raise_unsent()
 
@@ -151,7 +177,7 @@ class Client(Transacting, Receiving):
 
     def handler(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         tags: str | None = None,
@@ -159,132 +185,277 @@ class Client(Transacting, Receiving):
         max_in_flight: int | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
     ) -> Callable[[F], F]:
         """Declare that a function handles the messages of a group; ``run`` calls it.
 
-        See ``handlers`` for what it may look like, and ``pull`` for the other arguments.
+        It takes the body, decoded as its annotation says, and a second parameter, the delivery, if
+        it has one: ``ternmq.Delivery`` in an ``async def``; ``ternmq.sync.Delivery`` in a ``def``,
+        which runs in a thread. See ``pull`` for the other arguments.
 
         Args:
-            topic: The topic.
+            topic: The topic: its name, or a ``Topic``, which is declared by it.
             group: The consumer group.
             tags: Filter.
             concurrency: How many messages are handled at one time.
-            max_in_flight: Most messages that are here and not settled; None: twice ``concurrency``,
-                64 at least, and up to 1,024 while they are worked off quickly.
+            max_in_flight: Most messages that are here and not settled; None: ``concurrency``,
+                and besides them as many as are done in 0.1 s, up to 1,024.
             mode: Mode of the group.
             start: Where a new group begins.
+            retry: When failed messages come again; see ``declare`` for what is done about it.
+            lease: How long messages are leased, in seconds or as a timedelta; it is extended while
+                they are handled.
+
+        Raises:
+            InvalidHandler: The function cannot be called with a message: it has other parameters,
+                or an annotation that cannot be resolved. Or the topic and group have a handler.
         """
-        source = Source(topic, group, tags, mode, start)
+        name = self._declarations.name_of(topic)
+        source = Source(name, group, tags, mode, start, retry, lease)
 
         def declare(function: F) -> F:
-            self._handlers.append(
-                Handler(
-                    function,
-                    source,
-                    concurrency=concurrency,
-                    max_in_flight=max_in_flight,
-                    codecs=self.codecs,
-                    threaded=self._threaded,
-                )
-            )
+            self._declarations.add(function, source, concurrency, max_in_flight)
             return function
 
         return declare
 
+    def declare(self, *topics: Topic) -> None:
+        """Declare topics that are to be there.
+
+        ``run`` makes those that are missing and changes settings that differ, and does the same
+        with the retry policies and leases that handlers state, if the app may manage them. If it
+        may not, everything must be there as declared; else ``run`` ends with ``TopologyMismatch``.
+        ``ternmq apply MODULE:CLIENT`` does it ahead of time, with ``--dry-run`` it only compares;
+        ``apply`` does it from code.
+
+        A topic that is missing when it is first sent to or consumed is made as declared, where the
+        broker makes topics on the way (``dev``, tests) and the app may manage it. One that is there
+        is taken as it is.
+
+        Raises:
+            InvalidRequest: A topic of that name is declared with other settings.
+        """
+        self._declarations.declare(topics)
+
+    async def apply(self) -> list[Change]:
+        """Make topics and groups what is declared; durable when it returns. Returns what was done.
+
+        ``run`` does it by itself, save for groups that are not there, which it makes by joining.
+        This is for whoever only sends, for tests, and for deployments.
+
+        Raises:
+            TopologyMismatch: Something cannot be changed, or this app may not manage it; the text
+                names each difference. In the first case nothing was changed.
+        """
+        self._session.bind()
+        return await self.topology.apply(self.admin)
+
+    @property
+    def topology(self) -> Topology:
+        """What was declared, to be held against a broker: topics, and the groups of handlers."""
+        return Topology(self._declarations)
+
+    def handler_middleware(self, function: F) -> F:
+        """Have a generator that yields once run around each call of a handler; a decorator.
+
+        ::
+
+            @client.handler_middleware
+            async def timed(delivery: ternmq.Delivery) -> AsyncIterator[None]:
+                began = time.monotonic()
+                yield  # the handler runs
+                print(delivery.topic, time.monotonic() - began)
+
+        The first that is declared is the outermost; what handlers depend on is made inside all of
+        them. An error of the handler is raised at the ``yield``; if the middleware raises another
+        one, that counts, and if it swallows it, the message is done. A ``def`` runs where the
+        handler runs and gets its kind of delivery: in the handler's thread, or in the loop. An
+        ``async def`` runs in the loop, around a handler in a thread as well; if it gives up before
+        the thread is through, as by ``asyncio.timeout``, its error counts when the thread has
+        ended. A function that returns a context manager may stand in for the generator.
+
+        Raises:
+            InvalidHandler: It is none of these.
+        """
+        self._declarations.middlewares.around_handlers(function)
+        return function
+
+    def send_middleware(self, function: F) -> F:
+        """Have a generator that yields once run around each message that is sent; a decorator.
+
+        It is given an ``Outbound``: the topic, and the message, whose fields may be changed before
+        the ``yield``. Behind it ``outbound.receipt`` says where the message is stored; an error of
+        the send is raised at the ``yield``. It is a ``def``, and runs in the client's loop, so it
+        must not wait. All ways to send pass through it but prepared batches.
+
+        Raises:
+            InvalidHandler: It is no such function.
+        """
+        self._declarations.middlewares.around_sends(function)
+        return function
+
+    def lifespan(self, function: F) -> F:
+        """Have a generator that yields once run around ``run``; a decorator.
+
+        What stands before the ``yield`` runs before ``run`` connects, and before any handler; what
+        stands behind it when the last handler has ended, while the client can still send. It is
+        given the client if it has a parameter.
+
+        Raises:
+            InvalidHandler: It is no such function.
+        """
+        self._declarations.middlewares.around_run(function)
+        return function
+
+    @property
+    def overrides(self) -> dict[Provider, Provider]:
+        """Providers that stand in for others from the next ``run`` on, as in tests."""
+        return self._declarations.middlewares.overrides
+
     def _threaded(self, delivery: Delivery) -> BlockingDelivery:
         """Return a delivery for a handler in a thread. Loop only."""
         if self._portal is None:
-            self._portal = Portal(self._session.loop)
+            self._portal = Portal(self._session.loop, self.options.timeout)
         return BlockingDelivery(delivery, self._portal)
 
     async def run(self) -> None:
-        """Call handlers with messages until ``stop()``, SIGTERM or SIGINT; then close.
+        """Call handlers with messages until ``stop()`` or a signal; then close.
 
-        A broker that is not there is waited for. On the way out nothing more is taken, running
-        handlers finish (or are cancelled after ``drain_timeout``), and what was not begun is given
-        back.
+        The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored; they are taken if this is
+        the main thread.
+
+        A broker that is not there is waited for. On the way out nothing more is taken, and what was
+        not begun is given back. Handlers that run have ``drain_timeout`` to finish; then they are
+        cancelled, and those that cannot be (a thread, a coroutine that ignores it) are named in the
+        log. Their messages are not handed out again while they run: the lease is extended until the
+        handler ends. If this process ends first, the message comes again by the group's retry
+        policy, and that was an attempt. A second SIGTERM or SIGINT waits for nobody, and ends the
+        process.
 
         Raises:
             InvalidRequest: There are no handlers.
+            TopologyMismatch: Something is not as it is declared; see ``declare``.
+            InvalidHandler: No body can be decoded to what a handler takes.
             TernMQError: A group cannot be consumed.
         """
-        if not self._handlers:
+        loop = self._session.bind()
+        with Signals(loop.call_soon_threadsafe, lambda now: self.stop(at_once=now)):
+            try:
+                await self.serve(self._declarations.middlewares.lifespans)
+            finally:
+                await self.close()
+
+    async def serve(self, lifespans: Sequence[Lifespan]) -> None:
+        """Do what ``run`` does, inside these lifespans; signals and the end are the caller's."""
+        if not self._declarations:
             raise InvalidRequest("no handlers are declared: use @client.handler(...)")
-        session = self._session
-        session.bind()
+        middlewares = self._declarations.middlewares
+        composed = [compose(one, middlewares) for one in self._declarations]
+        self._handlers = [Handler(one, self.codecs, self._threaded) for one in composed]
+        for handler in self._handlers:
+            handler.check()
+        self._session.bind()
         self._stop = stop = asyncio.Event()
-        undo = _on_signals(session.loop, self.stop)
+        if self._stopping:
+            stop.set()
+        self._hurry = self._hurry or asyncio.Event()
         try:
-            if await self._arrive(stop):
-                self._consume()
-                await self._run_handlers(stop)
+            async with AsyncExitStack() as stack:
+                await middlewares.enter(stack, lifespans, self)
+                stack.push_async_callback(self._drain)
+                if await self._arrive(stop):
+                    await self.topology.settle(self.admin)
+                    await self._run_handlers(stop)
         finally:
-            undo()
             self._stop = None
-            await self.close()
+
+    async def _drain(self) -> list[Running]:
+        """Stop the handlers, once; return the calls that do not end."""
+        if self._left is None:
+            self._hurry = self._hurry or asyncio.Event()
+            self._left = await drain(self._handlers, self.options.drain_timeout, self._hurry)
+        return self._left
 
     async def _arrive(self, stop: asyncio.Event) -> bool:
         """Connect, waiting for the broker; return False when told to stop before."""
         told = asyncio.ensure_future(stop.wait())
         try:
-            with suppress(CannotConnect):
-                await self._session.connect()
-                return True
-            log.warning("no broker at %s yet; waiting for it", self.options.address)
-            opened = asyncio.ensure_future(self._session.opened())
-            await asyncio.wait({told, opened}, return_when=asyncio.FIRST_COMPLETED)
-            if opened.done():
-                opened.result()
-                return True
-            opened.cancel()
-            return False
+            try:
+                return await _unless(told, self._session.connect())
+            except CannotConnect as error:
+                log.warning("no broker at %s yet: waiting for it (%s)", self.options.address,
+                            why_not_yet(error))  # fmt: skip
+            return await _unless(told, self._session.opened())
         finally:
             told.cancel()
 
     async def _run_handlers(self, stop: asyncio.Event) -> None:
+        welcome = self._session.welcome
+        software = "" if welcome is None or not welcome.software else f" ({welcome.software})"
+        log.info(
+            "connected to broker %s%s at %s%s", "?" if welcome is None else welcome.broker,
+            software, self.options.address,
+            f" as app {self.options.app}" if self.options.app else "",
+        )  # fmt: skip
         for handler in self._handlers:
             await handler.start(self._puller)
         told = asyncio.ensure_future(stop.wait())
+        failed = self.admin.redeclaring.failed()
         workers = [task for handler in self._handlers for task in handler.tasks]
         try:
-            done, _ = await asyncio.wait({told, *workers}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {told, failed, *workers}
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {told}:
                 task.result()
         finally:
             told.cancel()
-            await asyncio.gather(
-                *[handler.stop(self.options.drain_timeout) for handler in self._handlers]
-            )
+            failed.cancel()
 
-    def stop(self) -> None:
-        """Have ``run`` come to its end: no handler is called any more. Loop only."""
+    def stop(self, *, at_once: bool = False) -> None:
+        """Have ``run`` come to its end: no handler is called any more. Loop only.
+
+        Args:
+            at_once: Do not wait for those that run: cancel them.
+        """
+        flag("at_once", at_once)
         for handler in self._handlers:
             handler.take_no_more()
+        self._stopping = True
         if self._stop is not None:
             self._stop.set()
+        if at_once and self._hurry is not None:
+            self._hurry.set()
 
     # -- looking up -------------------------------------------------------------------------------
 
     async def get(
         self,
-        topic: str,
+        topic: str | Topic,
         id: str = "",  # noqa: A002
         *,
-        queue: int = 0,
+        queue: int | None = None,
         offset: int | None = None,
     ) -> FoundMessage:
         """Return the message with an id (the broker's, or the application's own), or at an offset.
 
+        Args:
+            topic: The topic.
+            id: The id.
+            queue: Of the offset; it may be left out where the topic has one.
+            offset: The place in its queue.
+
         Raises:
             MessageNotFound: None is kept.
-            InvalidRequest: Neither id nor offset is given, or both.
+            InvalidRequest: Neither id nor offset is given, or both; the topic has several queues,
+                and ``queue`` does not say which.
         """
         self._session.bind()
         return await self._lookup.get(topic, id, queue, offset)
 
     async def find(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         key: str,
         since: datetime | None = None,
@@ -307,7 +478,7 @@ class Client(Transacting, Receiving):
 
     async def replay(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
         *,
         offsets: range | Iterable[int] | None = None,
@@ -329,10 +500,13 @@ class Client(Transacting, Receiving):
             since: Those stored at or after this time.
             until: Those stored before this time.
             ids: Those with these ids (the broker's).
-            queue: Of the offsets, by default 0. Of times: only this queue, by default all.
+            queue: Of the offsets; it may be left out where the topic has one. Of times: only this
+                queue, by default all.
             dry_run: Only say what would happen.
 
         Raises:
+            InvalidRequest: Offsets are named, the topic has several queues, and ``queue`` does not
+                say which.
             ReplayTooLarge: So many would wait to be handed out again that the broker takes no more.
                 Where much was named, what was handed back before stays so.
         """
@@ -351,33 +525,37 @@ class Client(Transacting, Receiving):
     # -- forks ------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
-        """This is the child of a fork: take another name, or be of no use if it was connected."""
+        """See ``forking.Watched``: take another name, or be of no use if it was connected."""
         if self._session.used:
-            self._session.forked = True
+            self._session.leave_behind()
+            self._keeper.leave_behind()
         else:
             self._session.renew()
             self._producer.renew()
             self._prepared_ids.renew()
 
 
-def _on_signals(loop: asyncio.AbstractEventLoop, told: Callable[[], None]) -> Callable[[], None]:
-    """Call ``told`` on SIGTERM and SIGINT, in the main thread; return what undoes it."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    for number in numbers:
-        loop.add_signal_handler(number, told)
-
-    def undo() -> None:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    return undo
+async def _unless(told: asyncio.Future[Any], connecting: Coroutine[Any, Any, object]) -> bool:
+    """Wait for a connection; return False when told to stop before. Raises as ``connecting``."""
+    attempt = asyncio.ensure_future(connecting)
+    try:
+        await asyncio.wait({told, attempt}, return_when=asyncio.FIRST_COMPLETED)
+        if not attempt.done():
+            return False
+        attempt.result()
+        return True
+    finally:
+        attempt.cancel()
 
 
-def _after_fork() -> None:
-    for client in list(_clients):
-        client.after_fork()
+def leases_of(port: int) -> list[Lease]:
+    """Return the leases with rows left that clients of this process have of the broker at a port.
 
-
-os.register_at_fork(after_in_child=_after_fork)
+    For the testing kit. Any thread.
+    """
+    return [
+        lease
+        for client in watched(Client)
+        if client.options.address.port == port
+        for lease in client._settler.held()  # noqa: SLF001 - of a class of this module
+    ]

@@ -7,6 +7,11 @@ A body's content type says how it was made::
     None, bool, int, float, list, tuple, dict, dataclass,
     msgspec.Struct, pydantic model, datetime, UUID, ...     application/json
 
+A pydantic model is written by its aliases where it is read by them, so that the same class goes
+both ways: ``models``.
+
+JSON has no NaN and no infinity: a body with one of them is refused, not made something else.
+
 ``content_type="application/msgpack"`` makes msgpack of the latter. Other types are registered with
 ``Codecs.register``. A body without content type is decoded as an annotation asks: bytes as they
 are, str as UTF-8, everything else as JSON.
@@ -16,11 +21,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, Final
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
 import msgspec
+import msgspec.inspect
 
+from ternmq.client.models import UnionDecoder, dumped_with
 from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
 
 TEXT: Final = "text/plain"
@@ -34,6 +44,8 @@ Decode = Callable[[bytes, Any], object]
 """Turns bytes into a value of the type that the second argument names (``Any``: of any)."""
 
 _RAW_TYPES: Final = (bytes, bytearray, memoryview)
+_BUILT_IN: Final = 3
+"""Codecs that every client has."""
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
@@ -88,7 +100,7 @@ class Codecs:
             raise
         except Exception as error:
             raise EncodeError(
-                f"a {type(body).__name__} cannot be made {content_type}: {error}"
+                f"a body of type {type(body).__name__} cannot be made {content_type}: {error}"
             ) from error
 
     def decode(self, body: bytes, content_type: str = "", kind: Any = Any) -> Any:
@@ -111,18 +123,73 @@ class Codecs:
             return codec.decode(body, kind)
         except Exception as error:
             wanted = getattr(kind, "__name__", str(kind))
-            raise DecodeError(f"the body is no {wanted}: {error}") from error
+            raise DecodeError(f"the body is no {wanted}: {_told(error)}") from error
+
+    def check(self, kind: Any) -> None:
+        """See that there may be bodies that can be decoded as values of ``kind``.
+
+        Raises:
+            TypeError: There are none: what it consists of is not known here.
+        """
+        if len(self._codecs) > _BUILT_IN or kind is object:
+            return  # a codec of the application may know any type
+        unknown: type | None = None
+        try:
+            if hasattr(kind, "model_validate_json"):
+                if not getattr(kind, "__pydantic_complete__", True):
+                    kind.model_rebuild()
+            else:
+                decoder = _json_decoder(kind)
+                if not isinstance(decoder, UnionDecoder):
+                    unknown = next(_unknown(msgspec.inspect.type_info(kind), set()), None)
+        except Exception as error:
+            # Annotations of the type are evaluated here: any error can come of them.
+            raise TypeError(f"{_shown(kind)} cannot be decoded: {error}") from error
+        if unknown is not None:
+            raise TypeError(
+                f"how a {_shown(unknown)} is decoded is not known: make it a dataclass, a "
+                "msgspec.Struct or a pydantic model, or register a codec"
+            )
+
+
+def _shown(kind: Any) -> str:
+    return kind.__qualname__ if isinstance(kind, type) else str(kind)
+
+
+def _unknown(found: object, seen: set[int]) -> Iterator[type]:
+    """Yield the classes in a type that nothing here can decode."""
+    if id(found) in seen:
+        return
+    seen.add(id(found))
+    if isinstance(found, msgspec.inspect.CustomType):
+        if not hasattr(found.cls, "model_validate"):
+            yield found.cls
+    elif isinstance(found, tuple):
+        for one in found:
+            yield from _unknown(one, seen)
+    elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
+        for name in found.__struct_fields__:
+            yield from _unknown(getattr(found, name), seen)
 
 
 def _to_text(body: object) -> bytes:
     if not isinstance(body, str):
-        raise EncodeError(f"a {type(body).__name__} is no text")
+        raise EncodeError(f"a body of type {type(body).__name__} is no text")
     return body.encode()
 
 
 def _from_text(body: bytes, kind: Any) -> object:
+    text = body.decode()
     if kind in {str, Any, object}:
-        return body.decode()
+        return text
+    if not hasattr(kind, "model_validate_json"):
+        decoder = _json_decoder(kind)
+        # What is sent as text need not be annotated as ``str``: a Literal, ``str | None``, an id.
+        with suppress(ValueError):  # it is none of these, but text that holds JSON
+            if isinstance(decoder, UnionDecoder):
+                return decoder.validate(text)
+            value: object = msgspec.convert(text, kind, dec_hook=_model)
+            return value
     return _from_json(body, kind)
 
 
@@ -131,7 +198,7 @@ def _plain(value: object) -> object:
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__name__} is not supported")
-    plain: object = dump(mode="json")
+    plain: object = dump(mode="json", **dumped_with(value))
     return plain
 
 
@@ -141,10 +208,52 @@ _msgpack: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 def _to_json(body: object) -> bytes:
     dump = getattr(body, "model_dump_json", None)
-    if dump is not None:
-        text: str = dump()
-        return text.encode()
-    return _json.encode(body)
+    encoded: bytes = _json.encode(body) if dump is None else dump(**dumped_with(body)).encode()
+    # NaN and infinity are written as null, or (by a pydantic model that is set so) as themselves.
+    if any(one in encoded for one in (_NULLS if dump is None else _NULLS_AND_NAMES)):
+        found = _not_finite(body, "$")
+        if found is not None:
+            raise EncodeError(f"JSON has no NaN and no infinity, and {found} is one")
+    return encoded
+
+
+_NULLS: Final = (b"null",)
+_NULLS_AND_NAMES: Final = (b"null", b"NaN", b"Infinity")
+
+
+def _not_finite(value: object, path: str) -> str | None:
+    """Return the path of the first number in a value that is not finite; None without any."""
+    if isinstance(value, float):
+        return None if math.isfinite(value) else path
+    if isinstance(value, str | bytes | bytearray | int | None):
+        return None
+    if isinstance(value, Mapping):
+        parts = [(f"{path}.{key}", one) for key, one in value.items()]
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        parts = [(f"{path}[{at}]", one) for at, one in enumerate(value)]
+    else:
+        parts = [(f"{path}.{name}", one) for name, one in _fields(value)]
+    for where, one in parts:
+        found = _not_finite(one, where)
+        if found is not None:
+            return found
+    return None
+
+
+def _fields(value: object) -> list[tuple[str, object]]:
+    """Return names and values of an object's fields; none of an object that has no such."""
+    names: Iterable[str] = ()
+    if hasattr(value, "model_dump"):
+        if getattr(value, "model_config", {}).get("ser_json_inf_nan") == "strings":
+            return []  # its author says how they are written, and that is JSON
+        names = getattr(type(value), "model_fields", ())
+    elif isinstance(value, msgspec.Struct):
+        names = value.__struct_fields__
+    elif dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    else:
+        names = [field.name for field in getattr(type(value), "__attrs_attrs__", ())]
+    return [(name, getattr(value, name, None)) for name in names]
 
 
 def _to_msgpack(body: object) -> bytes:
@@ -174,15 +283,48 @@ def _model(kind: Any, value: object) -> object:
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise NotImplementedError(f"{kind} is not supported")
-    made: object = validate(value)
+    try:
+        made: object = validate(value)
+    except ValueError as error:
+        raise ValueError(_told(error)) from error  # msgspec adds where
     return made
 
 
-@functools.lru_cache(maxsize=1024)
-def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(Any if kind is object else kind, dec_hook=_model)
+def _told(error: Exception) -> str:
+    """Return what an error says, in one line; of pydantic's as msgspec does: what, and where."""
+    listed = getattr(error, "errors", None)
+    if not callable(listed) or not hasattr(error, "error_count"):
+        return str(error)
+    told: list[str] = []
+    for one in listed(include_url=False, include_context=False, include_input=False)[:_SHOWN]:
+        path = "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in one["loc"])
+        told.append(f"{one['msg']} - at `${path}`")
+    more = error.error_count() - len(told)
+    return "; ".join(told) + (f"; and {more} more" if more else "")
+
+
+_SHOWN: Final = 3
+"""So many of the fields that are wrong are named."""
+
+
+class _Decoder(Protocol):
+    """Decodes bodies as values of one type."""
+
+    def decode(self, body: bytes, /) -> Any:
+        """Return the value; raises whatever says that there is none."""
 
 
 @functools.lru_cache(maxsize=1024)
-def _msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(Any if kind is object else kind, dec_hook=_model)
+def _json_decoder(kind: Any) -> _Decoder:
+    try:
+        return msgspec.json.Decoder(Any if kind is object else kind, dec_hook=_model)
+    except TypeError as error:
+        return UnionDecoder(kind, error, None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _msgpack_decoder(kind: Any) -> _Decoder:
+    try:
+        return msgspec.msgpack.Decoder(Any if kind is object else kind, dec_hook=_model)
+    except TypeError as error:
+        return UnionDecoder(kind, error, msgspec.msgpack.decode)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import ssl
 from typing import Final
 
-from ternmq.client.address import DEFAULT_URL, parse
+from ternmq.client.address import DEFAULT_URL, Address, parse
 from ternmq.client.options import Options
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import CannotConnect, InvalidRequest, InvalidUrl, NotABroker, TernMQError
 from ternmq.model.specs import check_name
 
 URL: Final = "TERNMQ_URL"
@@ -21,26 +22,93 @@ def options_of(
     token: str | None,
     timeout: float,
     max_processing_time: float,
+    drain_timeout: float = 30.0,
 ) -> Options:
     """Return options; what is None comes from the url, then from the environment.
 
     Raises:
         InvalidUrl, InvalidName, InvalidRequest: Naming what cannot be.
     """
+    if url is not None and not isinstance(url, str):
+        raise InvalidUrl(f"url is a str, not {type(url).__name__}: {url!r:.80}")
     address = parse(url or os.environ.get(URL) or DEFAULT_URL)
-    for name, seconds in (("timeout", timeout), ("max_processing_time", max_processing_time)):
+    times = {
+        "timeout": timeout,
+        "max_processing_time": max_processing_time,
+        "drain_timeout": drain_timeout,
+    }
+    for name, seconds in times.items():
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise InvalidRequest(f"{name} is a number of seconds, not {type(seconds).__name__}")
-        if not 0 < seconds < float("inf"):
+        if not 0 < seconds < float("inf") and (name, seconds) != ("drain_timeout", 0):
             raise InvalidRequest(f"{name} must be more than 0 seconds, not {seconds}")
     app = app if app is not None else address.app or os.environ.get(APP, "")
     if app:
-        check_name(app)
+        check_name(app, "app")
     token = token if token is not None else address.token or os.environ.get(TOKEN, "")
+    if not isinstance(token, str):
+        raise InvalidRequest(f"token is a str, not {type(token).__name__}")
     return Options(
         address=address,
         app=app,
         token=token,
         timeout=timeout,
         max_processing_time=max_processing_time,
+        drain_timeout=drain_timeout,
     )
+
+
+def why_not_yet(error: CannotConnect) -> str:
+    """Return in a few words why there is no connection, for a line that names the address."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+        return os.strerror(cause.errno)
+    return str(error.args[0])
+
+
+def refused(address: Address, error: OSError) -> TernMQError:
+    """Return what a connection that could not be made means."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return CannotConnect(
+            f"no broker at {address}: its certificate is not trusted: {error.verify_message}"
+        )
+    if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+        return NotABroker(f"{address}: this port speaks no TLS; say ternmq:// if that is meant")
+    return CannotConnect(f"no broker at {address}: {error}")
+
+
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL says when the other side's first bytes are no TLS."""
+
+
+def known_at(address: Address, error: TernMQError) -> TernMQError:
+    """Return an error that came instead of an answer to HELLO, with the address where it helps."""
+    if not isinstance(error, NotABroker):
+        return error
+    known = NotABroker(f"{address}: {error.args[0]}")
+    known.hint = error.hint
+    return known
+
+
+_ANOTHER: Final = (
+    "something listens there: if it is another program, TERNMQ_URL or connect(url) says where the"
+    " broker is; if it is the broker, it is held up"
+)
+
+
+def silent(address: Address, *, accepted: bool) -> CannotConnect:
+    """Return what a connection means over which nothing came in time."""
+    if not accepted:
+        return CannotConnect(f"{address} does not answer")
+    error = CannotConnect(f"{address} takes connections, but does not answer as a broker does")
+    error.hint = _ANOTHER
+    return error
+
+
+def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
+    """Return what a connection means that ended before HELLO was answered."""
+    why = f": {error}" if error else ""
+    tls = "" if address.tls else "; a port that speaks TLS does so: then say ternmqs://"
+    closed = CannotConnect(f"{address} closed the connection at once{why}{tls}")
+    closed.hint = _ANOTHER
+    return closed

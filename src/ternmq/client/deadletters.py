@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from ternmq.client.codecs import Codecs
 from ternmq.client.lookup import FoundMessage, found_message, of_us
+from ternmq.client.places import by_queue, queue_count, queue_meant
 from ternmq.client.session import Session
-from ternmq.client.validation import check_topic
-from ternmq.model.errors import InvalidRequest
+from ternmq.client.topic import Topic, name_of
+from ternmq.client.unawaited import looked_after
+from ternmq.client.validation import real, whole
+from ternmq.model.errors import InvalidRequest, LeaseExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -68,31 +71,46 @@ class Redriven:
     done: bool
 
 
+Chosen = TypeVar("Chosen", int, FailedMessage)
+"""How a message is named: by its offset, or as ``browse`` and ``waiting`` return it."""
+
+
+@looked_after("client.deadletters")
 class DeadLetters:
-    """The messages that a group failed on: the dead ones, and those that wait for a retry."""
+    """The messages that a group failed on: the dead ones, and those that wait for a retry.
+
+    An offset is a place in one queue. Where a topic has several, ``queue`` must say which; a
+    ``FailedMessage`` knows its own.
+    """
 
     def __init__(self, session: Session, codecs: Codecs) -> None:
         self._session = session
         self._codecs = codecs
 
     def browse(
-        self, topic: str, group: str, *, queue: int | None = None
+        self, topic: str | Topic, group: str, *, queue: int | None = None
     ) -> AsyncIterator[FailedMessage]:
         """Iterate over a group's dead letters, by offset; nothing is changed."""
-        return self._browse(check_topic(topic), check_name(group), queue, dead=True)
+        return self._browse(name_of(topic), check_name(group, "group"), queue, dead=True)
 
     def waiting(
-        self, topic: str, group: str, *, queue: int | None = None
+        self, topic: str | Topic, group: str, *, queue: int | None = None
     ) -> AsyncIterator[FailedMessage]:
         """Iterate over the messages that wait for a retry, or are held, by offset."""
-        return self._browse(check_topic(topic), check_name(group), queue, dead=False)
+        return self._browse(name_of(topic), check_name(group, "group"), queue, dead=False)
 
     async def get(
-        self, topic: str, group: str, offset: int, *, queue: int = 0
+        self, topic: str | Topic, group: str, offset: int, *, queue: int | None = None
     ) -> FailedMessage | None:
-        """Return a message if it is a dead letter, waits for a retry, or is held; else None."""
-        check_topic(topic)
-        check_name(group)
+        """Return a message if it is a dead letter, waits for a retry, or is held; else None.
+
+        Raises:
+            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+        """
+        topic = name_of(topic)
+        check_name(group, "group")
+        offset = whole("offset", offset)
+        queue = await queue_meant(self._session, topic, queue)
         for dead in (False, True):
             asked = control.FailedList(
                 topic=topic, group=group, dead=dead, queue=queue, after=offset - 1, limit=1
@@ -120,10 +138,8 @@ class DeadLetters:
 
     async def _queues(self, topic: str, queue: int | None) -> Iterable[int]:
         if queue is not None:
-            return (queue,)
-        asked = control.TopicList(names=[topic])
-        found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
-        return range(len(found.topics[0].queues)) if found.topics else (0,)
+            return (whole("queue", queue),)
+        return range(await queue_count(self._session, topic))
 
     def _failed(self, row: control.FailedMessage) -> FailedMessage:
         return FailedMessage(
@@ -138,30 +154,82 @@ class DeadLetters:
         )
 
     async def retry(
-        self, topic: str, group: str, offsets: Iterable[int], *, queue: int = 0
-    ) -> list[int]:
-        """Let messages that wait or are held come again now; return the offsets that did not."""
-        asked = control.FailedRetry(
-            topic=check_topic(topic), group=check_name(group), queue=queue, offsets=[*offsets]
+        self,
+        topic: str | Topic,
+        group: str,
+        offsets: Iterable[Chosen],
+        *,
+        queue: int | None = None,
+    ) -> list[Chosen]:
+        """Let messages that wait or are held come again now; return those that did neither.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            offsets: Offsets of one queue, or messages as ``waiting`` returns them.
+            queue: Of the offsets; it may be left out where the topic has one.
+
+        Raises:
+            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+        """
+        return await self._named(
+            Command.FAILED_RETRY, control.FailedRetry, topic, group, offsets, queue
         )
-        done = await self._session.control(Command.FAILED_RETRY, asked, control.FailedDone)
-        return done.missing
 
     async def delete(
-        self, topic: str, group: str, offsets: Iterable[int], *, queue: int = 0
-    ) -> list[int]:
-        """Forget messages that wait or are dead; return the offsets of those that were neither."""
-        asked = control.FailedDelete(
-            topic=check_topic(topic), group=check_name(group), queue=queue, offsets=[*offsets]
+        self,
+        topic: str | Topic,
+        group: str,
+        offsets: Iterable[Chosen],
+        *,
+        queue: int | None = None,
+    ) -> list[Chosen]:
+        """Forget messages that wait or are dead; return those that were neither.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            offsets: Offsets of one queue, or messages as ``browse`` and ``waiting`` return them.
+            queue: Of the offsets; it may be left out where the topic has one.
+
+        Raises:
+            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+        """
+        return await self._named(
+            Command.FAILED_DELETE, control.FailedDelete, topic, group, offsets, queue
         )
-        done = await self._session.control(Command.FAILED_DELETE, asked, control.FailedDone)
-        return done.missing
+
+    async def _named(
+        self,
+        command: Command,
+        kind: type[control.FailedRetry | control.FailedDelete],
+        topic: str | Topic,
+        group: str,
+        offsets: Iterable[Chosen],
+        queue: int | None,
+    ) -> list[Chosen]:
+        """Ask something of the messages that are named; return those that it does not fit."""
+        topic = name_of(topic)
+        check_name(group, "group")
+        missing: list[Chosen] = []
+        for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
+            asked = kind(topic=topic, group=group, queue=at, offsets=list(named))
+            missing += [named[one] for one in await self._missing(command, asked)]
+        return missing
+
+    async def _missing(
+        self, command: Command, asked: control.FailedRetry | control.FailedDelete
+    ) -> list[int]:
+        try:
+            return (await self._session.control(command, asked, control.FailedDone)).missing
+        except LeaseExpired:  # the broker's answer if it has none of them
+            return list(asked.offsets)
 
     async def redrive(
         self,
-        topic: str,
+        topic: str | Topic,
         group: str,
-        offsets: Iterable[int] | None = None,
+        offsets: Iterable[Chosen] | None = None,
         *,
         queue: int | None = None,
         rate: float | None = None,
@@ -172,8 +240,9 @@ class DeadLetters:
         Args:
             topic: The topic.
             group: The group; no other gets them.
-            offsets: Which; None: all of them.
-            queue: Of the offsets, by default 0. Without offsets: only this queue, by default all.
+            offsets: Offsets of one queue, or messages as ``browse`` returns them; None: all.
+            queue: Of the offsets; it may be left out where the topic has one. Without offsets: only
+                this queue, by default all.
             rate: Most that are handed back in a second; None: as fast as it goes.
             dry_run: Only say what would happen.
 
@@ -181,12 +250,14 @@ class DeadLetters:
             What became of each.
 
         Raises:
+            InvalidRequest: Offsets are named, the topic has several queues, and ``queue`` does not
+                say which.
             ReplayTooLarge: So many wait to be handed out again that the broker takes no more; what
                 was handed back before stays so. Let the group consume.
         """
-        check_topic(topic)
-        check_name(group)
-        if rate is not None and not rate > 0:
+        topic = name_of(topic)
+        check_name(group, "group")
+        if rate is not None and not real("rate", rate) > 0:
             raise InvalidRequest("rate is the number of messages a second, more than 0")
         most = _REDRIVEN if rate is None else max(1, min(_REDRIVEN, int(rate / 10)))
         if offsets is None:
@@ -194,15 +265,27 @@ class DeadLetters:
             for number in await self._queues(topic, queue):
                 told += await self._redrive_all(topic, group, number, most, rate, dry_run=dry_run)
             return told
-        named = sorted(set(offsets))
         told = []
-        at = queue or 0
+        before = 0
+        for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
+            await _pause(before, rate, dry_run=dry_run)
+            told += await self._redrive_named(
+                topic, group, at, list(named), most, rate, dry_run=dry_run
+            )
+            before = min(most, len(named))
+        return told
+
+    async def _redrive_named(
+        self, topic: str, group: str, queue: int, named: list[int], most: int, rate: float | None,
+        *, dry_run: bool,
+    ) -> list[Redriven]:  # fmt: skip
+        told: list[Redriven] = []
         while named:
             asked = control.FailedRedrive(
-                topic=topic, group=group, queue=at, offsets=named[:most], dry_run=dry_run
+                topic=topic, group=group, queue=queue, offsets=named[:most], dry_run=dry_run
             )
             done = await self._ask_redrive(asked)
-            told += _told(at, done)
+            told += _told(queue, done)
             named = sorted([*done.rest, *named[most:]])
             if named:
                 await _pause(len(done.done), rate, dry_run=dry_run)

@@ -15,7 +15,8 @@ from ternmq.client.chunk import Chunk
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
 from ternmq.client.lease import Lease
-from ternmq.model.errors import AlreadySettled, InvalidRequest, LeaseExpired
+from ternmq.client.telling import where
+from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
 
 if TYPE_CHECKING:
@@ -173,18 +174,24 @@ class Deliveries(Sequence[Delivery]):
         delay: float | timedelta | None = None,
     ) -> None:
         delayed = delay_us(delay)
-        waits: list[asyncio.Future[None]] = []
+        waits: list[tuple[Lease, asyncio.Future[None]]] = []
         spans, lost = self._spans(rows)
         for lease, start, stop in spans:
-            waits.append(lease.wait(start, stop))
+            waits.append((lease, lease.wait(start, stop)))
             lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
-        if len(waits) == 1 and not lost:
-            await waits[0]
+        heard = [lease.settler.heard(told) for lease, told in waits]
+        if len(heard) == 1 and not lost:
+            await heard[0]
             return
-        for told in await asyncio.gather(*waits, return_exceptions=True):
+        for told in await asyncio.gather(*heard, return_exceptions=True):
             if isinstance(told, BaseException):
                 raise told
         self._check_lost(lost)
+
+    def here(self) -> None:
+        """See that the client lives here; raises as ``Session.here``."""
+        for part in self._parts:
+            part.lease.settler.here()
 
     def settle_soon(
         self,
@@ -280,23 +287,37 @@ class BatchProcessing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        return conclude_all(self._deliveries, error) and not self._reraise
+        try:
+            self._deliveries.here()
+        except ClientError:
+            if error is None:
+                raise
+            return False  # the block's own error is what is raised
+        return conclude_all(self._deliveries, error, reraise=self._reraise)
 
 
-def conclude_all(deliveries: Deliveries, error: BaseException | None) -> bool:
-    """Settle what is left as processing ended; return whether the error goes no further."""
+def conclude_all(
+    deliveries: Deliveries, error: BaseException | None, *, reraise: bool = False
+) -> bool:
+    """Settle what is left as processing ended; return whether the error goes no further.
+
+    Then it is logged; one that goes on is for whoever it reaches to log.
+    """
+    over = isinstance(error, Exception) and not reraise
     try:
         if error is None:
             deliveries.settle_soon(None, Outcome.DONE)
             return True
         outcome, delay, reason = verdict_of(error)
-        if isinstance(error, Exception) and not isinstance(error, Retry | Reject):
-            log.error("%r failed: they are tried again by the retry policy", deliveries,
-                      exc_info=error)  # fmt: skip
+        if over and not isinstance(error, Retry | Reject):
+            log.error(
+                "%r failed: they are tried again by the retry policy, or are dead letters now if "
+                "it was the last attempt", deliveries, exc_info=where(error),
+            )  # fmt: skip
         deliveries.settle_soon(None, outcome, reason, delay)
     except LeaseExpired as lost:
         log.warning("processed after their lease had ended: %s", lost)
-    return isinstance(error, Exception) or error is None
+    return over or error is None
 
 
 def runs_of(offsets: list[int]) -> list[Span]:

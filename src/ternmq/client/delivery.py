@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import _get_running_loop as running_loop  # asked for every message: no exception
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from ternmq.client.chunk import Chunk
+from ternmq.client.chunk import Chunk, Origin
 from ternmq.client.codecs import Codecs
 from ternmq.client.lease import Lease
 from ternmq.client.message import message_id
-from ternmq.model.errors import InvalidRequest, LeaseExpired, TernMQError
+from ternmq.client.telling import fate_of, last_attempt, where
+from ternmq.client.validation import seconds_of
+from ternmq.model.errors import ClientError, InvalidRequest, LeaseExpired, TernMQError
 from ternmq.record.facts import Outcome
 
 log: Final = logging.getLogger("ternmq")
@@ -21,6 +24,7 @@ log: Final = logging.getLogger("ternmq")
 T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+Identity = tuple[Origin, int]
 MAX_DELAY: Final = 2 * 366 * 86_400
 """Seconds that a retry may wait: two years."""
 MAX_REASON: Final = 1000
@@ -42,7 +46,7 @@ class Retry(Exception):
         super().__init__(reason)
         self.reason = reason
         self.after = after
-        delay_us(after)
+        delay_us(after, "after")
 
 
 class Reject(Exception):
@@ -233,7 +237,7 @@ class Delivery:
         lease = self.lease
         told = lease.wait(self.offset, self.offset + 1)
         lease.ack(self.offset)
-        await told
+        await lease.settler.heard(told)
 
     async def retry(self, delay: float | timedelta | None = None, *, reason: str = "") -> None:
         """Have it come again: after a delay, or as the retry policy says. Raises as ``ack``."""
@@ -264,9 +268,10 @@ class Delivery:
         self, outcome: Outcome, reason: str, delay: float | timedelta | None = None
     ) -> None:
         delay_us(delay)
-        told = self.lease.wait(self.offset, self.offset + 1)
+        lease = self.lease
+        told = lease.wait(self.offset, self.offset + 1)
         self.settle_soon(outcome, reason, delay)
-        await told
+        await lease.settler.heard(told)
 
     def settle_soon(
         self, outcome: Outcome, reason: str = "", delay: float | timedelta | None = None
@@ -284,9 +289,17 @@ class Delivery:
         ``Retry`` and ``Reject`` say what to do. Cancellation gives it back uncounted.
 
         Args:
-            reraise: Let exceptions go on after the message was settled.
+            reraise: Let exceptions go on after the message was settled, and do not log them.
         """
         return Processing(self, reraise=reraise)
+
+
+def identity_of(delivery: Delivery) -> Identity:
+    """Return what is equal for one message only: its place, and who sent it as which of theirs.
+
+    The place alone is not enough: a broker that began anew has another message there.
+    """
+    return delivery._chunk.origin, delivery.offset  # noqa: SLF001 - of a class of this module
 
 
 class Processing:
@@ -307,28 +320,53 @@ class Processing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        return conclude(self._delivery, error) and not self._reraise
+        delivery = self._delivery
+        lease, offset = delivery._lease, delivery.offset  # noqa: SLF001 - of a class of this module
+        if lease is None or running_loop() is not lease.loop:
+            try:
+                delivery.lease.settler.here()
+            except ClientError:
+                if error is None:
+                    raise
+                return False  # the block's own error is what is raised
+        elif error is None and not lease.lost and offset not in lease.settled:
+            lease.ack(offset)  # as ``conclude`` does
+            return True
+        return conclude(delivery, error, reraise=self._reraise)
 
 
-def conclude(delivery: Delivery, error: BaseException | None) -> bool:
-    """Settle a delivery as its processing ended; return whether the error goes no further."""
+def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool = False) -> bool:
+    """Settle a delivery as its processing ended; return whether the error goes no further.
+
+    Then it is logged; one that goes on is for whoever it reaches to log.
+    """
     lease = delivery.lease
-    if lease.lost or delivery.offset in lease.settled:
+    held = not (lease.lost or delivery.offset in lease.settled)
+    if held and error is None:
+        lease.ack(delivery.offset)
+        return True
+    over = isinstance(error, Exception) and not reraise
+    if not held:
         if lease.lost:
             log.warning(
                 "%r was processed after its lease had ended; it is delivered again", delivery
             )
-        if isinstance(error, Exception) and not isinstance(error, Retry | Reject):
-            log.error("%r failed after it was settled", delivery, exc_info=error)
-        return isinstance(error, Exception)
-    if error is None:
-        lease.ack(delivery.offset)
-        return True
+        if over and error is not None and not isinstance(error, Retry | Reject):
+            log.error("%r failed after it was settled", delivery, exc_info=where(error))
+        return over
+    assert error is not None
     outcome, delay, reason = verdict_of(error)
-    if isinstance(error, Exception) and not isinstance(error, Retry | Reject):
-        log.error("%r failed: it is tried again by the retry policy", delivery, exc_info=error)
+    if isinstance(error, Reject):
+        said = f": {reason}" if reason else ""
+        log.warning("%r is a dead letter now: rejected%s", delivery, said)
+    elif isinstance(error, Retry):
+        if last_attempt(delivery):
+            log.warning("%r is not tried again, as asked: %s: %s", delivery, fate_of(delivery),
+                        reason)  # fmt: skip
+    elif over:
+        log.error("%r failed, %s", delivery, fate_of(delivery), exc_info=where(error))
     delivery.settle_soon(outcome, reason, delay)
-    return isinstance(error, Exception)
+    return over
 
 
 def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None, str]:
@@ -345,18 +383,15 @@ def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None,
     return Outcome.RETRY, None, f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def delay_us(delay: float | timedelta | None) -> int | None:
-    """Return a delay in µs.
+def delay_us(delay: float | timedelta | None, what: str = "delay") -> int | None:
+    """Return a delay in µs; ``what`` is its name for users.
 
     Raises:
         InvalidRequest: It is negative, beyond ``MAX_DELAY``, or no number.
     """
     if delay is None:
         return None
-    if isinstance(delay, bool) or not isinstance(delay, int | float | timedelta):
-        kind = type(delay).__name__
-        raise InvalidRequest(f"a delay is a number of seconds or a timedelta, not {kind}")
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not 0 <= seconds <= MAX_DELAY:
-        raise InvalidRequest(f"a delay of {seconds} s: it must be 0 to {MAX_DELAY} (two years)")
+    seconds = seconds_of(what, delay)
+    if seconds > MAX_DELAY:
+        raise InvalidRequest(f"{what} must be at most {MAX_DELAY} s (two years), not {seconds} s")
     return round(seconds * 1_000_000)

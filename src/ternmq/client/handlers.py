@@ -1,15 +1,9 @@
-"""Functions that are called with messages.
-
-A handler takes the body, decoded as its annotation says, and the delivery if it wants it::
-
-    async def on_order(order: Order) -> None: ...
-    async def on_order(order: Order, delivery: Delivery) -> None: ...
-    async def on_order(delivery: Delivery) -> None: ...
-    def on_order(order: Order) -> None: ...              # runs in a thread
+"""Runs handlers: functions that are called with messages.
 
 Returning acks; an exception has the message come again by the group's retry policy, ``Retry`` and
-``Reject`` say what to do. A body that is not what the annotation says is rejected with reason
-``decode``: it would not become so by trying again.
+``Reject`` say what to do. A body that cannot be decoded as the handler's annotation says is
+rejected with reason ``decode``: another attempt would not change that. What a handler may look
+like: ``signature``.
 """
 
 from __future__ import annotations
@@ -18,125 +12,92 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import typing
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final
 
 from ternmq.client import tracing
-from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.codecs import Codecs
+from ternmq.client.composing import Composed, around
 from ternmq.client.consumer import Consumer
-from ternmq.client.delivery import Delivery, conclude
-from ternmq.client.puller import Puller, Source
-from ternmq.model.errors import DecodeError, InvalidRequest
+from ternmq.client.delivery import Delivery, Identity, conclude, identity_of
+from ternmq.client.puller import Puller
+from ternmq.client.running import Running, Threads, failure_of
+from ternmq.client.unawaited import raise_found, watch_begins
+from ternmq.model.errors import DecodeError, InvalidHandler
+from ternmq.model.specs import RetryPolicy
 from ternmq.record.facts import Outcome
 
 log: Final = logging.getLogger("ternmq")
 
-Function = Callable[..., Any]
-"""A handler, as it was written."""
-
 DECODE: Final = "decode"
 """How the reason of a body begins that cannot be decoded."""
-_MOST_CONCURRENT: Final = 10_000
-
-
-@dataclass(slots=True, frozen=True)
-class Shape:
-    """How a handler is called.
-
-    Attributes:
-        kind: What the body is decoded to; None: it takes no body.
-        delivery: It takes the delivery as well.
-    """
-
-    kind: Any
-    body: bool
-    delivery: bool
-
-
-def shape_of(
-    function: Function, delivery_types: tuple[type, ...] = (Delivery, BlockingDelivery)
-) -> Shape:
-    """Return how a handler wants to be called.
-
-    Raises:
-        InvalidRequest: It takes other arguments than a body and a delivery.
-    """
-    try:
-        hints = typing.get_type_hints(function)
-    except (NameError, TypeError):
-        # Names that are imported for the checker only: what is not known is not decoded.
-        hints = {}
-    parameters = [
-        one
-        for one in inspect.signature(function).parameters.values()
-        if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}
-    ]
-    needed = [one for one in parameters if one.default is one.empty]
-    name = getattr(function, "__name__", repr(function))
-    if not len(parameters) >= 1 or len(needed) > 2:
-        raise InvalidRequest(f"handler {name} must take a body, a delivery, or both in this order")
-    first = hints.get(parameters[0].name, Any)
-    if isinstance(first, type) and issubclass(first, delivery_types):
-        if len(needed) > 1:
-            raise InvalidRequest(f"handler {name}: the body comes before the delivery")
-        return Shape(None, body=False, delivery=True)
-    second = len(parameters) > 1
-    if second:
-        wanted = hints.get(parameters[1].name, Delivery)
-        second = isinstance(wanted, type) and issubclass(wanted, delivery_types)
-        if not second and len(needed) > 1:
-            raise InvalidRequest(f"handler {name}: its second argument is the delivery")
-    return Shape(first, body=True, delivery=second)
 
 
 class Handler:
-    """A function and where its messages come from. Made when a module is imported; no I/O.
+    """A declared function, and the tasks and threads that call it. Made without I/O.
 
     Attributes:
         name: Of the function.
         source: Topic and group.
         concurrency: How many run at one time.
+        is_async: It is awaited in the loop; else it runs in threads.
     """
 
     def __init__(
         self,
-        function: Function,
-        source: Source,
-        *,
-        concurrency: int,
-        max_in_flight: int | None,
+        composed: Composed,
         codecs: Codecs,
         threaded: Callable[[Delivery], object],
     ) -> None:
-        if not 1 <= concurrency <= _MOST_CONCURRENT:
-            raise InvalidRequest(f"concurrency must be 1 to {_MOST_CONCURRENT}")
-        self.name = getattr(function, "__name__", repr(function))
-        self.source = source
-        self.concurrency = concurrency
-        self.max_in_flight = max_in_flight
-        self._function = function
-        self._shape = shape_of(function)
+        declared = composed.declared
+        self._outside = composed.outside
+        self.name = declared.signature.name
+        self.source = declared.source
+        self.concurrency = declared.concurrency
+        self.max_in_flight = declared.max_in_flight
+        self._function = declared.function
+        self._signature = declared.signature
         self._codecs = codecs
         self._threaded = threaded
-        call = function if inspect.isfunction(function) else getattr(function, "__call__", function)  # noqa: B004
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-        self._pool: ThreadPoolExecutor | None = None
+        self.is_async = declared.signature.is_async
+        self._threads: Threads | None = None
         self._consumer: Consumer | None = None
         self._workers: list[asyncio.Task[None]] = []
+        self._running: dict[Identity, Running] = {}  # by message
+
+    def check(self) -> None:
+        """See that bodies can be decoded to what it takes; all modules are imported by now.
+
+        Raises:
+            InvalidHandler: They cannot.
+        """
+        signature = self._signature
+        if signature.body:
+            try:
+                self._codecs.check(signature.kind)
+            except TypeError as error:
+                raise InvalidHandler(
+                    f"handler {self.name} can be given no body: {error}; every message would be a "
+                    "dead letter"
+                ) from error
 
     # -- its life
 
     async def start(self, puller: Puller) -> None:
         """Join the group and begin; raises as ``Consumer.start``."""
-        if not self._is_async:
-            self._pool = ThreadPoolExecutor(self.concurrency, f"ternmq-{self.name}")
-        least = max(64, 2 * self.concurrency)
-        consumer = Consumer(puller, self.source, self._codecs, self.max_in_flight, least=least)
+        if not self.is_async:
+            self._threads = Threads(self.concurrency, f"ternmq-{self.name}")
+        consumer = Consumer(
+            puller, self.source, self._codecs, self.max_in_flight,
+            workers=self.concurrency, at_once=self.concurrency,
+        )  # fmt: skip
         await consumer.start()
+        joined = await puller.join(self.source)  # it is known by now
+        log.info(
+            "handler %s: topic=%s group=%s mode=%s concurrency=%d; retry: %s%s", self.name,
+            self.source.topic, self.source.group, joined.spec.mode.value, self.concurrency,
+            _policy(joined.spec.retry), "; the group is paused" if joined.spec.paused else "",
+        )  # fmt: skip
         self._consumer = consumer
         self._workers = [
             asyncio.create_task(self._work(consumer), name=f"ternmq-{self.name}-{number}")
@@ -148,35 +109,41 @@ class Handler:
         """Its workers; one that ends with an error ends the run."""
         return self._workers
 
+    @property
+    def running(self) -> list[Running]:
+        """What runs now."""
+        return list(self._running.values())
+
     def take_no_more(self) -> None:
         """Take no more messages; those that run go on."""
         if self._consumer is not None:
             self._consumer.stop()
 
-    async def stop(self, timeout: float) -> None:
-        """Take no more messages, wait for those that run, then cancel and give them back."""
-        consumer = self._consumer
-        if consumer is None:
-            return
-        consumer.stop()
-        if self._workers:
-            _, late = await asyncio.wait(self._workers, timeout=timeout)
-            for task in late:
-                log.warning("handler %s did not finish within %g s: cancelled", self.name, timeout)
-                task.cancel()
-            await asyncio.gather(*self._workers, return_exceptions=True)
-        await consumer.close()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        self._consumer = None
+    async def close(self) -> None:
+        """Give back what is not settled, save what still runs."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
+        if self._threads is not None:
+            self._threads.close()
         self._workers = []
 
     # -- messages
 
     async def _work(self, consumer: Consumer) -> None:
-        call = self._call_async if self._is_async else self._call_thread
-        codecs, kind, body = self._codecs, self._shape.kind, self._shape.body
+        call = self._call_async if self.is_async else self._call_thread
+        if self._outside:
+            call = self._call_around
+        codecs, kind, body = self._codecs, self._signature.kind, self._signature.body
+        running = self._running
+        worker = _current()
+        function = self._function
+        plain = self.is_async and not self._outside and not self._signature.delivery
         async for delivery in consumer:
+            lease, message = delivery.lease, identity_of(delivery)
+            if message in running:
+                running[message].came_again(delivery)
+                continue
             value: object = None
             if body:
                 try:
@@ -184,63 +151,214 @@ class Handler:
                 except DecodeError as error:
                     self._reject(delivery, error)
                     continue
+            consumer.before(delivery)
+            run = running[message] = Running(self, delivery, lease)
             try:
-                await call(value, delivery)
+                if plain and not (tracing.enabled and delivery.headers):
+                    result = await function(value)
+                else:
+                    result = await call(value, delivery, run)
+                if result is not None:
+                    _check_result(result)
             except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    conclude(delivery, error)
-                    raise
-                # Nobody cancelled the worker: something that the handler waited for was.
-                failure = RuntimeError("what the handler waited for was cancelled")
-                failure.__cause__ = error
-                conclude(delivery, failure)
+                self._cancelled(run, error)
             except BaseException as error:
-                # Failures are told to the broker and logged; what ends the worker goes on.
-                if not conclude(delivery, error):
+                if not self._failed(run, error, worker):
                     raise
             else:
-                conclude(delivery, None)
+                if run.again or run.left:
+                    self._ended(run, None)
+                    continue
+                del running[message]
+                offset = delivery.offset
+                lease.running.discard(offset)
+                if lease.lost or offset in lease.settled:
+                    conclude(delivery, None)
+                else:
+                    lease.ack(offset)  # as ``conclude`` does
+
+    def _cancelled(self, run: Running, error: asyncio.CancelledError) -> None:
+        """Raise it on if the worker was cancelled; else the call has failed."""
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            if run.over or not run.threaded:
+                self._ended(run, error)
+            raise error  # else the thread goes on: it says itself when it is through
+        # Nobody cancelled the worker: something that the handler waited for was.
+        failure = RuntimeError("what the handler waited for was cancelled")
+        failure.__cause__ = error
+        self._ended(run, failure)
+
+    def _failed(
+        self, run: Running, error: BaseException, worker: asyncio.Task[object] | None
+    ) -> bool:
+        """A call raised something: settle its message; return whether the worker goes on."""
+        # With the loop its coroutines are closed: this one is no handler's.
+        closed = isinstance(error, GeneratorExit) and _current() is not worker
+        self._ended(run, error if closed else failure_of(error))
+        return not closed
+
+    def _ended(self, run: Running, error: BaseException | None) -> None:
+        """A call ended: settle its message."""
+        self._running.pop(identity_of(run.delivery), None)
+        if run.left:
+            run.error = error
+            run.ended()
+        else:
+            run.conclude(error)
 
     def _reject(self, delivery: Delivery, error: DecodeError) -> None:
-        log.error("%r is rejected: %s", delivery, error)
+        log.error("%r is rejected, it is a dead letter now: %s", delivery, error)
         delivery.settle_soon(Outcome.DEAD, f"{DECODE}: {error.args[0]}")
 
-    def _call_async(self, value: object, delivery: Delivery) -> Awaitable[object]:
-        shape = self._shape
+    def _call_async(self, value: object, delivery: Delivery, run: Running) -> Awaitable[object]:
+        del run
+        signature = self._signature
         if tracing.enabled and delivery.headers:
             return self._traced(value, delivery)
         result: Awaitable[object]
-        if not shape.delivery:
+        if not signature.delivery:
             result = self._function(value)
-        elif shape.body:
+        elif signature.body:
             result = self._function(value, delivery)
         else:
             result = self._function(delivery)
         return result
 
-    async def _traced(self, value: object, delivery: Delivery) -> None:
+    async def _traced(self, value: object, delivery: Delivery) -> object:
         with tracing.received(delivery.headers):
-            await self._function(*self._arguments(value, delivery))
+            return await self._function(*self._arguments(value, delivery))
 
-    async def _call_thread(self, value: object, delivery: Delivery) -> None:
+    async def _call_around(self, value: object, delivery: Delivery, run: Running) -> object:
+        """Call a handler in a thread, inside the middlewares that are awaited.
+
+        A middleware may give up before the thread is through (``asyncio.timeout``). Its error
+        counts, but the call ends with the thread: nobody else may get the message before.
+        """
+        call: asyncio.Task[object] | None = None
+
+        async def begin() -> object:
+            nonlocal call
+            call = asyncio.create_task(self._call_thread(value, delivery, run))
+            return await asyncio.shield(call)
+
+        try:
+            with tracing.received(delivery.headers):
+                return await around(self._outside, delivery, begin)
+        finally:
+            if call is not None and not call.done():
+                await _end_of(call)
+
+    async def _call_thread(self, value: object, delivery: Delivery, run: Running) -> object:
         loop = asyncio.get_running_loop()
+        threads = self._threads
+        assert threads is not None
         arguments = self._arguments(value, delivery, threaded=True)
         with tracing.received(delivery.headers):
             context = contextvars.copy_context()
-        await loop.run_in_executor(self._pool, lambda: context.run(self._in_thread, arguments))
+        told: asyncio.Future[object] = loop.create_future()
+        function = self._function
 
-    def _in_thread(self, arguments: tuple[object, ...]) -> None:
-        try:
-            self._function(*arguments)
-        except StopIteration as error:  # no future takes it
-            raise RuntimeError("the handler raised StopIteration") from error
+        def work() -> None:
+            result: object = None
+            error: BaseException | None = None
+            try:
+                watch_begins()
+                result = context.run(function, *arguments)
+                _check_result(result)
+                raise_found()
+            except StopIteration as stopped:  # no future takes it
+                error = RuntimeError("the handler raised StopIteration")
+                error.__cause__ = stopped
+            except asyncio.CancelledError as raised:
+                error = raised  # see ``_cancelled``
+            except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited
+                error = failure_of(raised)  # SystemExit, say, would end the loop
+            run.error, run.returned = error, True
+            try:
+                loop.call_soon_threadsafe(self._thread_ended, run, told, result, error)
+            except RuntimeError:  # the loop is closed; so is the client
+                run.ended()
+
+        threads.run(work)
+        run.threaded = True
+        return await told
+
+    def _thread_ended(
+        self,
+        run: Running,
+        told: asyncio.Future[object],
+        result: object,
+        error: BaseException | None,
+    ) -> None:
+        """A thread is through with a message."""
+        run.threaded = False
+        if self._threads is not None:
+            self._threads.done()
+        if told.done():  # nobody waits for it any more: the client has stopped
+            self._ended(run, error)
+        elif error is None:
+            told.set_result(result)
+        else:
+            told.set_exception(error)
 
     def _arguments(
         self, value: object, delivery: Delivery, *, threaded: bool = False
     ) -> tuple[object, ...]:
-        shape = self._shape
-        given: object = self._threaded(delivery) if threaded and shape.delivery else delivery
-        if not shape.delivery:
+        signature = self._signature
+        given: object = self._threaded(delivery) if threaded and signature.delivery else delivery
+        if not signature.delivery:
             return (value,)
-        return (value, given) if shape.body else (given,)
+        return (value, given) if signature.body else (given,)
+
+
+def _current() -> asyncio.Task[object] | None:
+    """Return the task that runs here; None where no loop runs, as when a coroutine is closed."""
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+async def _end_of(call: asyncio.Task[object]) -> None:
+    """Wait for the end of a call in a thread, unless the worker that waits is cancelled."""
+    worker = asyncio.current_task()
+    try:
+        if worker is None or not worker.cancelling():
+            await asyncio.wait([call])
+    finally:
+        call.cancel()  # whoever is through already takes no notice
+
+
+def _check_result(result: object) -> None:
+    """Refuse what a handler returned if it is work that nobody does: the message is not done.
+
+    Raises:
+        TypeError: It is.
+    """
+    if result is None:
+        return
+    if isinstance(result, Coroutine) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if isinstance(result, Coroutine):
+            result.close()
+        raise TypeError(
+            f"the handler returned a {type(result).__name__}, whose work nobody has done: declare "
+            "it with `async def`, and await what it calls"
+        )
+
+
+def _policy(retry: RetryPolicy) -> str:
+    """Return a retry policy in a few words."""
+    if not retry.enabled:
+        return "none"
+    first, cap = _short(retry.first_us), _short(retry.cap_us)
+    return f"{first}, then ×{retry.factor:g} up to {cap}, {retry.attempts} attempts"
+
+
+def _short(us: int) -> str:
+    """Return a duration as ``5m``."""
+    seconds = us / 1e6
+    for letter, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{letter}"
+    return f"{seconds:g}s"

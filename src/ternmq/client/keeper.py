@@ -1,24 +1,35 @@
 """Extends leases, on a thread and a connection of its own.
 
 The thread is there so that a loop that is blocked (a long computation, a slow call that does not
-await) does not lose what it holds. It starts when the first lease is a third over. A lease is
-extended when a third of its time is left, until ``max_processing_time`` has passed; then it ends
-by itself, and the messages are delivered again.
+await) does not lose what it holds. It begins with the first lease. A lease is extended when a third
+of its time is left, until ``max_processing_time`` has passed; then it ends by itself, and the
+messages are delivered again. While a handler runs on one of its messages it is extended all the
+same: nobody else may get that message before the handler is through.
+
+A client that was closed while handlers still run leaves them to the keeper: it extends their leases
+on its own connection, which keeps the session, settles each message as its handler ends, and leaves
+when there are no more. When the process ends before, it has their messages come again: ``exiting``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from ternmq.client import exiting
+from ternmq.client.delivery import MAX_REASON, Retry, delay_us, verdict_of
+from ternmq.client.forking import let_go
 from ternmq.client.lease import Lease
 from ternmq.client.options import Options
+from ternmq.client.running import Running
 from ternmq.client.session import Session
 from ternmq.client.settler import Settler
 from ternmq.client.settles import extended, extension
@@ -31,7 +42,8 @@ from ternmq.model.errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from ternmq.wire import control
+from ternmq.record.facts import Outcome
+from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Refusal
 
@@ -39,10 +51,16 @@ log: Final = logging.getLogger("ternmq")
 
 _SHARE: Final = 1 / 3
 """Of its time that a lease has left when it is extended."""
+_LAST_LOOK: Final = 0.1
+"""Seconds before the end of a lease that is not to be extended: a handler may have begun since."""
+_LEAST_GAIN: Final = 0.01
+"""Seconds by which an extension must lengthen a lease; the next one would be due at once else."""
 _LONGEST_NAP: Final = 1.0
 _SHORTEST_NAP: Final = 0.005
 _PAUSE: Final = 0.2
 _READ_BYTES: Final = 65536
+ENDED: Final = "the worker stopped while the handler ran"
+"""Reason of an attempt that the end of a process ended."""
 
 
 class Keeper:
@@ -64,6 +82,11 @@ class Keeper:
         self._wake = threading.Event()
         self._looks_at = float("inf")
         self._line: _Line | None = None
+        self._left: list[Running] = []
+        self._exiting = False
+        self._overdue: weakref.WeakSet[Lease] = weakref.WeakSet()
+        self._over = asyncio.Event()
+        """The thread is at its end. Loop only."""
         self.traffic = Traffic()
         settler.on_lease = self._began
 
@@ -72,19 +95,44 @@ class Keeper:
         """It has a connection now. Any thread."""
         return self._line is not None
 
-    def start(self) -> None:
-        """Begin, if it has not begun."""
-        if self._thread is None and not self._ended:
-            self._thread = threading.Thread(target=self._run, name="ternmq-keeper", daemon=True)
-            self._thread.start()
+    async def stop(self, timeout: float, left: Sequence[Running] = ()) -> None:
+        """End.
 
-    def stop(self) -> None:
-        """End; does not wait for the thread longer than an answer takes."""
+        No thread of the loop's executor waits for it: an application may have them all in use.
+
+        Args:
+            timeout: Seconds to wait for the thread, which may wait for an answer itself.
+            left: Handlers that still run: the thread goes on until they are through.
+        """
+        self._left = list(left)
         self._ended = True
         self._wake.set()
         thread = self._thread
-        if thread is not None:
-            thread.join(self._session.options.connect_timeout)
+        if thread is None:
+            return
+        if left:
+            exiting.before_exit(self)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._over.wait()
+                thread.join()
+
+    def end_with_process(self) -> None:
+        """See ``exiting``."""
+        self._exiting = True
+        self._wake.set()
+
+    def wait(self, timeout: float) -> None:
+        """See ``exiting``."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def leave_behind(self) -> None:
+        """This process was forked from the one that has the connection: close the copy of it."""
+        line = self._line
+        if line is not None:
+            let_go(line.fileno())
 
     # -- the thread
 
@@ -94,18 +142,95 @@ class Keeper:
                 self._sleep(self._nap())
                 self._beat()
                 self._extend_due()
+            if self._left:
+                self._stay()
         finally:
             self._hang_up()
+            exiting.forget(self)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._session.loop.call_soon_threadsafe(self._over.set)
+
+    def _stay(self) -> None:
+        """The client is closed: keep what its handlers still run on, and settle it for them."""
+        self._wake.clear()
+        self._say(Command.PING, b"")  # the session lives as long as it has a connection
+        loop = self._session.loop
+        while self._left:
+            if loop.is_closed():
+                for run in self._left:
+                    if run.handler.is_async and not run.over:
+                        run.error = asyncio.CancelledError()
+                        run.ended()
+            if self._exiting:
+                for run in self._left:
+                    if not (run.over or run.returned):
+                        run.error = Retry(ENDED)
+                        run.ended()
+            # A loop that runs no more, closed or not, does nothing of what it was told.
+            runs = loop.is_running()
+            for run in [one for one in self._left if one.over or (one.returned and not runs)]:
+                if self._settle(run):
+                    self._left.remove(run)
+            self._sleep(self._nap())
+            self._beat()
+            self._extend_due()
+        self._say(Command.BYE, b"")
+
+    def _say(self, command: Command, body: bytes) -> None:
+        try:
+            self._ask(command, body)
+        except (TernMQError, OSError) as error:
+            log.debug("the keeper's connection is lost: %s", error)
+            self._hang_up()
+
+    def _settle(self, run: Running) -> bool:
+        """Tell the broker how a handler ended that was left to the keeper.
+
+        Returns:
+            That it is over: it was told, or will never be. Else it is to be told again.
+        """
+        held = run.ended()
+        lease = held.lease
+        outcome, delay, reason = (
+            (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
+        )
+        said = f"settled as {outcome.name.lower()}"
+        settle = bodies.Settle(
+            lease.topic,
+            lease.group,
+            lease.queue,
+            lease.epoch,
+            lease.number,
+            outcome,
+            ((held.offset, held.offset + 1),),
+            delay_us(delay),
+            reason[:MAX_REASON],
+        )
+        try:
+            refused = bodies.unpack_settled(self._ask(Command.SETTLE, bodies.pack_settle(settle)))
+            if refused.refused:
+                said = "too late: its message is delivered again"
+        except (TernMQError, OSError) as error:
+            self._hang_up()
+            if not isinstance(error, RefusedError) and time.monotonic() < lease.until:
+                self._sleep(_PAUSE)
+                return False
+            said = f"not settled: {error}"
+        log.warning("ended after its client was closed, %s: %s", said, run)
+        return True
 
     def _sleep(self, seconds: float) -> None:
         self._looks_at = time.monotonic() + seconds
         self._wake.wait(seconds)
-        if not self._ended:
+        if not self._ended or self._left:
             self._wake.clear()
 
     def _began(self, lease: Lease) -> None:
-        """A lease came: look earlier, if it is a short one. Loop only."""
-        if self._due(lease) < self._looks_at:
+        """A lease came: begin, or look earlier if it is a short one. Loop only."""
+        if self._thread is None and not self._ended:
+            self._thread = threading.Thread(target=self._run, name="ternmq-keeper", daemon=True)
+            self._thread.start()
+        elif self._due(lease) < self._looks_at:
             self._wake.set()
 
     def _nap(self) -> float:
@@ -114,25 +239,48 @@ class Keeper:
         naps = [self._due(lease) - now for lease in self._settler.held()]
         return min(_LONGEST_NAP, max(_SHORTEST_NAP, min(naps, default=_LONGEST_NAP)))
 
-    @staticmethod
-    def _due(lease: Lease) -> float:
-        return lease.until - lease.duration * _SHARE
+    def _due(self, lease: Lease) -> float:
+        """Return from when on there is something to do for a lease. Any thread."""
+        ahead = lease.duration * _SHARE
+        if not (lease.running or self._may_grow(lease)):
+            ahead = min(ahead, _LAST_LOOK)
+        return lease.until - ahead
+
+    def _may_grow(self, lease: Lease) -> bool:
+        """Return whether ``max_processing_time`` allows for more than a lease has."""
+        longest = self._session.options.max_processing_time
+        return lease.began + longest - lease.until >= _LEAST_GAIN
 
     def _extend_due(self) -> None:
         now = time.monotonic()
         longest = self._session.options.max_processing_time
         for lease in self._settler.held():
-            if lease.lost or self._due(lease) > now or now - lease.began >= longest:
+            if lease.lost or self._due(lease) > now:
                 continue
-            if not self._extend(lease, min(lease.duration, lease.began + longest - now)):
-                return
+            left = lease.began + longest - now
+            seconds = min(lease.duration, left) if self._may_grow(lease) else 0.0
+            if lease.running:
+                if left <= 0 and lease not in self._overdue:
+                    self._overdue.add(lease)
+                    log.warning(
+                        "a handler has worked on a message of topic=%s group=%s for more than %g s "
+                        "(max_processing_time): nobody else gets it before the handler ends",
+                        lease.topic, lease.group, longest,
+                    )  # fmt: skip
+                    self._tell(self._settler.overdue, lease)
+                seconds = lease.duration
+            if seconds > 0:
+                if not self._extend(lease, seconds):
+                    return
+            elif now >= lease.until:
+                self._tell(self._settler.lose, lease)
 
     def _extend(self, lease: Lease, seconds: float) -> bool:
         """Extend a lease; return False if there is no connection for it now."""
         try:
             extended(lease, self._ask(Command.EXTEND, extension(lease, seconds)))
         except (LeaseExpired, UnknownGroup, UnknownTopic):
-            self._tell(lease)
+            self._tell(self._settler.lose, lease)
         except RefusedError as error:
             log.warning("a lease of %s cannot be extended now: %s", lease.topic, error)
             self._hang_up()
@@ -164,10 +312,13 @@ class Keeper:
             except (TernMQError, OSError):
                 self._hang_up()
 
-    def _tell(self, lease: Lease) -> None:
-        """Let the loop know that a lease is lost."""
+    def _tell(self, what: Callable[[Lease], None], lease: Lease) -> None:
+        """Let the loop know what became of a lease."""
+        if self._left:
+            lease.lost = lease.lost or what == self._settler.lose
+            return
         with suppress(RuntimeError):  # the loop is closed: nobody holds it any more
-            self._session.loop.call_soon_threadsafe(self._settler.lose, lease)
+            self._session.loop.call_soon_threadsafe(what, lease)
 
     def _hang_up(self) -> None:
         line, self._line = self._line, None
@@ -242,6 +393,10 @@ class _Line:
                     return event.body
                 if isinstance(event, Refusal):
                     raise event.error
+
+    def fileno(self) -> int:
+        """Return its descriptor; -1 when it was closed."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """End the connection."""

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final
 from ternmq.client.options import Options
 from ternmq.client.outgoing import Choice, Load, Outgoing
 from ternmq.client.singles import OneWay, Singles
-from ternmq.model.errors import InvalidRequest, OrderingKeyRequired, UnknownQueue
+from ternmq.model.errors import (
+    InvalidRequest,
+    OrderingKeyRequired,
+    TopicNotOrdered,
+    UnknownQueue,
+)
 from ternmq.record.batch import topic_seed
 from ternmq.record.hashes import key_hash
 from ternmq.wire import bodies
@@ -25,10 +30,19 @@ _APART: Final = 0.05
 
 @dataclass(slots=True, frozen=True)
 class TopicFacts:
-    """What a producer must know of a topic."""
+    """What a producer must know of a topic.
+
+    Attributes:
+        ordered: Every message needs an ordering key.
+        queues: How many it has.
+        ignores_keys: It is not ordered, and takes messages with ordering keys all the same.
+        there: False: the broker has none, or does not show it. A first message may make it.
+    """
 
     ordered: bool = False
     queues: int = 1
+    ignores_keys: bool = False
+    there: bool = True
 
 
 class Lane:
@@ -37,13 +51,15 @@ class Lane:
     Attributes:
         keyed: The topic is ordered: a load leaves when the one before it was answered, so that a
             load that is refused for now is not overtaken.
+        alone: Nobody knows yet how many queues the topic has, so a load has one message: those of
+            other keys might belong to other queues.
         under_way: Loads that left and are not over.
         moved: Loop time at which a load of it was stored last.
     """
 
     __slots__ = (
-        "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "producer", "queue",
-        "topic", "under_way",
+        "alone", "dirty", "keyed", "limits", "loads", "moved", "open", "prefix", "producer",
+        "queue", "topic", "under_way",
     )  # fmt: skip
 
     def __init__(self, producer: Producer, topic: TopicLanes, queue: int | None) -> None:
@@ -55,6 +71,7 @@ class Lane:
         self.loads: deque[Load] = deque()
         self.open: Singles | None = None
         self.keyed = False
+        self.alone = False
         self.under_way = 0
         self.dirty = False
         self.moved = 0.0
@@ -66,6 +83,7 @@ class Lane:
         load = self.open
         if (
             load is None
+            or self.alone
             or load.one_way is not one_way
             or load.timeout != timeout
             or deadline - load.deadline > timeout * _APART
@@ -86,13 +104,14 @@ class TopicLanes:
         facts: None until the broker was asked, and when it is to be asked again.
         laid: What ``lanes`` were made for.
         only: The one lane of messages that do not name a queue, when nothing is to be looked at.
+        absent: It was not there when the broker was asked last.
         undecided: What is sent before it is known where it belongs waits here for the facts.
         lanes: All others.
     """
 
     __slots__ = (
-        "asking", "facts", "laid", "lanes", "name", "only", "producer", "seed", "tries",
-        "undecided", "_by_queue",
+        "absent", "asking", "facts", "laid", "lanes", "name", "only", "producer", "seed", "tries",
+        "undecided", "_by_queue", "_keyed",
     )  # fmt: skip
 
     def __init__(self, producer: Producer, name: str) -> None:
@@ -101,12 +120,15 @@ class TopicLanes:
         self.producer = producer
         self.facts: TopicFacts | None = None
         self.laid: TopicFacts | None = None
+        self.absent = False
         self.asking = False
         self.tries = 0
         self.only: Lane | None = None
         self.undecided = Lane(producer, self, _ANY_QUEUE)
         self.lanes: list[Lane] = []
         self._by_queue: dict[int, Lane] = {}
+        self._keyed: Lane | None = None
+        """Of a topic that is not there: messages with ordering keys, which make it ordered."""
 
     def every(self) -> list[Lane]:
         """Return all lanes."""
@@ -123,13 +145,16 @@ class TopicLanes:
             InvalidRequest: The topic is ordered and the ordering key belongs to another queue, or
                 the selector failed.
             OrderingKeyRequired: The topic is ordered, and it has none.
+            TopicNotOrdered: The topic is not, and it has one.
         """
         choice = message.queue
-        if choice is None and self.only is not None:
+        if choice is None and self.only is not None and not message.ordering_key:
             return self.only
         facts = self.laid
         if facts is None:
             return self.undecided
+        if message.ordering_key and not (facts.ordered or facts.ignores_keys):
+            return self._keyed_lane(choice)
         if facts.ordered:
             if not message.ordering_key:
                 raise OrderingKeyRequired(f"topic {self.name!r} is ordered")
@@ -150,6 +175,19 @@ class TopicLanes:
         if message.key:
             return self.of_queue(key_hash(message.key.encode()) % facts.queues)
         return self.lanes[0]
+
+    def _keyed_lane(self, choice: Choice) -> Lane:
+        """Return the lane of a message with an ordering key, of a topic that is not ordered."""
+        if self.facts is None:
+            return self.undecided  # perhaps it was just made, or takes such messages now
+        if self._keyed is None:
+            raise TopicNotOrdered(f"topic {self.name!r} is not ordered")
+        if choice is not None:
+            raise InvalidRequest(
+                f"topic {self.name!r} is not there yet, and its first message with an ordering key "
+                "makes it ordered: such a message goes by its key; leave queue= out"
+            )
+        return self._keyed
 
     def of_queue(self, queue: int | None) -> Lane:
         """Return the lane of a queue; of None: that of any queue.
@@ -195,7 +233,9 @@ class TopicLanes:
     def _lay(self, facts: TopicFacts) -> None:
         """Make lanes for a topic as it is now."""
         self.laid = facts
+        self.absent = not facts.there
         self._by_queue = {}
+        self._keyed = None
         self.only = None
         if facts.ordered and facts.queues > 1:
             self.lanes = [Lane(self.producer, self, queue) for queue in range(facts.queues)]
@@ -208,6 +248,10 @@ class TopicLanes:
             self._by_queue = dict(enumerate(self.lanes))
         for lane in self.lanes:
             lane.keyed = facts.ordered
+        if not facts.there:
+            self._keyed = lane = Lane(self.producer, self, _ANY_QUEUE)
+            lane.keyed = lane.alone = True
+            self.lanes.append(lane)
 
 
 def _chosen(choice: Choice, queues: int) -> int:

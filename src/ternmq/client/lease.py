@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from ternmq.client.causes import UNSAID
 from ternmq.model.errors import AlreadySettled, LeaseExpired
-from ternmq.record.facts import Cause, Outcome
+from ternmq.model.specs import RetryPolicy
+from ternmq.record.facts import Outcome
 from ternmq.wire.bodies import LastFailure
 
 if TYPE_CHECKING:
@@ -20,18 +22,14 @@ Verdict = tuple[int, int | None, str]
 """Outcome, delay in µs (None: as the retry policy says), reason."""
 
 
-_UNSAID: Final[dict[int, str]] = {
-    Cause.TIME: "the lease ended",
-    Cause.SESSION: "the consumer was gone",
-}
-"""What is said of an attempt whose consumer said nothing."""
-
-
 class LeaseOwner(Protocol):
     """Who is told when rows of a lease are settled, or the lease is lost."""
 
     def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
         """Rows ``[offset, stop)`` need no more attention."""
+
+    def overdue(self, lease: Lease) -> None:
+        """It lasts longer than ``max_processing_time``: give back what nobody works on."""
 
 
 class Lease:
@@ -44,14 +42,17 @@ class Lease:
         until: Monotonic time at which it ends; any thread.
         until_us: The same in broker time; any thread.
         began: Monotonic time at which it came.
+        loop: That it may be settled in: the client's.
         lost: It ended without us; any thread.
         settled: Offsets that were settled.
+        running: Offsets that a handler runs on: not given back, and extended until it ends. Only
+            whether there are any may be asked by any thread.
     """
 
     __slots__ = (
         "__weakref__", "acked", "began", "dirty", "duration", "epoch", "failures", "group", "left",
-        "lost", "number", "owner", "queue", "rows", "settled", "settler", "spans", "topic", "until",
-        "until_us", "verdicts", "waiters",
+        "loop", "lost", "number", "owner", "queue", "rows", "running", "settled", "settler",
+        "spans", "topic", "until", "until_us", "verdicts", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +69,7 @@ class Lease:
         failures: Sequence[LastFailure] = (),
     ) -> None:
         self.settler = settler
+        self.loop = settler.loop
         self.topic = topic
         self.group = group
         self.queue = queue
@@ -83,10 +85,16 @@ class Lease:
         self.lost = False
         self.owner: LeaseOwner | None = None
         self.settled: set[int] = set()
+        self.running: set[int] = set()
         self.acked: list[int] = []
         self.verdicts: dict[Verdict, list[tuple[int, int]]] = {}
         self.waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self.dirty = False
+
+    @property
+    def policy(self) -> RetryPolicy | None:
+        """The group's retry policy; None: it is not known. Loop only."""
+        return self.settler.policies.get((self.topic, self.group))
 
     def last_reason(self, offset: int) -> str:
         """Return why the attempt at a row before this one failed, "" if nothing is known of one."""
@@ -95,7 +103,7 @@ class Lease:
         if at < 0 or offset >= failures[at].start + failures[at].rows:
             return ""
         failure = failures[at]
-        return failure.reason or _UNSAID.get(failure.cause, "")
+        return failure.reason or UNSAID.get(failure.cause, "")
 
     def ack(self, offset: int) -> None:
         """Note that a row is done; it is told to the broker when this turn of the loop is over.
@@ -133,8 +141,8 @@ class Lease:
             self.owner.settled(self, start, stop, outcome)
 
     def settle_rest(self, outcome: Outcome) -> None:
-        """Settle every row that is left."""
-        settled = self.settled
+        """Settle every row that is left and that no handler runs on."""
+        settled = self.settled | self.running if self.running else self.settled
         for start, stop in self.spans:
             if not settled:
                 self.settle(start, stop, outcome)
@@ -153,10 +161,12 @@ class Lease:
 
         Raises:
             AlreadySettled, LeaseExpired: They are not this client's to settle.
+            ClientForked, WrongEventLoop: The client lives elsewhere.
         """
+        loop = self.settler.here()
         if self.lost or not self.settled.isdisjoint(range(start, stop)):
             self._refuse(start)
-        future: asyncio.Future[None] = self.settler.loop.create_future()
+        future: asyncio.Future[None] = loop.create_future()
         self.waiters.append((start, stop, future))
         self.settler.hurry()
         return future

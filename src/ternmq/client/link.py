@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import Final, Protocol, cast
 
+from ternmq.client.forking import let_go
 from ternmq.client.stats import Traffic
 from ternmq.model.errors import ConnectionLost, ProtocolError, TernMQError
 from ternmq.wire import control
@@ -20,6 +21,7 @@ log: Final = logging.getLogger("ternmq")
 
 _SECOND_US: Final = 1_000_000
 _SILENT_BEATS: Final = 3
+_READ_BYTES: Final = 256 * 1024
 
 
 class Asker(Protocol):
@@ -75,7 +77,7 @@ class Owner(Protocol):
         """What was written left; more may be written."""
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """A connection. Loop only.
 
     Attributes:
@@ -101,6 +103,7 @@ class Link(asyncio.Protocol):
         self._hello = hello
         self._session = ClientSession()
         self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray(_READ_BYTES)
         self._askers: dict[int, Asker] = {}
         self._frames: list[bytes] = []
         self._flushing = False
@@ -110,6 +113,11 @@ class Link(asyncio.Protocol):
 
     # -- what asyncio tells
 
+    @property
+    def accepted(self) -> bool:
+        """Whether somebody took the connection, a broker or another."""
+        return self._transport is not None
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say HELLO."""
         self._transport = cast("asyncio.Transport", transport)
@@ -118,10 +126,16 @@ class Link(asyncio.Protocol):
         self.traffic.bytes_sent += len(hello)
         self._transport.write(hello)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where bytes go: always there, a new one for each read is mapped and unmapped."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand out what came."""
         self._heard = self._loop.time()
-        self.traffic.bytes_received += len(data)
+        self.traffic.bytes_received += nbytes
+        data = bytes(memoryview(self._buffer)[:nbytes])
         try:
             self._handle(self._session.receive(data))
         except TernMQError as error:
@@ -132,10 +146,10 @@ class Link(asyncio.Protocol):
         askers = self._askers
         for event in events:
             if type(event) is Answer:
-                asker = askers.pop(event[1], None)
+                asker = askers.pop(event.id, None)
                 if asker is not None:
                     try:
-                        asker.answered(event[2])
+                        asker.answered(event.body)
                     except BaseException:
                         asker.lost()  # it is not understood: the connection ends
                         raise
@@ -211,6 +225,10 @@ class Link(asyncio.Protocol):
             self._flushing = True
             self._loop.call_soon(self.flush)
 
+    def gather(self) -> None:
+        """Keep the frames that follow for ``flush``, which the same call must make."""
+        self._flushing = True
+
     def flush(self) -> None:
         """Write the frames of this turn now."""
         self._flushing = False
@@ -238,6 +256,11 @@ class Link(asyncio.Protocol):
             self._transport.abort()
         elif self._transport is not None:
             self._transport.close()
+
+    def leave_behind(self) -> None:
+        """This process was forked from the one that has the connection: close the copy of it."""
+        if self._transport is not None:
+            let_go(self._transport.get_extra_info("socket").fileno())
 
     # -- heartbeat
 

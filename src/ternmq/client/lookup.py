@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from ternmq.client.codecs import Codecs
 from ternmq.client.message import message_id
+from ternmq.client.places import queue_meant
 from ternmq.client.session import Session
-from ternmq.client.validation import check_positive, check_topic
+from ternmq.client.topic import Topic, name_of
+from ternmq.client.validation import check_positive, text, time_us, whole
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.batch import Batch, Row
 from ternmq.wire import control
@@ -83,12 +85,18 @@ class Lookup:
         self._session = session
         self._codecs = codecs
 
-    async def get(self, topic: str, id_: str, queue: int, offset: int | None) -> FoundMessage:
+    async def get(
+        self, topic: str | Topic, id_: str, queue: int | None, offset: int | None
+    ) -> FoundMessage:
         """See ``Client.get``."""
-        check_topic(topic)
+        topic = name_of(topic)
+        text("id", id_)
+        if queue is not None:
+            whole("queue", queue)
         if bool(id_) is (offset is not None):
             raise InvalidRequest("state either an id or an offset")
         if offset is not None:
+            queue = await queue_meant(self._session, topic, queue)
             page = await self._find(control.Find(topic=topic, queue=queue, offset=offset))
         elif _ID.match(id_):
             page = await self._find(control.Find(topic=topic, id=id_))
@@ -100,15 +108,16 @@ class Lookup:
 
     async def find(
         self,
-        topic: str,
+        topic: str | Topic,
         key: str,
         since: datetime | None,
         until: datetime | None,
         limit: int,
     ) -> list[FoundMessage]:
         """See ``Client.find``."""
-        check_topic(topic)
+        topic = name_of(topic)
         check_positive("limit", limit)
+        text("key", key)
         if not key:
             raise InvalidRequest("state a key")
         found: list[FoundMessage] = []
@@ -118,8 +127,8 @@ class Lookup:
                 control.Find(
                     topic=topic,
                     key=key,
-                    since_us=0 if since is None else to_us(since),
-                    until_us=2**63 - 1 if until is None else to_us(until),
+                    since_us=0 if since is None else time_us("since", since),
+                    until_us=2**63 - 1 if until is None else time_us("until", until),
                     limit=min(limit - len(found), _PAGE),
                     after=after,
                 )
@@ -137,14 +146,3 @@ class Lookup:
 def of_us(time_us: int) -> datetime:
     """Return a time of the broker as a datetime."""
     return _EPOCH + timedelta(microseconds=time_us)
-
-
-def to_us(time: datetime) -> int:
-    """Return a datetime in µs since the epoch.
-
-    Raises:
-        InvalidRequest: It does not say which time zone it is of.
-    """
-    if time.tzinfo is None:
-        raise InvalidRequest(f"{time} names no time zone: use datetime.now(UTC) or .astimezone()")
-    return (time - _EPOCH) // timedelta(microseconds=1)

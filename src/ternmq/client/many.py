@@ -32,7 +32,8 @@ class Many:
         self.items = items
         self.messages = messages
         self.future = future
-        self.open_parts = 0
+        self.open_parts = 1
+        """Loads that are not over; one more while the call has not taken them all."""
         self.receipts: list[Receipt | None] = [None] * len(items)
         self.failures: list[Failure] = []
 
@@ -53,6 +54,12 @@ class Many:
             *failures, *(Failure(one.message, rows[one.row], one.error) for one in self.failures)
         ]  # fmt: skip
         return whole
+
+    def of(self, items: Sequence[object]) -> Many:
+        """Return the same, with failures that name these items in place of their copies."""
+        self.items = items
+        self.failures = [Failure(items[one.row], one.row, one.error) for one in self.failures]
+        return self
 
     def outcome(self) -> list[Receipt]:
         """Return the receipts, one for each message.
@@ -147,12 +154,11 @@ class Part(Load):
             ]  # fmt: skip
         many.part_over()
 
-    def failed(self, error: TernMQError) -> list[Outgoing]:
+    def failed(self, error: TernMQError) -> None:
         """See ``Load``."""
         many = self.many
         many.failures += [Failure(many.items[row], row, error) for row in self.rows]
         many.part_over()
-        return []
 
 
 def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
@@ -168,9 +174,10 @@ def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
     bodies_ = list(map(attrgetter("body"), items))
     if set(map(type, bodies_)) != {bytes}:
         return None
-    for name in ("key", "ordering_key", "tag", "headers", "content_type", "id"):
+    for name in ("key", "ordering_key", "tag", "headers", "content_type"):
         if any(map(attrgetter(name), items)):
             return None
-    if set(map(attrgetter("queue"), items)) != {None}:
-        return None
+    for name in ("id", "queue"):
+        if [*map(attrgetter(name), items)].count(None) != len(items):
+            return None
     return bodies_

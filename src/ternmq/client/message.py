@@ -22,7 +22,7 @@ class Message:
         headers: Properties.
         content_type: What the body is; by default as its type says.
         id: An identifier of the application's own, of at most 128 bytes: a second message with it
-            is not stored again.
+            is not stored again. None: it has none; an empty text is refused.
         queue: Where it goes, as ``queue=`` of ``send``.
     """
 
@@ -32,7 +32,7 @@ class Message:
     tag: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str = ""
-    id: str = ""
+    id: str | None = None
     queue: Queue | None = None
 
 

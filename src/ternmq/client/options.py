@@ -23,11 +23,11 @@ class Options:
         connect_timeout: How long one attempt to connect may take.
         buffer_bytes: So much may wait to be sent or answered; beyond, ``send`` waits and
             ``send_soon`` and ``send_oneway`` raise BufferFull.
-        batch_bytes: Bodies in one batch, at most, unless one is larger.
+        batch_bytes: Bodies and properties in one batch, at most, unless one message is larger.
         batch_rows: Messages in one batch, at most.
         window_bytes: Bytes of sends that may be unanswered; more wait in the client.
-        max_processing_time: How long leases are extended.
-        drain_timeout: How long a client that stops waits for running handlers.
+        max_processing_time: How long leases are extended; while a handler runs, until it ends.
+        drain_timeout: How long a client that stops waits for handlers that run; 0: not at all.
     """
 
     address: Address

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ternmq.client.lanes import Lane
 
 MESSAGE_BYTES: Final = 64
-"""What a message counts for besides its body."""
+"""What a message counts for besides its bytes."""
 
 
 Choice = int | Callable[[Sequence[int]], object] | None
@@ -24,11 +24,15 @@ Choice = int | Callable[[Sequence[int]], object] | None
 
 
 class Outgoing:
-    """A message with its body encoded; ``future`` is told of its receipt, if anybody wants it."""
+    """A message with its body encoded; ``future`` is told of its receipt, if anybody wants it.
+
+    Attributes:
+        size_bytes: Of its body, and of whatever else it has.
+    """
 
     __slots__ = (
         "application_id", "body", "content_type", "future", "headers", "key", "ordering_key",
-        "queue", "tag",
+        "queue", "size_bytes", "tag",
     )  # fmt: skip
 
     # With these it can be encoded as a ``Row``.
@@ -49,6 +53,7 @@ class Outgoing:
         queue: Choice = None,
     ) -> None:
         self.body = body
+        self.size_bytes = len(body)
         self.key = key
         self.ordering_key = ordering_key
         self.tag = tag
@@ -65,7 +70,7 @@ class Load(ABC):
     Attributes:
         lane: Where it goes.
         count: Messages.
-        size_bytes: Of their bodies, and what they count for besides.
+        size_bytes: Of their bodies and properties, and what they count for besides.
         frame: Body of the SEND, once it was made: sent again as it is.
         deadline: Loop time at which it is given up.
         timeout: Seconds that it has in all.
@@ -109,8 +114,8 @@ class Load(ABC):
         """Tell everybody that it is stored."""
 
     @abstractmethod
-    def failed(self, error: TernMQError) -> list[Outgoing]:
-        """Tell everybody; return the messages that nobody was told of who waits."""
+    def failed(self, error: TernMQError) -> None:
+        """Tell everybody; the producer is told of messages for which nobody waits."""
 
     # -- Asker
 

@@ -6,8 +6,10 @@ from ternmq.client.admin import Admin
 from ternmq.client.again import Replay
 from ternmq.client.codecs import Codecs
 from ternmq.client.deadletters import DeadLetters
+from ternmq.client.declarations import Declarations
 from ternmq.client.keeper import Keeper
 from ternmq.client.lookup import Lookup
+from ternmq.client.making import Making
 from ternmq.client.options import Options
 from ternmq.client.prepared_ids import PreparedIds
 from ternmq.client.producer import Producer
@@ -23,25 +25,31 @@ class Parts:
     Args:
         options: Settings.
         codecs: Codecs to use; None: fresh ones.
+        declarations: Of handlers, topics and middlewares; None: none yet.
+        served: Threads have its loop do things for them, as ``ternmq.sync`` does.
     """
 
-    def __init__(self, options: Options, codecs: Codecs | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        codecs: Codecs | None = None,
+        declarations: Declarations | None = None,
+        *,
+        served: bool = False,
+    ) -> None:
+        self._declarations = Declarations() if declarations is None else declarations
         self.options = options
         self.codecs = codecs or Codecs()
-        self._session = session = Session(options)
-        self._producer = Producer(session)
+        self._session = session = Session(options, served=served)
+        self.admin = Admin(session)
+        making = Making(session, self._declarations.topics, self.admin.redeclaring)
+        self._producer = Producer(session, making)
         self._prepared_ids = PreparedIds()
         self._settler = Settler(session)
-        self._puller = Puller(session, self._settler)
+        self._puller = Puller(session, self._settler, making)
         self._keeper = Keeper(session, self._settler)
         self._reporter = Reporter(session, self._producer)
         session.members += [self._settler, self._producer, self._reporter]
         self._lookup = Lookup(session, self.codecs)
         self._replay = Replay(session)
-        self.admin = Admin(session)
         self.deadletters = DeadLetters(session, self.codecs)
-
-    def _consume(self) -> None:
-        """Deliveries will come: see that their leases are kept."""
-        self._session.bind()
-        self._keeper.start()

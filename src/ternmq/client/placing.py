@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ternmq.client.lanes import Lane, TopicFacts, TopicLanes
 from ternmq.client.link import Link
+from ternmq.client.making import Making
 from ternmq.client.many import Many, Part
 from ternmq.client.outgoing import MESSAGE_BYTES, Load, Outgoing
 from ternmq.client.session import Session
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from ternmq.client.producer import Producer
 
 _MOST_DOUBLINGS: Final = 10
-_BODY: Final = attrgetter("body")
+_SIZE: Final = attrgetter("size_bytes")
+_QUEUE: Final = attrgetter("queue")
+_ORDERING_KEY: Final = attrgetter("ordering_key")
 
 
 class Placing:
@@ -33,12 +36,13 @@ class Placing:
         topics: Them, by name.
     """
 
-    __slots__ = ("_producer", "_session", "topics")
+    __slots__ = ("_making", "_producer", "_session", "topics")
 
-    def __init__(self, producer: Producer, session: Session) -> None:
+    def __init__(self, producer: Producer, session: Session, making: Making) -> None:
         self.topics: dict[str, TopicLanes] = {}
         self._producer = producer
         self._session = session
+        self._making = making
 
     def topic(self, name: str) -> TopicLanes:
         """Return a topic's lanes; made at first use.
@@ -48,7 +52,9 @@ class Placing:
         """
         topic = self.topics.get(name)
         if topic is None:
-            topic = self.topics[name] = TopicLanes(self._producer, check_name(name))
+            topic = self.topics[name] = TopicLanes(
+                self._producer, check_name(name, "a topic's name")
+            )
         return topic
 
     def lanes(self) -> Iterator[Lane]:
@@ -72,27 +78,49 @@ class Placing:
             TernMQError: The broker does not say.
         """
         if topic.facts is None:
-            asked = control.TopicList(names=[topic.name])
-            found = await self._session.control(Command.TOPIC_LIST, asked, control.Topics)
-            self.learned(topic, found)
+            self.learned(topic, await self._making.found(topic.name))
 
     def ask(self, topic: TopicLanes, link: Link) -> None:
         """Ask what a topic is like, unless that is under way."""
         if not topic.asking:
             topic.asking = True
             body = control.encode(control.TopicList(names=[topic.name]))
-            link.ask(Command.TOPIC_LIST, body, _Facts(self, topic))
+            link.ask(Command.TOPIC_LIST, body, _Facts(self, topic, link))
+
+    def told(self, topic: TopicLanes, found: control.Topics, link: Link) -> None:
+        """The broker said what a topic is like; one that is declared and missing is made first."""
+        spec = self._making.lacking(topic.name, found)
+        if spec is None:
+            self.learned(topic, found)
+            return
+        if not link.usable:  # it ends
+            self.lost(topic)
+            return
+        body = control.encode(control.TopicCreate(topic=topic.name, spec=spec))
+        link.ask(Command.TOPIC_CREATE, body, _Created(self, topic, link))
+
+    def made(self, topic: TopicLanes, link: Link, error: TernMQError | None) -> None:
+        """The broker made a topic that is declared, or did not: ask what it is like now."""
+        if error is None:
+            self._making.made(topic.name)
+        else:
+            self._making.refused(topic.name, error)
+        self.lost(topic)  # the answer of before
+        if link.usable:
+            self.ask(topic, link)
 
     def learned(self, topic: TopicLanes, found: control.Topics) -> None:
         """The broker said what a topic is like; nothing, if it is not there or not ours to see."""
-        facts = TopicFacts()
+        facts = TopicFacts(there=False)
         for info in found.topics:
             if info.spec.name == topic.name:
-                facts = TopicFacts(info.spec.ordered, len(info.queues))
+                spec = info.spec
+                facts = TopicFacts(spec.ordered, len(info.queues), spec.ignore_ordering_keys)
         for load in topic.learn(facts):
             self._lay_anew(topic, load)
         for lane in topic.lanes:
-            self._producer.touch(lane)
+            if lane.loads:
+                self._producer.touch(lane)
 
     def failed(self, topic: TopicLanes, error: TernMQError) -> None:
         """The broker did not say what a topic is like."""
@@ -131,22 +159,18 @@ class Placing:
             return
         producer = self._producer
         if isinstance(load, Part):
-            try:
-                placed = self._placed(topic, load.many, load.rows, load.lane.queue)
-            except RefusedError as error:
-                producer.finish(load, error)
-                return
-            if len(placed) == 1:
-                ((load.lane, _),) = placed.items()
+            many = load.many
+            parts = self.parts(topic, many, load.rows, load.lane.queue, load.timeout)
+            if len(parts) == 1 and len(parts[0].rows) == len(load.rows):
+                load.lane = parts[0].lane
                 load.lane.loads.append(load)
                 return
             producer.uncount(load)
-            load.many.open_parts += len(placed) - 1
-            for lane, rows in placed.items():
-                sizes = _sizes(load.many, rows)
-                part = _part(lane, load.many, rows, sum(sizes), load.timeout)
+            many.open_parts += len(parts)
+            for part in parts:
                 part.deadline = load.deadline
                 producer.take_part(part)
+            many.part_over()
             return
         assert isinstance(load, Singles)
         producer.uncount(load)
@@ -163,19 +187,23 @@ class Placing:
 
     # -- many
 
-    def parts(self, topic: TopicLanes, many: Many, queue: int | None, timeout: float) -> list[Part]:
-        """Cut a ``Many`` into loads; of a topic that is known.
+    def parts(
+        self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None, timeout: float
+    ) -> list[Part]:
+        """Cut rows of a ``Many`` into loads; of a topic that is known.
+
+        Messages that the topic cannot take are failures from here on; they keep no others back.
 
         Args:
             topic: Where to.
-            many: Its messages.
+            many: The messages.
+            rows: Those of them that are meant.
             queue: Where bare bodies go; other messages say that themselves.
             timeout: Seconds for each.
 
         Raises:
-            OrderingKeyRequired, UnknownQueue, InvalidRequest: Naming the message.
+            UnknownQueue: There is no queue of the number that bare bodies are to go to.
         """
-        rows: Sequence[int] = range(len(many.messages))
         placed = self._placed(topic, many, rows, queue)
         return [
             part
@@ -183,47 +211,64 @@ class Placing:
             for part in _cut(lane, many, some, _sizes(many, some), timeout)
         ]
 
-    @staticmethod
     def _placed(
-        topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None
+        self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None
     ) -> dict[Lane, Sequence[int]]:
         """Return which rows go where."""
         messages = many.messages
         if isinstance(messages[0], bytes):
             if topic.laid is not None and topic.laid.ordered:
-                raise OrderingKeyRequired(
-                    f"topic {topic.name!r} is ordered; message {rows[0]} has no ordering key"
+                self._refuse(
+                    topic, many, rows, OrderingKeyRequired(f"topic {topic.name!r} is ordered")
                 )
+                return {}
             return {topic.of_queue(queue): rows}
         outgoing = cast("Sequence[Outgoing]", messages)
-        if topic.only is not None and set(map(attrgetter("queue"), outgoing)) == {None}:
+        if (
+            topic.only is not None
+            and set(map(_QUEUE, outgoing)) == {None}
+            and not any(map(_ORDERING_KEY, outgoing))
+        ):
             return {topic.only: rows}
         by_lane: dict[Lane, list[int]] = {}
+        refused = False
         for row in rows:
-            message = outgoing[row]
             try:
-                lane = topic.lane_of(message)
+                lane = topic.lane_of(outgoing[row])
             except RefusedError as error:
-                raise type(error)(f"message {row}: {error.args[0]}") from None
+                self._refuse(topic, many, [row], error)
+                refused = True
+                continue
             by_lane.setdefault(lane, []).append(row)
-        if len(by_lane) == 1:
+        if len(by_lane) == 1 and not refused:
             (lane,) = by_lane
             return {lane: rows}  # as a range, if it is one: faster further on
         return dict(by_lane)
+
+    def _refuse(
+        self, topic: TopicLanes, many: Many, rows: Sequence[int], error: RefusedError
+    ) -> None:
+        """Messages that no lane takes are not sent."""
+        part = _part(topic.undecided, many, rows, 0, 0.0)
+        many.open_parts += 1
+        self._producer.count(part)
+        self._producer.finish(part, error)
 
 
 class _Facts:
     """Waits for what the broker says of a topic."""
 
-    __slots__ = ("_placing", "_topic")
+    __slots__ = ("_link", "_placing", "_topic")
 
-    def __init__(self, placing: Placing, topic: TopicLanes) -> None:
+    def __init__(self, placing: Placing, topic: TopicLanes, link: Link) -> None:
         self._placing = placing
         self._topic = topic
+        self._link = link
 
     def answered(self, body: bytes) -> None:
         """See ``link.Asker``."""
-        self._placing.learned(self._topic, control.decode_answer(body, control.Topics))
+        found = control.decode_answer(body, control.Topics)
+        self._placing.told(self._topic, found, self._link)
 
     def refused(self, error: TernMQError) -> None:
         """See ``link.Asker``."""
@@ -234,25 +279,48 @@ class _Facts:
         self._placing.lost(self._topic)
 
 
+class _Created(_Facts):
+    """Waits for a topic that is made as it is declared."""
+
+    __slots__ = ()
+
+    def answered(self, body: bytes) -> None:
+        """See ``link.Asker``."""
+        del body
+        self._placing.made(self._topic, self._link, None)
+
+    def refused(self, error: TernMQError) -> None:
+        """See ``link.Asker``."""
+        if error.retriable:
+            super().refused(error)
+        else:
+            self._placing.made(self._topic, self._link, error)
+
+
 def _sizes(many: Many, rows: Sequence[int]) -> list[int]:
     messages = many.messages
     some = messages if len(rows) == len(messages) else [messages[row] for row in rows]
     if some and not isinstance(some[0], bytes):  # then none is
-        some = list(map(_BODY, some))
+        return list(map(_SIZE, some))
     return list(map(len, cast("Sequence[bytes]", some)))
 
 
 def _cut(
     lane: Lane, many: Many, rows: Sequence[int], sizes: Sequence[int], timeout: float
 ) -> list[Part]:
-    """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least."""
+    """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least.
+
+    Of a lane whose loads go alone, the first has one row: what follows is cut anew once the broker
+    has answered it.
+    """
     limits = lane.limits
     parts: list[Part] = []
     ends = list(accumulate(sizes))
     start = begun = 0
     while start < len(ends):
         stop = bisect_right(ends, begun + limits.batch_bytes, start)
-        stop = max(start + 1, min(stop, start + limits.batch_rows))
+        most = 1 if lane.alone and not parts else limits.batch_rows
+        stop = max(start + 1, min(stop, start + most))
         parts.append(_part(lane, many, rows[start:stop], ends[stop - 1] - begun, timeout))
         start, begun = stop, ends[stop - 1]
     return parts

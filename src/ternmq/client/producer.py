@@ -1,9 +1,11 @@
 """Sends: what waits, what is on its way, what is known of it.
 
-Messages sent in one turn of the loop to one topic leave as one batch, at the end of that turn. A
-batch that a lost connection left unanswered is sent again with the same bytes over the next one
-(`resending`), until its time is over (`deadlines`): then what became of it is unknown
-(``SendTimeout``). A batch that the broker refuses for now is sent again after a pause.
+Messages sent in one turn of the loop to one topic leave as one batch, at the end of that turn.
+Messages that are sent one at a time, each after the answer to the one before, leave at once: there
+is nothing to put together, and it saves a pass of the loop (``ALONE``). A batch that a lost
+connection left unanswered is sent again with the same bytes over the next one (`resending`), until
+its time is over (`deadlines`): then what became of it is unknown (``SendTimeout``). A batch that
+the broker refuses for now is sent again after a pause.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.client.deadlines import Deadlines
+from ternmq.client.heard import who_holds
 from ternmq.client.lanes import Lane, TopicLanes
 from ternmq.client.link import Link
+from ternmq.client.making import Making
 from ternmq.client.many import Many, Part
 from ternmq.client.message import Failure
 from ternmq.client.outgoing import Load, Outgoing
@@ -41,6 +45,11 @@ from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
+# A member by name of the module: to look one up in its class takes 0.1 us (Python 3.11).
+_SEND: Final = Command.SEND
+ALONE: Final = 16
+"""After so many messages, each sent when nothing else was on its way, the next such leaves at once.
+One that joins another is a sign that messages come together, and begins the count again."""
 KEPT_FAILURES: Final = 10_000
 """Failures of ``send_soon`` that are kept for ``flush``; more are only counted."""
 
@@ -59,7 +68,7 @@ class Producer(Member):
         failures: The first of them, until ``flush`` tells of them.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, making: Making) -> None:
         self.options = session.options
         self.id = 0
         self.renew()
@@ -70,7 +79,7 @@ class Producer(Member):
         self.room = Room(self.options.buffer_bytes)
         self.resending = Resending(self, session)
         self._session = session
-        self._placing = Placing(self, session)
+        self._placing = Placing(self, session, making)
         self._topics = self._placing.topics
         self._next_sequence = 1
         self._under_way: dict[int, Load] = {}  # by first sequence, in that order
@@ -79,6 +88,8 @@ class Producer(Member):
         self._dirty: list[Lane] = []
         self._held: dict[Lane, None] = {}
         self._scheduled = False
+        self._alone = 0
+        """Messages in a row that were put while nothing was open; see ``ALONE``."""
         self._deadlines = Deadlines(self, session)
         self._idle: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,7 +109,7 @@ class Producer(Member):
         *,
         one_way: bool = False,
     ) -> None:
-        """Take a message; it leaves when this turn of the loop is over.
+        """Take a message; it leaves when this turn of the loop is over, or at once (``ALONE``).
 
         Args:
             topic_name: Where to.
@@ -107,15 +118,14 @@ class Producer(Member):
             one_way: The broker does not answer.
 
         Raises:
-            InvalidName, OrderingKeyRequired, UnknownQueue, ClientClosed, ClientForked: It was not
-                taken.
+            InvalidName, OrderingKeyRequired, TopicNotOrdered, UnknownQueue, ClientClosed,
+                ClientForked, WrongEventLoop: It was not taken.
         """
         session = self._session
         if self._ended:
             raise ClientClosed("the client is closed")
-        if session.closed or session.forked or self._loop is None:
-            session.bind()
-            self._loop = session.loop
+        if session.closed or self._loop is None:
+            self._loop = session.bind()
         topic = self._topics.get(topic_name)
         if topic is None:
             topic = self._placing.topic(topic_name)
@@ -123,6 +133,17 @@ class Producer(Member):
         if timeout is None:
             timeout = self.options.timeout
         deadline = self._loop.time() + timeout
+        if self._open_loads or one_way or self._scheduled:
+            self._alone = 0
+        elif self._alone >= ALONE:
+            self._scheduled = True  # no later than here
+            try:
+                self.room.taken_bytes += lane.put(message, deadline, timeout)
+            finally:
+                self._advance()
+            return
+        else:
+            self._alone += 1
         self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
     async def known_topic(self, name: str) -> TopicLanes:
@@ -131,8 +152,7 @@ class Producer(Member):
         Raises:
             TernMQError: The broker does not say.
         """
-        self._session.bind()
-        self._loop = self._session.loop
+        self._loop = self._session.bind()
         topic = self._placing.topic(name)
         await self._placing.known(topic)
         return topic
@@ -150,21 +170,22 @@ class Producer(Member):
             topic_name: Where to.
             items: What failures name.
             messages: Them, encoded; bare bytes for messages that have nothing else.
-            queue: Where bare bytes go; None: where the broker puts them.
+            queue: Where those go that do not say it themselves; None: where the broker puts them.
 
         Raises:
-            InvalidName, OrderingKeyRequired, UnknownQueue, CannotConnect, UnknownTopic: Nothing
-                was sent.
+            InvalidName, UnknownQueue, CannotConnect, UnknownTopic: Nothing was sent.
         """
         session = self._session
-        session.bind()
-        self._loop = loop = session.loop
+        self._loop = loop = session.bind()
         topic = self._placing.topic(topic_name)
         await self._placing.known(topic)
         many = Many(items, messages, loop.create_future())
         timeout = self.options.timeout
-        parts = self._placing.parts(topic, many, queue, timeout) if messages else []
-        many.open_parts = len(parts)
+        if queue is not None:
+            topic.of_queue(queue)
+        rows = range(len(messages))
+        parts = self._placing.parts(topic, many, rows, queue, timeout) if messages else []
+        many.open_parts += len(parts)
         try:
             for part in parts:
                 while self.room.full and not many.future.done():
@@ -173,8 +194,8 @@ class Producer(Member):
                 self.take_part(part)
                 if self._ended:
                     self.finish(part, ClientClosed("the client was closed before this was sent"))
-            if parts:
-                await many.future
+            many.part_over()  # this call is through
+            await many.future
         finally:
             many.future.cancel()
         return many
@@ -237,15 +258,18 @@ class Producer(Member):
         self._scheduled = False
         dirty, self._dirty = self._dirty, []
         link = self._session.link
-        for lane in dirty:
-            lane.dirty = False
-            if link is None:
-                self._held[lane] = None
-            else:
-                self._advance_lane(lane, link)
         if link is None:
+            for lane in dirty:
+                lane.dirty = False
+                self._held[lane] = None
             self._session.wake()
-        else:
+            return
+        link.gather()
+        try:
+            for lane in dirty:
+                lane.dirty = False
+                self._advance_lane(lane, link)
+        finally:
             link.flush()
 
     def _advance_lane(self, lane: Lane, link: Link) -> None:
@@ -277,7 +301,9 @@ class Producer(Member):
         try:
             batch = load.encode(self.id)
         except (ValueError, UnicodeError, TypeError, AttributeError) as error:
-            self.finish(load, EncodeError(f"a batch cannot be made: {error}"))
+            wrong = EncodeError(f"a batch cannot be made: {error}")
+            assert self._loop is not None
+            self._loop.call_soon(self.finish, load, wrong)  # whoever sends it waits for it by then
             return
         self._next_sequence += load.count
         load.frame = load.lane.prefix + batch
@@ -285,14 +311,15 @@ class Producer(Member):
         self.sent_count += load.count
         self.batch_count += 1
         if load.one_way:
-            link.tell(Command.SEND, load.frame)
+            link.tell(_SEND, load.frame)
+            self._arrived(load)
             self._close(load)
             return
         self._under_way[load.first_sequence] = load
         load.lane.under_way += 1
         self._window_bytes += load.size_bytes
         load.asked = True
-        link.ask(Command.SEND, load.frame, load)
+        link.ask(_SEND, load.frame, load)
 
     # -- what becomes of them
 
@@ -307,6 +334,7 @@ class Producer(Member):
             load.uncertain = True
             raise
         self._leave(load)
+        self._arrived(load)
         self.stored_count += load.count
         if receipt.others:
             others = [load.first_sequence + other.row for other in receipt.others]
@@ -317,6 +345,13 @@ class Producer(Member):
             log_sent(load, self.id)
         load.stored(receipt, self.id)
         self._close(load)
+
+    @staticmethod
+    def _arrived(load: Load) -> None:
+        """A keyed batch to a topic that was not there has made it: its queues are asked for."""
+        lane = load.lane
+        if lane.keyed and lane.topic.absent:
+            lane.topic.facts = None
 
     def finish(self, load: Load, error: TernMQError) -> None:
         """Give a load up."""
@@ -333,11 +368,22 @@ class Producer(Member):
             )
         self._leave(load)
         self.failed_count += load.count
-        log_unsent(load, self.id, error)
-        for message in load.failed(error):
-            if len(self.failures) < KEPT_FAILURES:
-                self.failures.append(Failure(message.future, 0, error))
+        if log.isEnabledFor(logging.DEBUG):  # it tells what became of every send
+            log_unsent(load, self.id, error, load.contents())
+        load.failed(error)
         self._close(load)
+
+    def unheard(self, load: Load, messages: list[Outgoing], error: TernMQError) -> None:
+        """Messages were not stored, and nobody waits for that: log it, and raise it at the end."""
+        if messages and not log.isEnabledFor(logging.DEBUG):
+            log_unsent(load, self.id, error, messages)
+        for message in messages:
+            self.keep(None if message.future is None else who_holds(message.future), error)
+
+    def keep(self, holder: object, error: Exception) -> None:
+        """Have ``flush`` or the end raise a failure, unless its holder hears of it before."""
+        if len(self.failures) < KEPT_FAILURES:
+            self.failures.append(Failure(holder, 0, error))
 
     def _leave(self, load: Load) -> None:
         if self._under_way.pop(load.first_sequence, None) is load and load.frame:

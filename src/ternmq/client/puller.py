@@ -10,11 +10,11 @@ from ternmq.client.chunk import chunks_of
 from ternmq.client.deliveries import Leased
 from ternmq.client.lease import Lease
 from ternmq.client.link import Link
+from ternmq.client.making import Making
 from ternmq.client.session import Session
 from ternmq.client.settler import Settler
-from ternmq.client.validation import choose
+from ternmq.client.source import Source
 from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError
-from ternmq.model.specs import Mode, Start, check_name
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -26,43 +26,15 @@ LONGEST_WAIT: Final = 60.0
 _MOST: Final = 2**31
 
 
-class Source:
-    """A group on a topic, as it was asked for.
-
-    Attributes:
-        topic: Name.
-        group: Name.
-    """
-
-    __slots__ = ("group", "mode", "start", "tags", "topic")
-
-    def __init__(
-        self,
-        topic: str,
-        group: str,
-        tags: str | None = None,
-        mode: Mode | str | None = None,
-        start: Start | str | None = None,
-    ) -> None:
-        self.topic = check_name(topic)
-        self.group = check_name(group)
-        self.tags = tags
-        self.mode = None if mode is None else choose("mode", Mode, mode)
-        self.start = None if start is None else choose("start", Start, start)
-
-    @property
-    def stated(self) -> tuple[object, ...]:
-        """What a join is remembered by."""
-        return (self.topic, self.group, self.tags, self.mode, self.start)
-
-
 class Puller:
     """Pulls for groups. Loop only."""
 
-    def __init__(self, session: Session, settler: Settler) -> None:
+    def __init__(self, session: Session, settler: Settler, making: Making) -> None:
         self.session = session
         self.settler = settler
-        self._joined: dict[tuple[object, ...], control.GroupJoined] = {}
+        self._making = making
+        self._joined: dict[tuple[object, ...], tuple[int, control.GroupJoined]] = {}
+        """With ``Session.anew`` of then."""
 
     async def join(self, source: Source) -> control.GroupJoined:
         """See that the group consumes the topic; asked once for what is stated.
@@ -72,21 +44,21 @@ class Puller:
             UnknownTopic, Forbidden, ModeNotAllowed: It cannot be.
         """
         known = self._joined.get(source.stated)
-        if known is not None:
-            return known
-        asked = control.GroupJoin(
-            topic=source.topic,
-            group=source.group,
-            tags=source.tags,
-            mode=source.mode,
-            start=source.start,
-        )
-        joined = await self.session.control(Command.GROUP_JOIN, asked, control.GroupJoined)
-        self._joined[source.stated] = joined
+        if known is not None and known[0] == self.session.anew:
+            return known[1]
+        await self._making.before_join(source.topic)
+        joined = await self.session.control(Command.GROUP_JOIN, source.join(), control.GroupJoined)
+        self._joined[source.stated] = self.session.anew, joined
+        self.settler.policies[source.topic, source.group] = joined.spec.retry
         if joined.created:
             log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
                      joined.spec.start.value)  # fmt: skip
         return joined
+
+    def outdated(self, source: Source) -> bool:
+        """Return whether the group was joined at a broker that is gone with it: join anew."""
+        known = self._joined.get(source.stated)
+        return known is not None and known[0] != self.session.anew
 
     def forget(self, source: Source) -> None:
         """The group is not there any more: join anew the next time."""
@@ -99,6 +71,7 @@ class Puller:
 
         Raises:
             CannotConnect: There was no connection in time.
+            ConnectionLost: The broker did not answer in time.
             TernMQError: The broker's refusal.
         """
         session = self.session
@@ -113,6 +86,9 @@ class Puller:
                 if session.draining:
                     return None
                 raise
+            if self.outdated(source):
+                await self.join(source)
+                continue
             left = min(max(0.0, until - loop.time()), LONGEST_WAIT)
             ask = _Pull(self, source, loop)
             id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
@@ -127,7 +103,7 @@ class Puller:
                 self._abandon(ask, link, id_)
                 raise ConnectionLost("the broker did not answer a pull in time") from None
             except ConnectionLost:
-                if session.closed:
+                if session.closed or loop.time() >= connect_until:
                     raise
                 continue
             except TernMQError as error:
@@ -178,11 +154,14 @@ class Puller:
         return Leased(lease, chunks)
 
 
-def pull_body(link: Link, source: Source, max_messages: int, wait: float) -> bytes:
-    """Return the body of a PULL."""
+def pull_body(
+    link: Link, source: Source, max_messages: int, wait: float, at_once: int = 0
+) -> bytes:
+    """Return the body of a PULL; ``at_once`` as ``bodies.Pull`` has it, if the broker takes it."""
     most = min(max_messages, link.welcome.pull_messages or _MOST)
+    said = at_once if link.welcome.pull_at_once else 0
     return bodies.pack_pull(
-        bodies.Pull(source.topic, source.group, None, most, 0, int(wait * 1000))
+        bodies.Pull(source.topic, source.group, None, most, 0, int(wait * 1000), said)
     )
 
 

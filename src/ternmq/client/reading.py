@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from ternmq.client.chunk import chunks_of
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import Delivery
-from ternmq.client.lookup import to_us
-from ternmq.client.session import Session
-from ternmq.model.errors import InvalidRequest, UnknownTopic
+from ternmq.client.session import BeganAnew, Session
+from ternmq.client.validation import time_us
+from ternmq.model.errors import CannotConnect, ConnectionLost, InvalidRequest, UnknownTopic
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
 _ROWS: Final = 1000
 _WAIT: Final = 20.0
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 1.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,63 +36,125 @@ class Span:
             raise InvalidRequest(
                 f"start is an offset, a time, earliest or latest, not {self.start!r}"
             )
-        for place in (self.start, self.stop):
-            if isinstance(place, int) and place < 0:
-                raise InvalidRequest(f"{place} is no offset")
-            if isinstance(place, datetime):
-                to_us(place)
+        for name, place in (("start", self.start), ("stop", self.stop)):
+            if place is None or (name == "start" and isinstance(place, str)):
+                continue
+            if isinstance(place, bool) or not isinstance(place, int):
+                time_us(f"{name}, unless it is an offset,", place)
+            elif place < 0:
+                raise InvalidRequest(f"{name} is an offset or a time, not {place}")
 
 
 async def read(
     session: Session, codecs: Codecs, topic: str, queue: int | None, span: Span
 ) -> AsyncIterator[Delivery]:
     """Yield the messages of a topic; see ``Client.read``."""
-    asked = control.TopicList(names=[topic])
-    topics = (await session.control(Command.TOPIC_LIST, asked, control.Topics)).topics
-    if not topics:
+    anew = session.anew
+    infos = await _queues(session, topic)
+    if not infos:
         raise UnknownTopic(f"there is no topic {topic!r}, or this app has no right on it")
-    infos = topics[0].queues
     if queue is None and span.follow and len(infos) > 1:
         raise InvalidRequest(f"topic {topic!r} has {len(infos)} queues: state which to follow")
+    if span.follow:
+        number = 0 if queue is None else queue
+        reader = _Reader(session, codecs, topic, number, _info(infos, number), span, anew)
+        async for delivery in _followed(reader):
+            yield delivery
+        return
     for number in range(len(infos)) if queue is None else (queue,):
-        info = infos[number] if 0 <= number < len(infos) else control.QueueInfo(first=0, next=0)
-        async for delivery in _read_queue(session, codecs, topic, number, info, span):
+        reader = _Reader(session, codecs, topic, number, _info(infos, number), span)
+        async for delivery in reader.rows():
             yield delivery
 
 
-async def _read_queue(
-    session: Session,
-    codecs: Codecs,
-    topic: str,
-    queue: int,
-    info: control.QueueInfo,
-    span: Span,
-) -> AsyncIterator[Delivery]:
-    offset = await _place(session, topic, queue, info, span.start)
-    if span.stop is not None:
-        stop = await _place(session, topic, queue, info, span.stop)
-    else:
-        stop = 2**63 if span.follow else info.next
-    while offset < stop:
-        wait_ms = int(_WAIT * 1000) if span.follow or span.stop is not None else 0
-        if offset < info.next:
-            wait_ms = 0
-        most = min(_ROWS, stop - offset)
-        body = await session.ask(
-            Command.READ,
-            bodies.pack_read(bodies.Read(topic, queue, offset, most, 0, wait_ms)),
-            session.options.timeout + wait_ms / 1000,
-        )
-        rows = bodies.unpack_rows(body)
-        if rows.stop <= rows.start:
-            if not span.follow:
-                return
-            continue
-        run = bodies.Run(rows.start, rows.stop - rows.start, 1, 1)
-        for chunk in chunks_of(queue, rows.records, [run]):
-            for index in range(chunk.count):
-                yield Delivery(topic, chunk, index, None, codecs)
-        offset = rows.stop
+async def _followed(reader: _Reader) -> AsyncIterator[Delivery]:
+    """Yield the messages of a queue as they come, of each broker that begins anew as well."""
+    session, topic, number = reader.session, reader.topic, reader.queue
+    while True:
+        try:
+            async for delivery in reader.rows():
+                yield delivery
+            return
+        except BeganAnew:
+            # All that is stored there is new. Its offsets begin again, its topics come by use.
+            anew = session.anew
+            infos = await _until_there(session, topic, number)
+            span = Span("earliest", reader.span.stop, follow=True)
+            reader = replace(reader, info=infos[number], span=span, anew=anew)
+
+
+async def _until_there(session: Session, topic: str, number: int) -> list[control.QueueInfo]:
+    """Wait for a queue of a topic; return the topic's queues."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            infos = await _queues(session, topic)
+        except (CannotConnect, ConnectionLost):
+            infos = []  # it is gone again; the session connects by itself
+        if number < len(infos):
+            return infos
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+async def _queues(session: Session, topic: str) -> list[control.QueueInfo]:
+    """Return a topic's queues; none, if it is not there."""
+    asked = control.TopicList(names=[topic])
+    topics = (await session.control(Command.TOPIC_LIST, asked, control.Topics)).topics
+    return topics[0].queues if topics else []
+
+
+def _info(infos: list[control.QueueInfo], number: int) -> control.QueueInfo:
+    return infos[number] if 0 <= number < len(infos) else control.QueueInfo(first=0, next=0)
+
+
+@dataclass(slots=True, frozen=True)
+class _Reader:
+    """Reads a queue. ``anew``: see ``Session.ask``."""
+
+    session: Session
+    codecs: Codecs
+    topic: str
+    queue: int
+    info: control.QueueInfo
+    span: Span
+    anew: int | None = None
+
+    async def rows(self) -> AsyncIterator[Delivery]:
+        """Yield its messages.
+
+        Raises:
+            BeganAnew: It was followed at a broker that is gone with it.
+        """
+        session, topic, queue, span, info = (
+            self.session, self.topic, self.queue, self.span, self.info,
+        )  # fmt: skip
+        offset = await _place(session, topic, queue, info, span.start)
+        if span.stop is not None:
+            stop = await _place(session, topic, queue, info, span.stop)
+        else:
+            stop = 2**63 if span.follow else info.next
+        while offset < stop:
+            wait_ms = int(_WAIT * 1000) if span.follow or span.stop is not None else 0
+            if offset < info.next:
+                wait_ms = 0
+            most = min(_ROWS, stop - offset)
+            body = await session.ask(
+                Command.READ,
+                bodies.pack_read(bodies.Read(topic, queue, offset, most, 0, wait_ms)),
+                session.options.timeout + wait_ms / 1000,
+                anew=self.anew,
+            )
+            rows = bodies.unpack_rows(body)
+            if rows.stop <= rows.start:
+                if not span.follow:
+                    return
+                continue
+            run = bodies.Run(rows.start, rows.stop - rows.start, 1, 1)
+            for chunk in chunks_of(queue, rows.records, [run]):
+                for index in range(chunk.count):
+                    yield Delivery(topic, chunk, index, None, self.codecs)
+            offset = rows.stop
 
 
 async def _place(
@@ -99,6 +164,6 @@ async def _place(
     if isinstance(place, int):
         return place
     if isinstance(place, datetime):
-        asked = control.OffsetAt(topic=topic, queue=queue, time_us=to_us(place))
+        asked = control.OffsetAt(topic=topic, queue=queue, time_us=time_us("start or stop", place))
         return (await session.control(Command.OFFSET_AT, asked, control.OffsetFound)).offset
     return info.first if place == "earliest" else info.next

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from ternmq.client.message import Receipt, message_id
 from ternmq.client.outgoing import Load, Outgoing
 from ternmq.model.errors import IdConflict, TernMQError
+from ternmq.model.printing import printable
 from ternmq.wire import bodies
 
 log: Final = logging.getLogger("ternmq")
@@ -33,8 +35,9 @@ def row_receipts(
             )  # fmt: skip
             offset = None if offset is None else offset + 1
         elif other.conflict:
-            conflict = IdConflict(f"id {ids[row]!r} was used in {topic!r} with another body")
-            _log_unsent(load, row, load.contents()[row], producer_id, conflict)
+            conflict = IdConflict(f"id {ids[row]!r} was used in {topic!r} for another message")
+            if log.isEnabledFor(logging.DEBUG):
+                _log_unsent(load, row, load.contents()[row], producer_id, conflict)
             told.append(conflict)
         else:
             told.append(
@@ -44,10 +47,14 @@ def row_receipts(
     return told
 
 
-def log_unsent(load: Load, producer_id: int, error: TernMQError) -> None:
-    """Log each message of a load that could not be sent, without its body."""
+def log_unsent(
+    load: Load, producer_id: int, error: TernMQError, messages: Sequence[object]
+) -> None:
+    """Log those messages of a load, all of which were not sent, without their bodies."""
+    chosen = {id(one) for one in messages}
     for row, one in enumerate(load.contents()):
-        _log_unsent(load, row, one, producer_id, error)
+        if id(one) in chosen:
+            _log_unsent(load, row, one, producer_id, error)
 
 
 def _log_unsent(load: Load, row: int, one: object, producer_id: int, error: TernMQError) -> None:
@@ -67,4 +74,5 @@ def _description(load: Load, row: int, one: object, producer_id: int) -> str:
     # It has no id before its batch was made.
     id_ = message_id(producer_id, load.first_sequence + row) if load.frame else "none yet"
     key, application_id = (one.key, one.application_id) if isinstance(one, Outgoing) else ("", "")
-    return f"topic={load.lane.topic.name} key={key} id={id_} application_id={application_id}"
+    told = f"topic={load.lane.topic.name} key={key} id={id_} application_id={application_id}"
+    return printable(told)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from ternmq.client import reading
 from ternmq.client.consumer import Consumer
 from ternmq.client.deliveries import Deliveries, Leased
 from ternmq.client.delivery import Delivery
 from ternmq.client.parts import Parts
-from ternmq.client.puller import Source, give_back
-from ternmq.client.validation import check_positive, check_topic
+from ternmq.client.puller import give_back
+from ternmq.client.source import Source
+from ternmq.client.topic import Topic, name_of
+from ternmq.client.unawaited import looked_after
+from ternmq.client.validation import check_positive, flag, wait_of, whole
 from ternmq.model.specs import Mode, Start
 
 _LONG_WAIT: Final = 60.0
 
 
+@looked_after("client")
 class Receiving(Parts):
     """Messages for a group one by one, in batches, or on request; and without a group."""
 
     async def pull(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         max_messages: int = 500,
@@ -33,6 +37,8 @@ class Receiving(Parts):
         start: Start | str | None = None,
     ) -> Deliveries:
         """Return messages for a group, at most so many; waits until there is one.
+
+        They are of one queue. Where a topic has several, the next call returns another one's.
 
         Args:
             topic: The topic.
@@ -49,16 +55,18 @@ class Receiving(Parts):
         Raises:
             UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
         """
+        topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
         check_positive("max_messages", max_messages)
-        self._consume()
+        wait = wait_of("wait", wait)
+        self._session.bind()
         await self._puller.join(source)
         leased = await self._puller.pull(source, max_messages, wait)
         return Deliveries(topic, [] if leased is None else [leased], self.codecs)
 
     def consume(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         max_in_flight: int | None = None,
@@ -68,16 +76,18 @@ class Receiving(Parts):
     ) -> Consumer:
         """Return deliveries one by one: an async context manager around an async iterator.
 
-        At most ``max_in_flight`` are unsettled at one time; None: 64, and up to 1,024 while they
-        are worked off quickly. Leaving gives back what is not settled. See ``pull`` for the other
-        arguments.
+        At most ``max_in_flight`` are unsettled at one time; None: one for each task that iterates,
+        and ahead of them as many as are done in 0.1 s, up to 1,024; slow consumers hold none that
+        they have not begun. It asks for no more while 64 that were taken are not settled. Leaving
+        gives back what is not settled. See ``pull`` for the other arguments.
         """
+        topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
-        return _Consuming(self._consume, self._puller, source, self.codecs, max_in_flight)
+        return Consumer(self._puller, source, self.codecs, max_in_flight)
 
     async def consume_batches(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         max_messages: int = 500,
@@ -91,9 +101,11 @@ class Receiving(Parts):
         A batch is returned as soon as it is full, or ``max_wait`` seconds after its first message
         came. Leaving gives back what is not settled. See ``pull`` for the other arguments.
         """
+        topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
         check_positive("max_messages", max_messages)
-        self._consume()
+        max_wait = wait_of("max_wait", max_wait)
+        self._session.bind()
         await self._puller.join(source)
         handed: list[Leased] = []
         try:
@@ -131,7 +143,7 @@ class Receiving(Parts):
 
     def read(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         start: int | datetime | Literal["earliest", "latest"] = "earliest",
         stop: int | datetime | None = None,
@@ -152,17 +164,8 @@ class Receiving(Parts):
             UnknownTopic, UnknownQueue, Forbidden, OffsetExpired.
         """
         self._session.bind()
+        if queue is not None:
+            whole("queue", queue)
+        flag("follow", follow)
         span = reading.Span(start, stop, follow=follow)
-        return reading.read(self._session, self.codecs, check_topic(topic), queue, span)
-
-
-class _Consuming(Consumer):
-    """A consumer that starts its client's keeper when it is entered, not when it is made."""
-
-    def __init__(self, begin: Callable[[], None], *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._begin = begin
-
-    async def start(self) -> None:
-        self._begin()
-        await super().start()
+        return reading.read(self._session, self.codecs, name_of(topic), queue, span)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ternmq.client.link import Link
 from ternmq.client.outgoing import Load
 from ternmq.client.session import Session
-from ternmq.model.errors import OrderingKeyRequired, TernMQError, UnknownTopic
+from ternmq.model.errors import (
+    OrderingKeyRequired,
+    TernMQError,
+    TopicNotOrdered,
+    UnknownTopic,
+)
 from ternmq.wire.commands import Command
 
 if TYPE_CHECKING:
     from ternmq.client.producer import Producer
+
+_OF_THE_TOPIC: Final = (OrderingKeyRequired, TopicNotOrdered, UnknownTopic)
+"""The topic is not what the client knows of it."""
 
 
 class Resending:
@@ -34,7 +42,7 @@ class Resending:
         load.asked = False
         if load.over:
             return
-        if isinstance(error, OrderingKeyRequired | UnknownTopic) or error.refresh_routes:
+        if isinstance(error, _OF_THE_TOPIC) or error.refresh_routes:
             load.lane.topic.facts = None  # asked again before the next load
         if error.retriable:
             load.last_error = error

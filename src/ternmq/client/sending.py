@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Final, Literal, overload
 
 from ternmq.client import tracing
-from ternmq.client.many import ready_bodies
+from ternmq.client.heard import Bystander, SentSoon, was_heard
+from ternmq.client.many import Many, ready_bodies
 from ternmq.client.message import Failure, Message, Queue, Receipt
+from ternmq.client.middleware import Outbound
 from ternmq.client.outgoing import Outgoing
 from ternmq.client.parts import Parts
 from ternmq.client.selecting import chosen_by, number_of
-from ternmq.client.validation import check_message, check_topic
+from ternmq.client.topic import Topic
+from ternmq.client.unawaited import looked_after
+from ternmq.client.validation import check_message, check_topic, flag, seconds_of
 from ternmq.model.errors import (
     BufferFull,
     EncodeError,
@@ -21,17 +29,20 @@ from ternmq.model.errors import (
     UnsentMessages,
 )
 
+log: Final = logging.getLogger("ternmq")
+
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _UNKNOWN_BYTES: Final = 16 * 1024 * 1024
 """Largest body while the broker has not said what it takes: the most it can be set to."""
 
 
+@looked_after("client")
 class Sending(Parts):
     """Sending single messages and many, waiting for receipts or not."""
 
     async def send(
         self,
-        topic: str,
+        topic: str | Topic,
         body: object,
         *,
         key: str = "",
@@ -39,7 +50,7 @@ class Sending(Parts):
         tag: str = "",
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
-        id: str = "",  # noqa: A002
+        id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
         timeout: float | None = None,
     ) -> Receipt:
@@ -51,12 +62,13 @@ class Sending(Parts):
             topic: Where to.
             body: Bytes, str, or what a codec can encode.
             key: What it can be looked up by.
-            ordering_key: What order is kept by, on ordered topics.
+            ordering_key: What order is kept by, on ordered topics. A topic that this message makes
+                is ordered.
             tag: Second-level kind, for filters.
             headers: Properties.
             content_type: What the body is; by default as its type says.
             id: An identifier of the application's own: a second message with it is not stored
-                again, its receipt is marked ``duplicate``.
+                again, its receipt is marked ``duplicate``. An empty text is refused.
             queue: Where it goes: the number of a queue, or a function that is given the message
                 (as a ``Message``) and the numbers of the topic's queues, and returns one of them;
                 it may be asked again when the topic is changed. None: messages of one key share a
@@ -65,24 +77,27 @@ class Sending(Parts):
             timeout: Seconds in all; at most (and by default) the client's ``timeout``.
 
         Raises:
-            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
+                ordering key, and another takes none.
             UnknownQueue: Nothing was sent: the topic does not have that queue.
             CannotConnect: Nothing was sent: there was no connection in time.
             BufferFull: Nothing was sent: too many waited all the time.
             SendTimeout: No answer came in time: whether it is stored is not known.
             TernMQError: The broker's refusal; nothing was stored.
         """
+        if timeout is not None:
+            timeout = seconds_of("timeout", timeout)
+        if type(topic) is not str:
+            topic = self._declarations.name_of(topic)
+        if self._declarations.middlewares.sends:
+            given = _copied(headers)
+            message = Message(body, key, ordering_key, tag, given, content_type, id, queue)
+            return await self._send_around(topic, message, timeout)
         producer = self._producer
-        loop = self._session.loop
+        loop = self._session.bind()
         if producer.room.full:
-            timeout = self.options.timeout if timeout is None else timeout
-            until = loop.time() + timeout
-            try:
-                async with asyncio.timeout_at(until):
-                    await producer.room.wait(loop)
-            except TimeoutError:
-                raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
-            timeout = until - loop.time()
+            timeout = await self._room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
         if timeout is not None and timeout >= self.options.timeout:
             timeout = None
@@ -93,9 +108,53 @@ class Sending(Parts):
         )
         return await future
 
+    async def _room(self, timeout: float | None) -> float:
+        """Wait until a message may be put; return the seconds that are left of the timeout.
+
+        Raises:
+            BufferFull: None are.
+        """
+        loop, producer = self._session.bind(), self._producer
+        timeout = self.options.timeout if timeout is None else timeout
+        until = loop.time() + timeout
+        try:
+            async with asyncio.timeout_at(until):
+                await producer.room.wait(loop)
+        except TimeoutError:
+            raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
+        return until - loop.time()
+
+    async def _send_around(self, topic: str, message: Message, timeout: float | None) -> Receipt:
+        """Send a message inside the middlewares of sends."""
+        outbound = Outbound(topic, message)
+        failure: BaseException | None = None
+        with self._declarations.middlewares.enter_sends(outbound):
+            try:
+                if self._producer.room.full:
+                    timeout = await self._room(timeout)
+                future = self._put_outbound(outbound, timeout)
+                outbound.receipt = await future
+            except BaseException as error:
+                failure = error
+                raise
+        if failure is not None:  # a middleware swallowed it: a send has a receipt, or fails
+            raise failure
+        assert outbound.receipt is not None
+        return outbound.receipt
+
+    def _put_outbound(
+        self, outbound: Outbound, timeout: float | None = None
+    ) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = self._session.bind().create_future()
+        if timeout is not None and timeout >= self.options.timeout:
+            timeout = None
+        outgoing = self._of_item(outbound.message, None, future)
+        self._producer.put(outbound.topic, outgoing, timeout)
+        return future
+
     def send_soon(
         self,
-        topic: str,
+        topic: str | Topic,
         body: object,
         *,
         key: str = "",
@@ -103,7 +162,7 @@ class Sending(Parts):
         tag: str = "",
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
-        id: str = "",  # noqa: A002
+        id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send a message without waiting; the future is its receipt. See ``send``.
@@ -113,20 +172,50 @@ class Sending(Parts):
 
         Raises:
             BufferFull: Too many wait already.
-            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
+                ordering key, and another takes none.
         """
+        if type(topic) is not str:
+            topic = self._declarations.name_of(topic)
         producer = self._producer
+        loop = self._session.bind()
         producer.room.refuse_when_full()
-        future: asyncio.Future[Receipt] = self._session.loop.create_future()
+        if self._declarations.middlewares.sends:
+            given = _copied(headers)
+            message = Message(body, key, ordering_key, tag, given, content_type, id, queue)
+            return self._send_soon_around(topic, message)
+        future: asyncio.Future[Receipt] = loop.create_future()
         producer.put(
             topic,
             self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future, queue),
         )
         return future
 
+    def _send_soon_around(self, topic: str, message: Message) -> asyncio.Future[Receipt]:
+        """Send inside the middlewares of sends, which are left when the outcome is known."""
+        outbound = Outbound(topic, message)
+        with self._declarations.middlewares.enter_sends(outbound) as stack:
+            future = self._put_outbound(outbound)
+            future.add_done_callback(Bystander(partial(_tell, outbound, stack.pop_all())))
+            return future
+        raise InvalidRequest("a middleware of sends swallowed the error of a send")
+
+    def refused_soon(
+        self, topic: str | Topic, key: str, error: Exception, holder: SentSoon
+    ) -> None:
+        """``send_soon`` refused a message of another thread, which did not wait. Loop only."""
+        if not holder.set_running_or_notify_cancel():
+            return  # whoever sent it wants it no more
+        if not holder.heard:
+            name = topic.name if isinstance(topic, Topic) else topic
+            log.warning("not sent: topic=%s key=%s: %s: %s", name, key, type(error).__name__, error)
+            self._producer.keep(holder, error)
+        holder.set_exception(error)
+
     def send_oneway(
         self,
-        topic: str,
+        topic: str | Topic,
         body: object,
         *,
         key: str = "",
@@ -140,19 +229,31 @@ class Sending(Parts):
 
         Raises:
             BufferFull: Too many wait already.
-            InvalidName, EncodeError, MessageTooLarge, OrderingKeyRequired: Nothing was sent.
+            InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
+            OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
+                ordering key, and another takes none.
         """
+        if type(topic) is not str:
+            topic = self._declarations.name_of(topic)
+        self._session.bind()
         self._producer.room.refuse_when_full()
+        if self._declarations.middlewares.sends:
+            given = _copied(headers)
+            message = Message(body, key, ordering_key, tag, given, content_type, None, queue)
+            outbound = Outbound(topic, message)
+            with self._declarations.middlewares.enter_sends(outbound):
+                self._producer.put(topic, self._of_item(outbound.message, None), one_way=True)
+            return
         self._producer.put(
             topic,
-            self._outgoing(body, key, ordering_key, tag, headers, content_type, "", None, queue),
+            self._outgoing(body, key, ordering_key, tag, headers, content_type, None, None, queue),
             one_way=True,
         )
 
     @overload
     async def send_many(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
@@ -162,7 +263,7 @@ class Sending(Parts):
     @overload
     async def send_many(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
@@ -171,7 +272,7 @@ class Sending(Parts):
 
     async def send_many(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
@@ -179,8 +280,9 @@ class Sending(Parts):
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when it is known what became of each.
 
-        A message that cannot be sent (its body is too large, or cannot be encoded) does not keep
-        the others back: it is one of the failures.
+        A message that cannot be sent does not keep the others back, whatever is wrong with it (its
+        body is too large, or cannot be encoded, it lacks an ordering key, its id was used for
+        another message): it is one of the failures.
 
         Args:
             topic: Where to.
@@ -191,29 +293,56 @@ class Sending(Parts):
 
         Raises:
             PartialSendError: Some were not stored: ``receipts``, ``failures``.
-            InvalidName, OrderingKeyRequired, UnknownQueue, CannotConnect: Nothing was sent.
+            InvalidName, CannotConnect: Nothing was sent.
+            UnknownQueue: Nothing was sent: the topic does not have the queue that ``queue`` names.
         """
-        check_topic(topic)
+        topic = check_topic(self._declarations.name_of(topic))
         if isinstance(messages, str | bytes | bytearray | Mapping):
             kind = type(messages).__name__
             raise InvalidRequest(f"send_many takes a list of messages; one {kind} goes to send")
+        if not isinstance(messages, Iterable):
+            raise InvalidRequest(f"messages are a list, not {type(messages).__name__}")
+        flag("return_errors", return_errors)
         items: Sequence[object] = messages if isinstance(messages, list | tuple) else [*messages]
         if not items:
             return []
+        if self._declarations.middlewares.sends:
+            many = await self._send_many_around(topic, items, queue)
+        else:
+            many = await self._send_all(topic, items, queue)
+        return many.outcomes() if return_errors else many.outcome()
+
+    async def _send_all(self, topic: str, items: Sequence[object], queue: Queue | None) -> Many:
+        number = None if queue is None or callable(queue) else number_of(queue)
         ready = None if callable(queue) or tracing.active() else ready_bodies(items)
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
-            number = None if queue is None else number_of(queue)
-            many = await self._producer.put_many(topic, items, ready, number)
-            return many.outcomes() if return_errors else many.outcome()
+            return await self._producer.put_many(topic, items, ready, number)
         encoded, failures = self._encoded(items, queue)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
-            good = await self._producer.put_many(topic, [items[row] for row in rows], encoded)
-            many = good.among(items, rows, failures)
-        else:
-            many = await self._producer.put_many(topic, items, encoded)
-        return many.outcomes() if return_errors else many.outcome()
+            some = [items[row] for row in rows]
+            good = await self._producer.put_many(topic, some, encoded, number)
+            return good.among(items, rows, failures)
+        return await self._producer.put_many(topic, items, encoded, number)
+
+    async def _send_many_around(
+        self, topic: str, items: Sequence[object], queue: Queue | None
+    ) -> Many:
+        """Send many messages, each inside the middlewares of sends."""
+        middlewares = self._declarations.middlewares
+        outbound = [Outbound(topic, _copy_of(one)) for one in items]
+        left: list[tuple[Outbound, ExitStack]] = []
+        with ExitStack() as all_of_them:
+            for one in outbound:
+                stack = middlewares.enter_sends(one)
+                all_of_them.push(stack)
+                left.append((one, stack))
+            many = await self._send_all(topic, [one.message for one in outbound], queue)
+            all_of_them.pop_all()
+        for (one, stack), outcome in zip(left, many.outcomes(), strict=True):
+            _tell(one, stack, outcome)
+        return many.of(items)
 
     def _encoded(
         self, items: Sequence[object], queue: Queue | None
@@ -228,9 +357,14 @@ class Sending(Parts):
                 failures.append(Failure(item, row, error))
         return encoded, failures
 
-    def _of_item(self, item: object, queue: Queue | None) -> Outgoing:
+    def _of_item(
+        self,
+        item: object,
+        queue: Queue | None,
+        future: asyncio.Future[Receipt] | None = None,
+    ) -> Outgoing:
         if not isinstance(item, Message):
-            return self._outgoing(item, "", "", "", None, "", "", None, queue)
+            return self._outgoing(item, "", "", "", None, "", None, future, queue)
         return self._outgoing(
             item.body,
             item.key,
@@ -239,7 +373,7 @@ class Sending(Parts):
             item.headers,
             item.content_type,
             item.id,
-            None,
+            future,
             queue if item.queue is None else item.queue,
         )
 
@@ -251,7 +385,7 @@ class Sending(Parts):
         tag: str,
         headers: Mapping[str, str] | None,
         content_type: str,
-        application_id: str,
+        application_id: str | None,
         future: asyncio.Future[Receipt] | None,
         queue: Queue | None,
     ) -> Outgoing:
@@ -264,7 +398,11 @@ class Sending(Parts):
             body, content_type = self.codecs.encode(body, content_type)
         if headers is None:
             headers = _NO_HEADERS
-        if tracing.enabled:
+        if application_id is None:
+            application_id = ""
+        elif application_id == "":  # whoever made it of something wants the message stored once
+            raise InvalidRequest("id is empty, and names no message: leave it off, or give one")
+        if tracing.enabled and tracing.active() and isinstance(headers, Mapping):
             headers = tracing.sent(headers)
         message = Outgoing(
             body, key, ordering_key, tag, headers, content_type, application_id, future
@@ -273,11 +411,13 @@ class Sending(Parts):
             self._check_size(len(body))
         # Compared, not tested for truth: None is no key.
         if headers or not key == ordering_key == tag == content_type == application_id == "":
-            check_message(message)
+            message.size_bytes += check_message(message)
         if queue is not None:
             message.queue = number_of(queue) if not callable(queue) else chosen_by(
                 queue,
-                Message(given, key, ordering_key, tag, headers, content_type, application_id),
+                Message(
+                    given, key, ordering_key, tag, headers, content_type, application_id or None
+                ),
             )  # fmt: skip
         return message
 
@@ -297,8 +437,11 @@ class Sending(Parts):
             UnsentMessages: Messages of ``send_soon`` were given up since the last flush, and
                 nobody waited for them; or they are not answered within ``timeout`` seconds.
         """
+        if timeout is not None:
+            timeout = seconds_of("timeout", timeout)
         if not self._session.used:
             return
+        self._session.here()
         if not await self._producer.drained(timeout):
             raise UnsentMessages(f"messages are still on their way after {timeout:g} s")
         self._raise_unsent()
@@ -306,15 +449,39 @@ class Sending(Parts):
     def _raise_unsent(self) -> None:
         unheard: list[Failure] = []
         for failure in self._producer.take_failures():
-            future = failure.message
-            if isinstance(future, asyncio.Future):
-                # Whoever looked at the future in the meantime knows already.
-                if not getattr(future, "_log_traceback", True):
-                    continue
-                future.exception()
+            holder = failure.message
+            if was_heard(holder):
+                continue
+            if isinstance(holder, asyncio.Future):
+                holder.exception()  # from here on somebody knows
             unheard.append(failure)
         if unheard:
             raise UnsentMessages(
                 f"{len(unheard)} messages were not sent; the first: {unheard[0].error}",
                 failures=unheard,
             )
+
+
+def _copy_of(item: object) -> Message:
+    """Return a message that a middleware may change."""
+    if isinstance(item, Message):
+        return replace(item, headers=_copied(item.headers))
+    return Message(item)
+
+
+def _copied(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return headers that a middleware may add to."""
+    return dict(headers) if headers else {}
+
+
+def _tell(outbound: Outbound, stack: ExitStack, outcome: Receipt | BaseException) -> None:
+    """Leave the middlewares with an outcome; their own errors are logged, the message is sent."""
+    try:
+        if isinstance(outcome, BaseException):
+            stack.__exit__(type(outcome), outcome, outcome.__traceback__)
+        else:
+            outbound.receipt = outcome
+            stack.close()
+    except BaseException as error:
+        if error is not outcome:
+            log.exception("a middleware of sends failed behind a message to %s", outbound.topic)

@@ -10,24 +10,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import random
-import secrets
+import sys
+import threading
 from typing import Final, TypeVar
 
 import msgspec
 
 import ternmq
+from ternmq.client.connecting import closed_at_once, known_at, refused, silent
 from ternmq.client.link import Link, Waiting
 from ternmq.client.options import Options
+from ternmq.client.requests import encoded
 from ternmq.client.stats import Traffic
+from ternmq.client.validation import seconds_of
 from ternmq.model.errors import (
     CannotConnect,
     ClientClosed,
-    ClientError,
     ClientForked,
     ConnectionLost,
     TernMQError,
+    WrongEventLoop,
 )
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -67,6 +70,10 @@ class Member:
         """The client is about to close: take no more."""
 
 
+class BeganAnew(Exception):
+    """What was asked for went with the broker that had it. Never leaves the client."""
+
+
 class Session:
     """See the module. Loop only.
 
@@ -74,28 +81,33 @@ class Session:
         number: The session's number; 0 before the first connection.
         library: Name and version of this library.
         language: What it is written in, with the version that runs.
-        forked: This is the child of the process that used the session.
         closed: No requests are taken any more.
         traffic: What went over its connections.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, *, served: bool = False) -> None:
+        self._served = served
         self.options = options
-        self.client = secrets.token_hex(16)
+        self.client = os.urandom(16).hex()
         self.number = 0
         self.closed = False
-        self.forked = False
         self.draining = False
         self.traffic = Traffic()
         self.members: list[Member] = []
         self.library = f"{LIBRARY} {ternmq.__version__}"
-        self.language = f"python {platform.python_version()}"
+        self.language = f"python {sys.version.split()[0]}"
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0  # of the loop
+        self.home: int | None = None
+        """The thread of the loop, where the client is used by tasks of that loop."""
         self._link: Link | None = None
         self._welcome: control.Welcome | None = None
+        self.anew = 0
+        """How often the broker was found to be another, which has nothing of what was before."""
         self._connecting: asyncio.Task[None] | None = None
         self._opening: asyncio.Future[Link] | None = None
         self._waiters: set[asyncio.Future[Link]] = set()
+        self._lost_at: float | None = None
         self.failure: TernMQError | None = None
         """Why the last attempt to connect failed."""
 
@@ -107,11 +119,16 @@ class Session:
         return self._loop is not None
 
     @property
+    def forked(self) -> bool:
+        """This is the child of the process that used the session. Any thread."""
+        return self._loop is not None and self._pid != os.getpid()
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the client lives in: the one it was used in first.
 
         Raises:
-            ClientError: Nobody used it yet.
+            WrongEventLoop: Nobody used it yet, and no loop runs here.
         """
         if self._loop is None:
             self.bind()
@@ -119,26 +136,54 @@ class Session:
         assert loop is not None
         return loop
 
-    def bind(self) -> None:
-        """Belong to the running loop.
+    def bind(self) -> asyncio.AbstractEventLoop:
+        """Belong to the running loop, and return it.
 
         Raises:
             ClientForked, ClientClosed: It is of no use any more.
-            ClientError: It belongs to another loop.
+            WrongEventLoop: It belongs to another loop, or none runs here.
         """
+        if self.closed and not self.forked:
+            raise ClientClosed("the client is closed")
+        if self._loop is None:
+            self._loop = _running()
+            if not self._served:
+                self.home = threading.get_ident()
+            self._pid = os.getpid()
+            return self._loop
+        return self.here()
+
+    def here(self) -> asyncio.AbstractEventLoop:
+        """Return the loop that the client lives in; it is the one that runs here.
+
+        Raises:
+            ClientForked: The client lives in another process.
+            WrongEventLoop: It lives in another loop, or none runs here.
+        """
+        try:
+            running = asyncio.get_running_loop()
+            if running is self._loop:  # asked for every message
+                return running
+        except RuntimeError:
+            pass  # none runs in this thread: said below
         if self.forked:
             raise ClientForked("this client was connected before the process forked")
-        if self.closed:
-            raise ClientClosed("the client is closed")
-        running = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = running
-        elif self._loop is not running:
-            raise ClientError("a client belongs to the event loop that it was first used in")
+        _running()
+        loop = self._loop
+        if loop is None:
+            raise WrongEventLoop("the client was not used in an event loop yet")
+        state = "has ended" if loop.is_closed() else "is another than this one"
+        raise WrongEventLoop(f"the event loop that the client was first used in {state}")
 
     def renew(self) -> None:
         """Take another name, in a process that was forked before the client was used."""
-        self.client = secrets.token_hex(16)
+        self.client = os.urandom(16).hex()
+
+    def leave_behind(self) -> None:
+        """Be of no use any more: this process was forked from the one that used the client."""
+        self._pid = -1  # no process at all: numbers of processes are used again
+        if self._link is not None:
+            self._link.leave_behind()
 
     # -- connections
 
@@ -159,6 +204,7 @@ class Session:
         Raises:
             CannotConnect: There is no broker, or it does not answer.
             Unauthenticated: It does not know the app and token; and whatever else it refuses.
+            ClientClosed: The client was closed, before or meanwhile.
         """
         self.bind()
         if self.link is not None:
@@ -170,6 +216,11 @@ class Session:
         self._connecting = attempt = self.loop.create_task(self._attempt())
         try:
             await attempt
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if not self.closed or caller is None or caller.cancelling():
+                raise
+            raise ClientClosed("the client was closed") from None  # only the attempt was cancelled
         finally:
             self._connecting = None
             if self._waiters and not self.closed:
@@ -246,10 +297,10 @@ class Session:
                 await opening
         except TimeoutError:
             self._drop(link)
-            self.failure = CannotConnect(f"{address} does not answer")
+            self.failure = silent(address, accepted=link.accepted)
             raise self.failure from None
         except OSError as error:
-            self.failure = CannotConnect(f"no broker at {address}: {error}")
+            self.failure = refused(address, error)
             raise self.failure from error
         except TernMQError as error:
             self.failure = error
@@ -267,7 +318,8 @@ class Session:
         link.abort()
 
     def _give_up(self, error: TernMQError) -> None:
-        log.error("%s refuses this client: %s", self.options.address, error)
+        # Whoever waits is told, and so is whoever uses the client next.
+        log.debug("%s refuses this client: %s", self.options.address, error)
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -278,11 +330,22 @@ class Session:
 
     def link_opened(self, link: Link) -> None:
         """See ``link.Owner``."""
-        self._welcome = welcome = link.welcome
+        before, self._welcome = self._welcome, link.welcome
+        welcome = link.welcome
         resumed = welcome.resumed
-        if self.number and not resumed:
-            log.warning("the broker no longer has session %d; what it held is delivered again",
-                        self.number)  # fmt: skip
+        if self._lost_at is not None:
+            log.info(
+                "connected to %s again after %.1f s%s", self.options.address,
+                self.loop.time() - self._lost_at,
+                "" if resumed else ", under a new session: the broker no longer has the one before",
+            )  # fmt: skip
+            if before is not None and before.software != welcome.software:
+                log.info("the broker runs %s now", welcome.software or "an older version")
+            self._lost_at = None
+        if before is not None and _is_another(before, welcome):
+            self.anew += 1
+            log.warning("the broker at %s began anew: it has nothing of what was stored before",
+                        self.options.address)  # fmt: skip
         self.number = welcome.session
         self.traffic.opened += 1
         self.draining = False
@@ -306,19 +369,22 @@ class Session:
             known = error if isinstance(error, TernMQError) else None
             address = self.options.address
             opening.set_exception(
-                known or CannotConnect(f"{address} closed the connection at once: {error or ''}")
+                known_at(address, known) if known is not None else closed_at_once(address, error)
             )
             return
         for member in self.members:
             member.lost()
         if not self.closed:
-            log.info("the connection to %s is lost: %s", self.options.address, error or "closed")
+            self._lost_at = self.loop.time()
+            log.info("the connection to %s is lost: %s; connecting again", self.options.address,
+                     error or "the broker closed it")  # fmt: skip
             self.wake()
 
     def link_pushed(self, link: Link, push: Push) -> None:
         """See ``link.Owner``."""
         if push.command is Command.DRAIN:
             self.draining = True
+            log.info("the broker at %s is about to stop", self.options.address)
         for member in self.members:
             member.pushed(push)
 
@@ -329,21 +395,38 @@ class Session:
 
     # -- requests
 
-    async def ask(self, command: Command, body: bytes, timeout: float | None = None) -> bytes:
+    async def ask(
+        self,
+        command: Command,
+        body: bytes,
+        timeout: float | None = None,
+        *,
+        anew: int | None = None,
+    ) -> bytes:
         """Send a request and return the body of its answer; asked again after a lost connection.
 
+        Args:
+            command: What is asked.
+            body: Of the request.
+            timeout: Seconds in all; None: as the options say.
+            anew: What ``Session.anew`` was when what is asked for was learned, where it means
+                nothing to another broker; None: it may be asked there as well.
+
         Raises:
+            BeganAnew: The broker is another by now.
             CannotConnect: There was no connection in time; nothing was asked.
             ConnectionLost: There was no answer in time.
             TernMQError: The broker's refusal; one that may pass later is raised after the timeout.
         """
         self.bind()
-        timeout = self.options.timeout if timeout is None else timeout
+        timeout = self.options.timeout if timeout is None else seconds_of("timeout", timeout)
         until = self.loop.time() + timeout
         backoff = self.options.first_backoff
         while True:
             left = until - self.loop.time()
             link = await self.opened(max(0.0, left))
+            if anew is not None and anew != self.anew:
+                raise BeganAnew("the broker is another, which has nothing of what was before")
             waiting = Waiting(self.loop)
             for member in self.members:
                 member.asking()
@@ -370,7 +453,7 @@ class Session:
         timeout: float | None = None,
     ) -> T:
         """Send a control request and return its answer; raises as ``ask`` does."""
-        body = await self.ask(command, control.encode(request), timeout)
+        body = await self.ask(command, encoded(request), timeout)
         return control.decode_answer(body, answer)
 
     # -- the end
@@ -380,8 +463,12 @@ class Session:
         for member in list(self.members):
             member.closing()
 
-    async def close(self) -> None:
-        """Leave: the broker ends the session at once."""
+    async def close(self, *, leave: bool = True) -> None:
+        """End the connection, and the session with it.
+
+        Args:
+            leave: False: the session goes on, over an auxiliary connection.
+        """
         link = self.link
         self.closed = True
         if self._connecting is not None:
@@ -391,6 +478,16 @@ class Session:
                 waiter.set_exception(ClientClosed("the client was closed"))
         if link is None:
             return
+        if leave:
+            await self._say_bye(link)
+        link.close()
+        # Over TLS the broker has a word in it; a loop that ends before would leave the socket open.
+        await asyncio.wait([link.over], timeout=1.0)
+        if not link.over.done():
+            link.abort()
+            await asyncio.wait([link.over], timeout=1.0)
+
+    async def _say_bye(self, link: Link) -> None:
         waiting = Waiting(self.loop)
         link.ask(Command.BYE, b"", waiting)
         try:
@@ -398,9 +495,22 @@ class Session:
                 await waiting.future
         except (TimeoutError, TernMQError):
             log.debug("the broker did not answer BYE")
-        link.close()
-        # Over TLS the broker has a word in it; a loop that ends before would leave the socket open.
-        await asyncio.wait([link.over], timeout=1.0)
-        if not link.over.done():
-            link.abort()
-            await asyncio.wait([link.over], timeout=1.0)
+
+
+def _running() -> asyncio.AbstractEventLoop:
+    """Return the loop that runs in this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise WrongEventLoop(
+            "no event loop runs in this thread; for code without one there is ternmq.sync"
+        ) from None
+
+
+def _is_another(before: control.Welcome, now: control.Welcome) -> bool:
+    """Tell whether what the broker of before had stored went with it.
+
+    A broker that keeps what it stores is never another: what a client does not find there, an
+    operator has deleted.
+    """
+    return (before.forgets or now.forgets) and before.epoch != now.epoch

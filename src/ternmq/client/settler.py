@@ -13,6 +13,7 @@ import logging
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ternmq.client.lease import Lease, Verdict
@@ -26,9 +27,11 @@ from ternmq.model.errors import (
     LeaseExpired,
     TernMQError,
 )
+from ternmq.model.specs import RetryPolicy
 from ternmq.record.facts import Outcome
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
@@ -45,12 +48,16 @@ class Settler(Member):
     """See the module. Loop only, save ``held``.
 
     Attributes:
+        here: See ``Session.here``.
         on_lease: Told of every lease that comes.
+        policies: Retry policies by topic and group, of those that were joined and have not changed.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.here = session.here
         self.on_lease: Callable[[Lease], None] | None = None
+        self.policies: dict[tuple[str, str], RetryPolicy] = {}
         self._dirty: list[Lease] = []
         self._soon = False
         self._later: asyncio.TimerHandle | None = None
@@ -60,7 +67,7 @@ class Settler(Member):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The client's loop."""
+        """The loop that the client lives in."""
         return self._session.loop
 
     # -- leases
@@ -102,14 +109,24 @@ class Settler(Member):
             lease.dirty = False
             self._tell(lease)
 
+    def tell(self) -> None:
+        """Tell what was settled, if anything was, before this turn goes on."""
+        if self._dirty:
+            self._flush()
+
     def _flush(self) -> None:
         if self._later is not None:
             self._later.cancel()
             self._later = None
         self._soon = False
-        self.flush()
         link = self._session.link
-        if link is not None:
+        if link is None:
+            self.flush()
+            return
+        link.gather()
+        try:
+            self.flush()
+        finally:
             link.flush()
 
     def _tell(self, lease: Lease) -> None:
@@ -175,6 +192,24 @@ class Settler(Member):
         if ask in self._asks and not ask.asked:
             self._ask(ask)
 
+    async def heard(self, told: asyncio.Future[None]) -> None:
+        """Wait for what the broker says of settled rows, as long as the client's ``timeout``.
+
+        What was settled is told to the broker also after that, while the session lasts.
+
+        Raises:
+            ConnectionLost: It said nothing in time, or whether it counted is not known.
+            TernMQError: The broker's refusal.
+        """
+        timeout = self._session.options.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await told
+        except TimeoutError:
+            raise ConnectionLost(
+                f"no answer to SETTLE within {timeout:g} s: whether this counted is not known"
+            ) from None
+
     async def extend(self, lease: Lease, seconds: float) -> None:
         """Have a lease last so long from now on.
 
@@ -188,6 +223,7 @@ class Settler(Member):
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """See ``session.Member``."""
+        self.policies.clear()  # whoever changed one meanwhile has not told us
         if resumed:
             held = self.held()
             held += [ask.lease for ask in self._asks]
@@ -221,6 +257,27 @@ class Settler(Member):
                         lease.left, lease.topic, lease.group)  # fmt: skip
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
+
+    def overdue(self, lease: Lease) -> None:
+        """A lease is held longer than ``max_processing_time``, since a handler runs. Loop only."""
+        if lease.owner is not None and not lease.lost:
+            lease.owner.overdue(lease)
+
+    def lose_soon(self, lease: Lease) -> None:
+        """A lease ended without us, unless what is settled of it is the reason. Any thread."""
+
+        def lose() -> None:
+            if lease.left:
+                self.lose(lease)
+
+        with suppress(RuntimeError):  # the loop is closed: nobody holds it any more
+            self._session.loop.call_soon_threadsafe(lose)
+
+    def pushed(self, push: Push) -> None:
+        """See ``session.Member``."""
+        if push.command is Command.GROUP_CHANGED:
+            changed = control.decode_answer(push.body, control.GroupChanged)
+            self.policies.pop((changed.topic, changed.group), None)
 
     def asking(self) -> None:
         """See ``session.Member``."""

@@ -156,7 +156,7 @@ def extension(lease: Lease, seconds: float) -> bytes:
     Raises:
         InvalidRequest: ``seconds`` are none.
     """
-    us = seconds_us("an extension", seconds)
+    us = seconds_us("seconds", seconds)
     return bodies.pack_extend(
         bodies.Extend(lease.topic, lease.group, lease.queue, lease.epoch, lease.number, us)
     )

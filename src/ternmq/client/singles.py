@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ternmq.client.heard import will_be_heard
 from ternmq.client.message import Receipt
 from ternmq.client.outgoing import MESSAGE_BYTES, Load, Outgoing, encode_messages
 from ternmq.client.receipts import row_receipts
@@ -34,7 +34,7 @@ class Singles(Load):
         limits = self.lane.limits
         if (
             self.count >= limits.batch_rows
-            or self.size_bytes + len(message.body) + MESSAGE_BYTES > limits.batch_bytes
+            or self.size_bytes + message.size_bytes + MESSAGE_BYTES > limits.batch_bytes
         ):
             return False
         # The broker refuses a batch in which an id stands twice.
@@ -46,7 +46,7 @@ class Singles(Load):
         """Take a message."""
         self.messages.append(message)
         self.count += 1
-        self.size_bytes += len(message.body) + MESSAGE_BYTES
+        self.size_bytes += message.size_bytes + MESSAGE_BYTES
         if (
             message.key
             or message.ordering_key
@@ -81,6 +81,8 @@ class Singles(Load):
                 if isinstance(told, Receipt):
                     future.set_result(told)
                 else:
+                    if not will_be_heard(future):
+                        self.lane.producer.unheard(self, [message], told)
                     future.set_exception(told)
             return
         topic, queue, offset = self.lane.topic.name, receipt.queue, receipt.first_offset
@@ -99,25 +101,18 @@ class Singles(Load):
             if offset is not None:
                 offset += 1
 
-    def failed(self, error: TernMQError) -> list[Outgoing]:
+    def failed(self, error: TernMQError) -> None:
         """See ``Load``."""
-        unheard: list[Outgoing] = []
-        for message in self.messages:
-            future = message.future
-            if future is None:
-                unheard.append(message)
-            elif not future.done():
+        waiting = [one for one in self.messages if one.future is None or not one.future.done()]
+        self.lane.producer.unheard(
+            self,
+            [one for one in waiting if one.future is None or not will_be_heard(one.future)],
+            error,
+        )
+        for message in waiting:
+            if message.future is not None:
                 # Each its own: what awaits it adds its traceback.
-                future.set_exception(copy.copy(error))
-                if not _is_awaited(future):
-                    unheard.append(message)
-        return unheard
-
-
-def _is_awaited(future: asyncio.Future[Receipt]) -> bool:
-    """Return whether somebody will be told of the future's outcome."""
-    # Callbacks have no public list. Where the attribute is missing, everything counts as awaited.
-    return bool(getattr(future, "_callbacks", True))
+                message.future.set_exception(copy.copy(error))
 
 
 class OneWay(Singles):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -17,7 +17,9 @@ import msgspec
 from ternmq.client.lanes import Lane, TopicLanes
 from ternmq.client.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.sending import Sending
-from ternmq.client.validation import check_topic
+from ternmq.client.topic import Topic
+from ternmq.client.unawaited import looked_after
+from ternmq.client.validation import check_topic, text, whole
 from ternmq.model.errors import InvalidRequest
 from ternmq.record.batch import Row, encode
 from ternmq.wire import bodies, control
@@ -57,12 +59,13 @@ class Committed(msgspec.Struct, frozen=True):
     repeated: bool
 
 
+@looked_after("client")
 class Transacting(Sending):
     """Prepares messages, commits them, gives them up."""
 
     async def prepare(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object] | bytes,
         *,
         writer: str,
@@ -90,15 +93,21 @@ class Transacting(Sending):
             CannotConnect: There was no connection in time.
             ConnectionLost: No answer came in time. What was stored is dropped by the commit.
         """
-        check_topic(topic)
+        topic = check_topic(self._declarations.name_of(topic))
+        text("writer", writer)
+        whole("batch_id", batch_id)
+        text("part", part)
         self._session.bind()
         batches: list[tuple[int | None, bytes]]
         if isinstance(messages, bytes):
             batches = [(queue, messages)]
         else:
-            if isinstance(messages, str | bytearray | Mapping):
+            if isinstance(messages, str | bytearray | Mapping) or not isinstance(
+                messages, Iterable
+            ):
                 raise InvalidRequest(
-                    f"prepare takes a list of messages, or a batch, not a {type(messages).__name__}"
+                    "messages: prepare takes a list of them, or a batch, "
+                    f"not a {type(messages).__name__}"
                 )
             batches = await self._prepare_batches(topic, [*messages], queue)
         slots = asyncio.Semaphore(_AT_ONCE)
@@ -175,6 +184,10 @@ class Transacting(Sending):
             UnknownTransaction: Something listed is not part of it.
             ConnectionLost: No answer came in time: ask again.
         """
+        if not isinstance(prepared, Iterable):
+            raise InvalidRequest(
+                f"prepared is what prepare returned, not {type(prepared).__name__}"
+            )
         ids = [one.id if isinstance(one, Prepared) else one for one in prepared]
         done = await self._session.control(
             Command.TRANSACTION_COMMIT,
@@ -204,17 +217,23 @@ class Transacting(Sending):
         )
 
 
-def _cut(lane: Lane, messages: Sequence[Outgoing]) -> Iterable[Sequence[Outgoing]]:
-    """Yield messages in batches of at most ``batch_bytes`` and ``batch_rows``, one at least."""
-    limits = lane.limits
-    some: list[Outgoing] = []
-    size = 0
+def _cut(lane: Lane, messages: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
+    """Yield messages in batches of at most ``batch_bytes`` and ``batch_rows``, one at least.
+
+    Where it is not known yet which queues the keys belong to, a batch has messages of one key.
+    """
+    by_key: dict[str, list[Outgoing]] = {}
     for message in messages:
-        more = len(message.body) + MESSAGE_BYTES
-        if some and (size + more > limits.batch_bytes or len(some) >= limits.batch_rows):
-            yield some
-            some, size = [], 0
-        some.append(message)
-        size += more
-    if some:
+        by_key.setdefault(message.ordering_key if lane.alone else "", []).append(message)
+    limits = lane.limits
+    for same in by_key.values():
+        some: list[Outgoing] = []
+        size = 0
+        for message in same:
+            more = message.size_bytes + MESSAGE_BYTES
+            if some and (size + more > limits.batch_bytes or len(some) >= limits.batch_rows):
+                yield some
+                some, size = [], 0
+            some.append(message)
+            size += more
         yield some

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import ItemsView, Mapping
-from datetime import timedelta
-from typing import Final, TypeVar
+from collections.abc import ItemsView, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import index
+from typing import TYPE_CHECKING, Final, SupportsIndex, TypeVar, cast
 
-from ternmq.client.outgoing import Outgoing
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import check_name
+from ternmq.model.specs import LONGEST_US, check_name, check_tag
+
+if TYPE_CHECKING:
+    from ternmq.client.outgoing import Outgoing
 
 MAX_ID_BYTES: Final = 128
 MAX_TEXT_BYTES: Final = 4096
+MAX_PROPERTIES_BYTES: Final = 768 * 1024
+"""Of one message, all in all: a frame has room for the largest body and 1 MiB more."""
 _MICROSECOND: Final = timedelta(microseconds=1)
+_DAY: Final = 86_400.0
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def check_topic(name: object) -> str:
@@ -43,72 +50,177 @@ def choose(what: str, kind: type[E], value: E | str) -> E:
         raise InvalidRequest(f"{what} {value!r}: it is one of {known}") from error
 
 
+def whole(what: str, number: object) -> int:
+    """Return a whole number.
+
+    Raises:
+        InvalidRequest: It is none, naming what it is.
+    """
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
+    return index(cast("SupportsIndex", number))
+
+
+def real(what: str, number: object) -> float:
+    """Return a number.
+
+    Raises:
+        InvalidRequest: It is none, naming what it is.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise InvalidRequest(f"{what} is a number, not {type(number).__name__}")
+    return number
+
+
+def flag(what: str, value: object) -> bool:
+    """Return True or False.
+
+    Raises:
+        InvalidRequest: It is neither, naming what it is.
+    """
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{what} is True or False, not {type(value).__name__}")
+    return value
+
+
+def text(what: str, value: object) -> str:
+    """Return a text.
+
+    Raises:
+        InvalidRequest: It is none, naming what it is.
+    """
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} is a str, not {type(value).__name__}")
+    return value
+
+
+def wholes(what: str, numbers: object) -> list[int]:
+    """Return several whole numbers.
+
+    Raises:
+        InvalidRequest: They are none, naming what they are.
+    """
+    if not isinstance(numbers, Iterable) or isinstance(numbers, str | bytes):
+        raise InvalidRequest(
+            f"{what} are whole numbers, such as [3, 5], not {type(numbers).__name__}"
+        )
+    return [whole(what, number) for number in numbers]
+
+
 def check_positive(what: str, number: int) -> None:
     """Refuse numbers below 1.
 
     Raises:
         InvalidRequest: Naming what it is.
     """
-    if number < 1:
+    if whole(what, number) < 1:
         raise InvalidRequest(f"{what} must be 1 or more, not {number}")
 
 
-def duration_us(what: str, duration: object) -> int:
-    """Return how many µs a timedelta has.
+def seconds_of(what: str, seconds: object) -> float:
+    """Return a number of seconds, or those of a timedelta; infinity is one.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: It is neither, below 0, or NaN.
     """
-    if not isinstance(duration, timedelta):
-        raise InvalidRequest(f"{what} is a timedelta, not {type(duration).__name__}")
-    return duration // _MICROSECOND
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        kind = type(seconds).__name__
+        raise InvalidRequest(f"{what} is a number of seconds or a timedelta, not {kind}")
+    if not seconds >= 0:  # NaN is not
+        raise InvalidRequest(f"{what} must be 0 seconds or more, not {seconds}")
+    return seconds
+
+
+def wait_of(what: str, seconds: object) -> float:
+    """Return for how many seconds the broker is to wait.
+
+    Raises:
+        InvalidRequest: It is no time, or more than a day.
+    """
+    wait = seconds_of(what, seconds)
+    if wait > _DAY:
+        raise InvalidRequest(f"{what} must be at most a day, not {wait} s")
+    return wait
+
+
+def time_us(what: str, time: object) -> int:
+    """Return a datetime in µs since the epoch.
+
+    Raises:
+        InvalidRequest: It is none, or does not say which time zone it is of.
+    """
+    if not isinstance(time, datetime):
+        raise InvalidRequest(
+            f"{what} is a datetime with a time zone, such as datetime.now(UTC), "
+            f"not {type(time).__name__}"
+        )
+    if time.utcoffset() is None:
+        raise InvalidRequest(
+            f"{what} names no time zone ({time}): use datetime.now(UTC) or .astimezone()"
+        )
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def seconds_us(what: str, seconds: object) -> int:
     """Return how many µs a number of seconds, or a timedelta, has.
 
     Raises:
-        InvalidRequest: It is neither, or not finite.
+        InvalidRequest: It is neither, below 0, or more than a hundred years.
     """
-    if isinstance(seconds, timedelta):
-        return seconds // _MICROSECOND
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        kind = type(seconds).__name__
-        raise InvalidRequest(f"{what} is a number of seconds or a timedelta, not {kind}")
-    try:
-        return round(seconds * 1e6)
-    except (OverflowError, ValueError):
-        raise InvalidRequest(f"{what} of {seconds} s: that is no time") from None
+    number = seconds_of(what, seconds)
+    if not number * 1e6 <= LONGEST_US:
+        raise InvalidRequest(f"{what} must be at most a hundred years, not {number} s")
+    return round(number * 1e6)
 
 
-def check_message(message: Outgoing) -> None:
-    """Check what a message has besides its body.
+def check_message(message: Outgoing) -> int:
+    """Check what a message has besides its body; return how many bytes that is.
 
     Raises:
         InvalidRequest: Naming the field.
     """
+    size = _check_text("id", message.application_id, MAX_ID_BYTES)
     for name in ("key", "ordering_key", "tag", "content_type"):
-        _check_text(name, getattr(message, name), MAX_TEXT_BYTES)
-    _check_text("id", message.application_id, MAX_ID_BYTES)
+        size += _check_text(name, getattr(message, name), MAX_TEXT_BYTES)
+    if message.tag:
+        check_tag(message.tag)
     headers: object = message.headers
     if not isinstance(headers, Mapping):
         raise InvalidRequest(f"headers map str to str; a {type(headers).__name__} does not")
     pairs: ItemsView[object, object] = message.headers.items()
     for key, value in pairs:
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidRequest(f"headers map str to str; {key!r} does not")
-        _check_text("a header's name", key, MAX_TEXT_BYTES)
-        _check_text(f"header {key!r}", value, 16 * MAX_TEXT_BYTES)
+        if not isinstance(key, str):
+            raise InvalidRequest(
+                f"headers map str to str; the name {key!r} is of type {type(key).__name__}: "
+                f"write str({key!r})"
+            )
+        if not isinstance(value, str):
+            raise InvalidRequest(
+                f"headers map str to str; the value of {key!r} is of type "
+                f"{type(value).__name__}: write str(...)"
+            )
+        size += _check_text("a header's name", key, MAX_TEXT_BYTES)
+        size += _check_text(f"header {key!r}", value, 16 * MAX_TEXT_BYTES)
+    if size > MAX_PROPERTIES_BYTES:
+        raise InvalidRequest(
+            f"headers, key and the like have {size} bytes, at most {MAX_PROPERTIES_BYTES} are "
+            "allowed for a message"
+        )
+    return size
 
 
-def _check_text(name: str, text: object, most: int) -> None:
+def _check_text(name: str, text: object, most: int) -> int:
+    """Check a text; return its length as UTF-8."""
     if type(text) is not str:
         raise InvalidRequest(f"{name} is a str, not {type(text).__name__}")
     if len(text) * 4 <= most and text.isascii():
-        return
+        return len(text)
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from error
     if size > most:
         raise InvalidRequest(f"{name} has {size} bytes, at most {most} are allowed")
+    return size

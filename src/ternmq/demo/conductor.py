@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -100,7 +101,9 @@ class Conductor:
         admin = client.admin
         await admin.create_topic(FLIGHTS, ordered=True)
         await admin.create_topic(WITHOUT_AIRCRAFT)
-        retry = ternmq.RetryPolicy(first_us=FIRST_RETRY_US, jitter=0, attempts=ATTEMPTS)
+        retry = ternmq.RetryPolicy(
+            first=timedelta(microseconds=FIRST_RETRY_US), jitter=0, attempts=ATTEMPTS
+        )
         for group in GROUPS:
             for topic in group.topics:
                 await admin.create_group(

@@ -240,10 +240,10 @@ class Appender:
         Raises:
             JournalFailed: The write failed; the journal has ended.
         """
-        if self.written == self.end and self.failure is None:
-            return
         if self.failure is not None:
             raise JournalFailed("the journal has failed") from self.failure
+        if self.written == self.end:
+            return
         for group in self._groups:
             records = group.records
             if not records:
@@ -272,6 +272,11 @@ class Appender:
     # ------------------------------------------------------------------------------ what there is
 
     @property
+    def base(self) -> Position:
+        """Base of the active segment: the one that records go to."""
+        return Position(self._base)
+
+    @property
     def last_record_end(self) -> Position:
         """The end of the record last appended: what a reply that rests on it waits for."""
         return self.end
@@ -279,7 +284,9 @@ class Appender:
     @property
     def appended(self) -> int:
         """How many records were appended in this reign, the journal's own included."""
-        return self._flushed + sum(len(group.records) for group in self._groups)
+        if len(self._groups) == 1:  # nearly always, and asked in every turn
+            return self._flushed + len(self._records)
+        return self._flushed + sum([len(group.records) for group in self._groups])
 
     @property
     def last_crc(self) -> int:

@@ -15,15 +15,18 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ternmq.journal.cold import ColdCache, DamagedBlock, WouldBlock
-from ternmq.journal.columns import Columns, difference
 from ternmq.journal.disk import Disk
 from ternmq.journal.idx_file import NO_HINT, StateHint, part_name, run_name
 from ternmq.journal.run import Run
-from ternmq.journal.run_jobs import MendJob, RemoveJob, RunJob, Source, content
+from ternmq.journal.run_jobs import MendJob, RemoveJob, RunJob, Source
 from ternmq.journal.tail import Tail
 from ternmq.model.types import NO_POSITION, Position
+
+if TYPE_CHECKING:
+    from ternmq.journal.columns import Columns
 
 
 class QueueSegments:
@@ -341,6 +344,8 @@ class Coverage:
 
         How the content is spread over tails, parts and run files does not count.
         """
+        from ternmq.journal.columns import difference  # not before: it needs numpy
+
         for number in sorted({*self.segments, *other.segments}):
             ours, theirs = self.content(number), other.content(number)
             found = difference(ours, theirs)
@@ -357,6 +362,8 @@ class Coverage:
 
     def content(self, number: int) -> Columns:
         """Return all that the index holds of a segment. Blocks."""
+        from ternmq.journal.run_content import content  # not before: it needs numpy
+
         base = Position(number * self.segment_size)
         return content(self.disk, self.sources(number) or [Tail(base, base)], self.rebuild_tail)
 

@@ -340,9 +340,7 @@ class Index(Coverage):
             for source in self.newest_first():
                 first_us, last_us = times(source)
                 if source.start < before and first_us < until_us and last_us >= since_us:
-                    for place in source.key(topic, hashed):
-                        if place.position < before:
-                            yield place
+                    yield from source.key(topic, hashed, before)
         except DamagedBlock as error:
             raise self._mend(error) from error
 

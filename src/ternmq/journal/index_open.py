@@ -12,11 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from ternmq.journal import idx_file
 from ternmq.journal.cold import ColdCache
-from ternmq.journal.columns import Rows
 from ternmq.journal.coverage import QueueSegments
 from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import Head, StaleRun, StateHint
@@ -63,7 +60,7 @@ def open_index(
     """
     cache = ColdCache(disk) if cache is None else cache
     chain = JournalChain(disk, segment_size, end, last_crc)
-    runs: list[tuple[Run, Rows]] = []
+    runs: list[tuple[Run, bytes]] = []
     at = first
     stale: list[str] = []
     # Sorted so that within a segment its whole run comes before its parts.
@@ -143,7 +140,7 @@ class JournalChain:
 
 def believed(
     cache: ColdCache, path: str, chain: JournalChain, at: Position
-) -> tuple[Run, Rows] | None:
+) -> tuple[Run, bytes] | None:
     """Return a file's run and directory if the journal confirms it, from ``at`` on. Blocks.
 
     Raises:
@@ -187,19 +184,21 @@ def _gaps(runs: list[Run], first: Position, end: Position, segment_size: int) ->
         at = stop
 
 
-def _register(index: Index, runs: list[tuple[Run, Rows]]) -> None:
+def _register(index: Index, runs: list[tuple[Run, bytes]]) -> None:
     """Note which queues have messages in which segments: column-wise, for 40,000 queues at once."""
-    directories = [rows for _, rows in runs if len(rows)]
-    if not directories:
+    if not any(rows for _, rows in runs):
         return
+    # Not before: a start on a folder without run files needs no numpy.
+    import numpy as np
+
+    from ternmq.journal.columns import QUEUE
+
+    found = [(run, np.frombuffer(rows, QUEUE)) for run, rows in runs if rows]
+    directories = [rows for _, rows in found]
     keys = np.concatenate([rows["key"] for rows in directories])
     firsts = np.concatenate([rows["first_offset"] for rows in directories])
     numbers = np.concatenate(
-        [
-            np.full(len(rows), run.head.base // index.segment_size, np.uint32)
-            for run, rows in runs
-            if len(rows)
-        ]
+        [np.full(len(rows), run.head.base // index.segment_size, np.uint32) for run, rows in found]
     )
     order = np.argsort(keys, kind="stable")
     keys, firsts, numbers = keys[order], firsts[order], numbers[order]

@@ -104,7 +104,9 @@ class Journal(Appender):
         )
         self.first = first
         self._sync: SyncJob | None = None
-        self._removed = 0
+        # One more than is durable: the reign before may have been killed between a removal and the
+        # sync of the folder. So that sync is a part of the first one here.
+        self._removed = 1
         self._removed_durable = 0
         self._removed_in_sync = 0
         self._marked_end = -1
@@ -118,8 +120,9 @@ class Journal(Appender):
         time_us: int = 0,
         reserve_bytes: int | None = None,
         tail_bytes: int = DEFAULT_TAIL_BYTES,
+        epoch: Epoch = Epoch(1),
     ) -> Journal:
-        """Make the first segment and a spare; SEGMENT and EPOCH 1 are durable at return. Blocks.
+        """Make the first segment and a spare; SEGMENT and EPOCH are durable at return. Blocks.
 
         Raises:
             InvalidRequest: The segment size is not a positive multiple of 4096.
@@ -134,7 +137,7 @@ class Journal(Appender):
             first=start,
             end=start,
             last_crc=0,
-            epoch=Epoch(1),
+            epoch=epoch,
             spares=0,
             reserve_bytes=reserve_bytes,
             tail_bytes=tail_bytes,
@@ -144,7 +147,7 @@ class Journal(Appender):
             SEGMENT_BODY.pack(start, segment_size, NO_POSITION, NO_POSITION),
             time_us,
         )
-        journal.append(Kind.EPOCH, EPOCH_BODY.pack(1, EPOCH_FIRST, start, start), time_us)
+        journal.append(Kind.EPOCH, EPOCH_BODY.pack(epoch, EPOCH_FIRST, start, start), time_us)
         journal.flush()
         journal.sync_now()
         journal.prepare_spare()
@@ -182,10 +185,13 @@ class Journal(Appender):
             self.durable = job.upto
         if job.folder is not None:
             self._removed_durable = self._removed_in_sync
-        in_use = {group.file.name for group in self._groups} | self._dirty.keys()
         for file in job.files:
-            if file.name not in in_use:
+            if file is not self._file and not self._is_to_be_written(file):
                 file.close()
+
+    def _is_to_be_written(self, file: File) -> bool:
+        """Return whether records wait for their write or sync in a file."""
+        return file.name in self._dirty or any(group.file is file for group in self._groups)
 
     def sync_now(self) -> None:
         """Run ``next_sync`` here and now; blocks. For start and stop, never while serving."""

@@ -16,7 +16,7 @@ at the PREPARED's place and time, and said to be stored at the RESOLVED's.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ternmq.journal.index import Index, times
 from ternmq.journal.store import RecordStore
@@ -30,6 +30,10 @@ from ternmq.record.transactions import as_messages
 
 DEFAULT_LIMIT: Final = 32
 MAX_LIMIT: Final = 1000
+PAGE_WORK: Final = 128
+"""Work of a page by key, about 1 ms: a unit for each row that is looked at, each in some 5 us, and
+one for so many bytes of a record. Whoever lists the rows has as much to do with each again."""
+_UNIT_SHIFT: Final = 14
 _ALWAYS_US: Final = 2**63 - 1
 
 
@@ -66,7 +70,7 @@ class Cursor:
     """Where the next page begins.
 
     Attributes:
-        place: Of the last message of the page before.
+        place: Of the last row that was looked at for the page before.
         below: Of the first page: copies that are made while pages are turned do not count, else a
             message copied from a later page would seem to have been on an earlier one.
     """
@@ -77,7 +81,10 @@ class Cursor:
 
 @dataclass(slots=True, frozen=True)
 class Page:
-    """Messages that were looked up, newest first; ``next`` is None on the last page."""
+    """Messages that were looked up, newest first; ``next`` is None on the last page.
+
+    Others may have fewer messages than were asked for, or none: a page is a bounded piece of work.
+    """
 
     found: list[Found]
     next: Cursor | None
@@ -98,7 +105,7 @@ def by_message_id(
     """
     for place in index.by_message_id(producer, sequence):
         if place.position < below:
-            found = _found(index, store, place, below)
+            found = _found(index, _Records(store), place, below)
             if found is not None:
                 return found
     return None
@@ -123,7 +130,9 @@ def by_application_id(
     low, high = application_id_hash(application_id.encode())
     copies: list[Found] = []
     for place in index.by_application_id(topic, low, high):
-        found = _found(index, store, place, below) if place.position < below else None
+        if place.position >= below:
+            continue
+        found = _found(index, _Records(store), place, below)
         if found is None:
             continue
         if Batch(found.batch).application_id_texts()[found.row] != application_id:
@@ -168,6 +177,9 @@ def by_key(
     limit = max(1, min(limit, MAX_LIMIT))
     page: list[Found] = []
     copied: set[tuple[int, int]] = set()
+    records = _Records(store)
+    work = 0
+    looked: Place | None = None
     last: Place | None = None
     before = below
     if after is not None:
@@ -176,12 +188,16 @@ def by_key(
     for place in index.by_key(topic, key_hash(key.encode()), since_us, until_us, before):
         if last is not None and place.position == last.position and place.row >= last.row:
             continue
-        one = _found(index, store, place, below)
+        if looked is not None and work + (records.bytes_read >> _UNIT_SHIFT) >= PAGE_WORK:
+            return Page(page, Cursor(looked, below))
+        looked = place
+        work += 1
+        one = _found(index, records, place, below)
         if one is None or one.time_us >= until_us:
             continue
         if one.time_us < since_us:
             break
-        if Batch(one.batch).keys()[one.row] != key:
+        if Batch(one.batch).key(one.row) != key:
             continue
         if (one.queue, one.offset) in copied:
             continue
@@ -211,13 +227,13 @@ def by_offset(
     """
     for place in index.copies(topic, queue, offset):
         if place.position < below:
-            return _found(index, store, place, below)
+            return _found(index, _Records(store), place, below)
     places = index.locate(topic, queue, offset, offset + 1, 0)
     if not places.positions or places.visible_from(0) >= below:
         return None
     stored = messages.of_record(store.at_place(places, 0))
     place = Place(Position(places.positions[0]), stored.row_of(offset))
-    return _found(index, store, place, below)
+    return _found(index, _Records(store), place, below)
 
 
 def offset_at_time(
@@ -258,16 +274,72 @@ def offset_at_time(
     return low
 
 
-def _found(index: Index, store: RecordStore, place: Place, below: int) -> Found | None:
+class _Stored(NamedTuple):
+    """What a record holds; None if it is of a transaction that was not committed."""
+
+    parts: messages.Messages | None
+    stored_us: int
+
+
+class _Records:
+    """Records of one look-up. The last one is kept: many of its rows may be wanted."""
+
+    __slots__ = ("_moved", "_position", "_record", "_store", "_stored", "bytes_read")
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._position = NO_POSITION
+        self._record = b""
+        self._moved: moved.Moved | None = None
+        self._stored: _Stored | None = None
+        self.bytes_read = 0
+
+    def get(self, position: Position) -> bytes:
+        """Return the record at a position, header included."""
+        if position != self._position:
+            self._record = self._store.get(position)
+            self._position = position
+            self._moved = self._stored = None
+            self.bytes_read += len(self._record)
+        return self._record
+
+    def copies(self) -> moved.Moved:
+        """Return the last record, a MOVED."""
+        if self._moved is None:
+            self._moved = moved.unpack(self._record[HEADER_BYTES:])
+        return self._moved
+
+    def stored(self, index: Index, kind: int, time_us: int, below: int) -> _Stored:
+        """Return the last record, a MESSAGES or PREPARED."""
+        if self._stored is None:
+            self._stored = self._read(index, kind, time_us, below)
+        return self._stored
+
+    def _read(self, index: Index, kind: int, time_us: int, below: int) -> _Stored:
+        record = self._record
+        if kind == Kind.PREPARED:
+            settlement = index.settlement(self._position)
+            if (
+                settlement is None
+                or settlement.first_offset is None
+                or settlement.position >= below
+            ):
+                return _Stored(None, 0)
+            time_us = self._store.time_us(settlement.position)
+            record = as_messages(record, settlement.first_offset, settlement.position, time_us)
+        return _Stored(messages.of_record(record), time_us)
+
+
+def _found(index: Index, records: _Records, place: Place, below: int) -> Found | None:
     """Return the message at a place.
 
     None if the row was left out of its batch, or belongs to a transaction that was not committed,
     or not below a position.
     """
-    record = store.get(place.position)
+    record = records.get(place.position)
     _, _, _, _, kind, _, _, _, time_us, _, _ = HEADER.unpack_from(record)
     if kind == Kind.MOVED:
-        copies = moved.unpack(record[HEADER_BYTES:])
+        copies = records.copies()
         piece, row = copies.row(place.row)
         return Found(
             place,
@@ -280,14 +352,9 @@ def _found(index: Index, store: RecordStore, place: Place, below: int) -> Found 
             row,
             copied=True,
         )
-    stored_us = time_us
-    if kind == Kind.PREPARED:
-        settlement = index.settlement(place.position)
-        if settlement is None or settlement.first_offset is None or settlement.position >= below:
-            return None
-        stored_us = store.time_us(settlement.position)
-        record = as_messages(record, settlement.first_offset, settlement.position, stored_us)
-    stored = messages.of_record(record)
+    stored, stored_us = records.stored(index, kind, time_us, below)
+    if stored is None:
+        return None
     kept = stored.offset_of(place.row)
     if kept is None:
         return None

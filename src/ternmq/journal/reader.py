@@ -288,12 +288,14 @@ class JournalReader:
                 **counts,
                 "queues": [
                     {
-                        "topic": int(row["key"]) >> 32,
-                        "queue": int(row["key"]) & 0xFFFF_FFFF,
-                        "first_offset": int(row["first_offset"]),
-                        "next_offset": int(row["next_offset"]),
+                        "topic": key >> 32,
+                        "queue": key & 0xFFFF_FFFF,
+                        "first_offset": first_offset,
+                        "next_offset": next_offset,
                     }
-                    for row in queues
+                    for key, first_offset, next_offset, _, _ in idx_file.QUEUE_ROW.iter_unpack(
+                        queues
+                    )
                 ],
             }
 

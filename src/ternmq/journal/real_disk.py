@@ -16,6 +16,7 @@ import errno
 import fcntl
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -156,6 +157,8 @@ class RealDisk:
         self._root = Path(path)
         self._lock = -1
         self._read_only = read_only
+        self.told: Callable[[str, int, int], None] | None = None
+        """Told by the thread that allocates: file, bytes made so far, bytes in all."""
         if not read_only:
             self._make_folder(self._root)
         elif not self._root.is_dir():
@@ -196,7 +199,7 @@ class RealDisk:
             raise _allocation_error(name, error) from error
         try:
             try:
-                self._fill(fd, size, written=written)
+                self._fill(fd, name, size, written=written)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -205,8 +208,7 @@ class RealDisk:
             path.unlink(missing_ok=True)
             raise _allocation_error(name, error) from error
 
-    @staticmethod
-    def _fill(fd: int, size: int, *, written: bool) -> None:
+    def _fill(self, fd: int, name: str, size: int, *, written: bool) -> None:
         if _fallocate is not None:
             _fallocate(fd, 0, size)
             if not written:
@@ -217,6 +219,10 @@ class RealDisk:
                 raise OSError(errno.ENOSPC, "short write of zeros")
             if (offset + wanted) % _SYNC_EVERY_BYTES == 0:
                 _datasync(fd)
+            elif offset + wanted < size:
+                continue
+            if self.told is not None:
+                self.told(name, offset + wanted, size)
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file."""
@@ -247,14 +253,28 @@ class RealDisk:
             raise DiskSyncError(f"syncing folder {folder}: {error}") from error
 
     def free_bytes(self) -> int:
-        """Return what an ordinary user may still take of the volume."""
-        stat = os.statvfs(self._root)
+        """Return what an ordinary user may still take of the volume.
+
+        Raises:
+            DiskWriteError: The folder is gone, or its volume.
+        """
+        stat = self._volume()
         return stat.f_bavail * stat.f_frsize
 
     def total_bytes(self) -> int:
-        """Return the size of the volume."""
-        stat = os.statvfs(self._root)
+        """Return the size of the volume.
+
+        Raises:
+            DiskWriteError: As ``free_bytes``.
+        """
+        stat = self._volume()
         return stat.f_blocks * stat.f_frsize
+
+    def _volume(self) -> os.statvfs_result:
+        try:
+            return os.statvfs(self._root)
+        except OSError as error:
+            raise DiskWriteError(f"asking for the room at {self._root}: {error}") from error
 
     def lock(self) -> None:
         """Take an exclusive ``flock`` on LOCK; it ends with the process, however that ends."""
@@ -280,11 +300,13 @@ class RealDisk:
             raise DiskWriteError(f"{name}: {self._root} is open for reading only")
 
     def _make_folder(self, path: Path) -> None:
-        """Make a folder that is missing, durably."""
+        """Make a folder, and those above it that are missing; each is durable in the one above."""
         if path.is_dir():
             return
+        if path.parent != path:
+            self._make_folder(path.parent)
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=True)
             self._sync_path(path.parent)
         except OSError as error:
             raise DiskError(f"making folder {path}: {error}") from error

@@ -110,8 +110,9 @@ def open_journal(
         min_epoch: The new epoch is at least this (repair knows of epochs that it cut off).
 
     Raises:
-        CorruptJournal: Bytes that were durable are damaged; nothing was changed.
-        UnknownRecordKind: A newer version wrote here; nothing was changed.
+        CorruptJournal: Bytes that were durable are damaged; no record was changed. What lay behind
+            the last one may be mended, if ``prepare`` or the replay met the damage.
+        UnknownRecordKind: A newer version wrote here; the same.
         JournalFull: The segment is at its end and the disk has no room for another.
         JournalFailed: Writing the EPOCH failed; opening again is the cure.
         DiskError: The disk failed; opening again is the cure.
@@ -120,7 +121,7 @@ def open_journal(
     if ending is None:
         if prepare is not None:
             replay = prepare(None)
-        return _make(disk, wall_us, replay, segment_size, reserve_bytes, tail_bytes)
+        return _make(disk, wall_us, replay, segment_size, reserve_bytes, tail_bytes, min_epoch)
     spares = mend(disk, ending)
     if prepare is not None:
         replay = prepare(ending)
@@ -185,6 +186,7 @@ def _make(
     segment_size: int,
     reserve_bytes: int | None,
     tail_bytes: int,
+    epoch: Epoch,
 ) -> tuple[Journal, RecoveryReport]:
     """Make a journal where there is none, or a half-made one that never answered anybody."""
     leftovers = segment_bases(disk)
@@ -198,6 +200,7 @@ def _make(
         time_us=wall_us,
         reserve_bytes=reserve_bytes,
         tail_bytes=tail_bytes,
+        epoch=epoch,
     )
     start = journal.first
     position = start
@@ -271,7 +274,8 @@ def load_and_replay(
     for end in _set_ends(disk, ending):
         try:
             directory, loaded_set = directory_of(disk, ending.segment_size, end)
-            load(disk, ending.segment_size, directory, replay)
+            payload_bytes = load(disk, ending.segment_size, directory, replay)
+            loaded_set = loaded_set._replace(payload_bytes=payload_bytes)
             break
         except CorruptJournal as error:  # it is raised before the first object is handed over
             directory, loaded_set, broken = {}, None, error

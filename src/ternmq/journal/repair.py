@@ -376,13 +376,17 @@ def _save(disk: Disk, base: Position, start: int, stop: int, cut: Position, kept
     return f"{REPAIR_FOLDER}/{name}"
 
 
+_EMPTY: Final = frozenset({Kind.PAD, Kind.SEGMENT, Kind.MARK})
+"""Kinds of records that hold nothing which could be missed."""
+
+
 def _lost(disk: Disk, bases: list[Position], cut: Position, size: int) -> Iterator[LostRecord]:
     """Yield what can be told of the records behind ``cut``."""
     end: int = cut
     for record in _proven_from(disk, bases, cut):
         if record.position > end:
             yield from _damaged(disk, bases, end, size)
-        if record.kind not in (Kind.PAD, Kind.SEGMENT, Kind.MARK):
+        if record.kind not in _EMPTY:
             yield _describe(record.kind, record.position, record.length, record.body, whole=True)
         end = record.end
 
@@ -400,7 +404,7 @@ def _damaged(disk: Disk, bases: list[Position], position: int, size: int) -> Ite
     if len(head) < HEADER_BYTES + PREFIX_BYTES:
         return
     _, magic, length, _, kind, _, own, _, _, _, _ = HEADER.unpack_from(head)
-    if magic == MAGIC and own == position:
+    if magic == MAGIC and own == position and kind not in _EMPTY:
         yield _describe(kind, Position(position), length, head[HEADER_BYTES:], whole=False)
 
 

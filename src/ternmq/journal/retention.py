@@ -9,9 +9,11 @@ A segment goes only from the front, and only when all of this holds:
   *pressure*: the journal is above its size limit, or the disk above its watermark;
 * every hold has passed it;
 * every group of a topic that keeps messages until they are consumed has its floor beyond it. Rows
-  that wait for a retry or are dead do not hold a segment: they are moved.
+  that wait for a retry or are dead do not hold a segment: they are moved;
+* no transaction that is undecided has rows in it.
 
 When there is pressure and the oldest segment may not go, sends are refused; nothing unread is lost.
+What keeps the segment is a `Pin`. When that is STATE alone, `broker.refreshing` has sets written.
 """
 
 from __future__ import annotations
@@ -41,6 +43,23 @@ class Verdict(enum.Enum):
     REFUSE = "refuse sends"
 
 
+class Pin(enum.Enum):
+    """What keeps the oldest segment. The values are those of STATUS and of a metric's label."""
+
+    NOTHING = "nothing"
+    """It goes as soon as what is owed out of it is written again."""
+    ACTIVE = "active"
+    """It is the only one: records go to it."""
+    RETENTION = "retention"
+    """A topic keeps its messages for longer, and there is room."""
+    HOLD = "hold"
+    GROUP = "group"
+    """A group that must not miss its messages has not finished them."""
+    TRANSACTION = "transaction"
+    STATE = "state"
+    """The newest STATE sets need it, and nothing else does."""
+
+
 class QueueShare(NamedTuple):
     """A queue's messages in the oldest segment."""
 
@@ -48,6 +67,15 @@ class QueueShare(NamedTuple):
     queue: int
     stop: int
     """First offset that is kept once the segment is gone."""
+
+
+class Judgement(NamedTuple):
+    """What is decided of the oldest segment, and why."""
+
+    verdict: Verdict
+    pin: Pin
+    share: QueueShare | None = None
+    """Of the topic whose time is not over, or that the group has not finished."""
 
 
 class RetentionView(Protocol):
@@ -75,26 +103,29 @@ def judge(
     *,
     end: int,
     last_us: int,
-    removable_below: int,
     held_from: int | None,
     now_us: int,
     pressure: bool,
-) -> Verdict:
-    """Decide on the oldest segment.
+) -> Judgement:
+    """Decide on the oldest segment, but for what transactions and STATE say: the caller asks them.
 
     Args:
         view: The broker's view of topics and groups.
         shares: The queues that have messages in it.
         end: Its end.
         last_us: Broker time of its newest message.
-        removable_below: See ``StateWriter.removable_below``.
         held_from: The smallest position that is held; None without holds.
         now_us: Broker time.
         pressure: See ``under_pressure``.
     """
-    if not pressure and any(now_us - last_us < view.retention_us(one.topic) for one in shares):
-        return Verdict.KEEP
-    held = held_from is not None and held_from < end
-    if held or any(view.unread_below(one) for one in shares):
-        return Verdict.REFUSE if pressure else Verdict.KEEP
-    return Verdict.KEEP if end > removable_below else Verdict.REMOVE
+    if not pressure:
+        for one in shares:
+            if now_us - last_us < view.retention_us(one.topic):
+                return Judgement(Verdict.KEEP, Pin.RETENTION, one)
+    keep = Verdict.REFUSE if pressure else Verdict.KEEP
+    if held_from is not None and held_from < end:
+        return Judgement(keep, Pin.HOLD)
+    for one in shares:
+        if view.unread_below(one):
+            return Judgement(keep, Pin.GROUP, one)
+    return Judgement(Verdict.REMOVE, Pin.NOTHING)

@@ -31,7 +31,6 @@ from ternmq.journal.tail import (
 from ternmq.model.errors import FileMissing
 from ternmq.model.types import Position
 
-_QUEUE: Final = struct.Struct("<QQQII")
 _BATCH: Final = struct.Struct("<QII")
 _PRODUCER: Final = struct.Struct("<QQII")
 _KEY: Final = struct.Struct("<IIQI")
@@ -247,7 +246,7 @@ class Run:
             column = memoryview(data).cast("Q")
             at = bisect_left(range(0, len(column), 4), key, key=column.__getitem__)
             if 4 * at < len(column) and column[4 * at] == key:
-                _, first_offset, end, begin, count = _QUEUE.unpack_from(data, 32 * at)
+                _, first_offset, end, begin, count = idx_file.QUEUE_ROW.unpack_from(data, 32 * at)
                 found = (first_offset, end, begin, count)
         if len(rows) >= _MAX_ROWS_KEPT:
             rows.clear()
@@ -269,11 +268,12 @@ class Run:
                 places.append(Place(Position(self._base + 8 * place), sequence - first))
         return sorted(places, key=newest, reverse=True)
 
-    def key(self, topic: int, hashed: int) -> Iterator[Place]:
-        """Yield the rows whose key has this hash, newest first."""
+    def key(self, topic: int, hashed: int, before: Position) -> Iterator[Place]:
+        """Yield the rows whose key has this hash in records below ``before``, newest first."""
         if self._may_hold(1, bloom.entry(topic, hashed)):
             wanted = (topic, hashed)
-            stop = self._first(idx_file.KEYS, _KEY, lambda row: (row[0], row[2]) > wanted)
+            end = (*wanted, (before - self._base + 7) // 8)
+            stop = self._first(idx_file.KEYS, _KEY, lambda row: (row[0], row[2], row[1]) >= end)
             for index in range(stop - 1, -1, -1):
                 found, place, value, row = self._row(idx_file.KEYS, index, _KEY)
                 if (found, value) != wanted:

@@ -1,37 +1,25 @@
-"""A run file read straight from the disk, whole sections at a time: its head, its content.
+"""A run file read straight from the disk, whole sections at a time, to open a run.
 
-To open a run, and to merge runs into one. All of it blocks: for worker threads and the start. What
-asks a run a question reads it block by block through the cold cache instead (`run`).
+All of it blocks: for worker threads and the start. What asks a run a question reads it block by
+block through the cold cache instead (`run`); what merges runs reads them whole (`run_content`).
 """
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
-import numpy as np
 from google_crc32c import value as crc32c
 
 from ternmq.journal import idx_file
 from ternmq.journal.cold import ColdCache
-from ternmq.journal.columns import (
-    BATCH,
-    BODY,
-    ID,
-    KEY,
-    MASK,
-    MOVED,
-    MOVED_ID,
-    PRODUCER,
-    QUEUE,
-    RESOLVED,
-    Columns,
-    Rows,
-)
-from ternmq.journal.disk import Disk, File
+from ternmq.journal.disk import File
 from ternmq.journal.idx_file import Head, Section, StaleRun
 from ternmq.journal.run import Run
 
 _FIRST_READ_BYTES: Final = 16 * 1024
+_KEY_BYTES: Final = 8
+"""Of the key, with which each row of QUEUES begins."""
 
 
 def read_section(file: File, head: Head, number: int) -> bytes:
@@ -71,51 +59,23 @@ def read_head(file: File) -> Head:
     return head
 
 
-def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, Rows]:
+def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, bytes]:
     """Return a run of whose file the head was read, and its section QUEUES. Blocks.
 
     Raises:
         StaleRun: it is damaged.
         DiskError: it could not be read.
     """
-    queues = np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE)
-    per_block = head.sections[idx_file.QUEUES].block_bytes // QUEUE.itemsize
+    queues = read_section(file, head, idx_file.QUEUES)
+    words = head.sections[idx_file.QUEUES].block_bytes // _KEY_BYTES
     lines = idx_file.LINES.unpack(read_section(file, head, idx_file.BLOOMS))
     run = Run(
         cache,
         file.name,
         head,
-        memoryview(queues["key"][::per_block].tobytes()).cast("Q"),
+        memoryview(array("Q", memoryview(queues).cast("Q")[::words])),
         memoryview(read_section(file, head, idx_file.FENCES)).cast("Q"),
         lines,
         memoryview(read_section(file, head, idx_file.SUMS)).cast("Q"),
     )
     return run, queues
-
-
-def read_columns(disk: Disk, run: Run) -> Columns:
-    """Return the whole content of a run file. Blocks.
-
-    Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
-    """
-    head = run.head
-    file = disk.open(run.name)
-    try:
-        return Columns(
-            np.frombuffer(read_section(file, head, idx_file.QUEUES), QUEUE),
-            np.frombuffer(read_section(file, head, idx_file.BATCHES), BATCH),
-            np.frombuffer(read_section(file, head, idx_file.MASKS), MASK),
-            np.frombuffer(read_section(file, head, idx_file.BODIES), BODY),
-            np.frombuffer(read_section(file, head, idx_file.PRODUCERS), PRODUCER),
-            np.frombuffer(read_section(file, head, idx_file.KEYS), KEY),
-            np.frombuffer(read_section(file, head, idx_file.IDS), ID),
-            np.frombuffer(read_section(file, head, idx_file.MOVED), MOVED),
-            np.frombuffer(read_section(file, head, idx_file.MOVED_IDS), MOVED_ID),
-            np.frombuffer(read_section(file, head, idx_file.RESOLVED), RESOLVED),
-            head.first_time_us,
-            head.last_time_us,
-        )
-    finally:
-        file.close()

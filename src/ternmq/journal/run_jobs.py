@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.journal import idx_file
 from ternmq.journal.cold import ColdCache
-from ternmq.journal.columns import Columns, merge, of_tail
 from ternmq.journal.disk import Disk
-from ternmq.journal.idx_file import StaleRun, StateHint
+from ternmq.journal.idx_file import StateHint
 from ternmq.journal.run import Run
-from ternmq.journal.run_file import open_run, read_columns, read_head
+from ternmq.journal.run_file import open_run, read_head
 from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Tail
 from ternmq.model.errors import DiskError, DiskReadError, FileMissing
@@ -28,27 +27,6 @@ Source = Run | Tail
 
 Rebuild = Callable[[Position, Position], Tail]
 """Reads positions ``[start, stop)`` of the journal and returns what the index holds of them."""
-
-
-def content(disk: Disk, sources: Sequence[Source], rebuild: Rebuild) -> Columns:
-    """Return what the sources of one segment hold, given in the order of the journal. Blocks.
-
-    A run file that is damaged or gone is not believed; its stretch of the journal is read instead.
-
-    Raises:
-        CorruptJournal: the journal had to be read and is damaged.
-        DiskError: the disk could not read.
-    """
-    parts: list[Columns] = []
-    for one in sources:
-        if isinstance(one, Tail):
-            parts.append(of_tail(one))
-            continue
-        try:
-            parts.append(read_columns(disk, one))
-        except (StaleRun, FileMissing):
-            parts.append(of_tail(rebuild(one.start, one.stop)))
-    return merge(parts)
 
 
 def crc_before(disk: Disk, position: int, base: int) -> int | None:
@@ -123,6 +101,10 @@ class RunJob:
             DiskError: writing or reading failed.
             CorruptJournal: a part run and the stretch of the journal that it covers are damaged.
         """
+        # Not before: both need numpy, which a start on a small folder does without.
+        from ternmq.journal.idx_encode import encode
+        from ternmq.journal.run_content import content
+
         disk = self._cache.disk
         chain_crc = self._chain_crc
         if chain_crc is None:  # of a sealed segment: the next one's first record knows it
@@ -130,7 +112,7 @@ class RunJob:
             chain_crc = crc_before(disk, stop, stop)
             if chain_crc is None:
                 raise DiskReadError(f"no record begins at position {stop} yet")
-        pieces = idx_file.encode(
+        pieces = encode(
             content(disk, self.sources, self._rebuild),
             base=self.base,
             start=self.sources[0].start,

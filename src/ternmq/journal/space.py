@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ternmq.journal.disk import Disk
-from ternmq.journal.segment import SEGMENT_RECORD_BYTES, segment_name
+from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES, SEGMENT_RECORD_BYTES, segment_name
 from ternmq.model.types import Position
 
+SMALLEST_DEFAULT_BYTES: Final = 16 << 20
 RESERVE_SEGMENTS: Final = 4
 """The reserve is never more than this many segments, whatever the volume's size."""
 
@@ -86,6 +87,19 @@ class AllocateJob:
 def default_reserve_bytes(disk: Disk, segment_size: int) -> int:
     """Return max(16 MiB, 4 % of the volume), at most four segments."""
     return min(max(16 << 20, disk.total_bytes() // 25), RESERVE_SEGMENTS * segment_size)
+
+
+def default_segment_bytes(disk: Disk, least: int = 0) -> int:
+    """Return the size of a new journal's segments, by the volume it is made on.
+
+    1 % of the volume, and a twentieth of what is free there at most, so that a new journal with
+    its reserve takes 5 % and a quarter; as a power of two from 16 to 256 MiB, ``least`` at least.
+    """
+    wanted = min(disk.total_bytes() // 100, disk.free_bytes() // 20, DEFAULT_SEGMENT_BYTES)
+    size = SMALLEST_DEFAULT_BYTES
+    while 2 * size <= wanted or size < least:
+        size *= 2
+    return size
 
 
 class Space:

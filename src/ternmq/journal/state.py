@@ -28,10 +28,11 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.journal import Journal
 from ternmq.journal.scan import RawRecord, record_at
-from ternmq.model.errors import CorruptJournal, JournalFull
+from ternmq.model.errors import CorruptJournal, DiskReadError, JournalFull
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record.header import HEADER_BYTES, Kind
 
@@ -51,8 +52,12 @@ IMMUTABLE: Final = -1
 CHUNK_BYTES: Final = 60 * 1024
 DEFAULT_INTERVAL_BYTES: Final = 64 << 20
 DEFAULT_INTERVAL_RECORDS: Final = 200_000
+_FRAMES_BYTES: Final = 512
+"""Of BEGIN, END and the heads of a small set's records."""
 MANY_OBJECTS: Final = 10_000
 """From so many on, sets begin less often: each of them names every object, in some 7 us."""
+_GUESSED_BYTES: Final = 256
+"""Of an object's payload, before any was seen."""
 _BYTES_AN_OBJECT: Final = 8192
 _RECORDS_AN_OBJECT: Final = 8
 
@@ -115,15 +120,33 @@ class CompleteSet(NamedTuple):
     """Position of the END record."""
     oldest: Position
     """Smallest position that it names."""
+    payload_bytes: int = 0
+    """Of its objects, if it was loaded."""
+
+    @property
+    def needs_from(self) -> int:
+        """The position from which on it, and what is replayed behind it, needs the journal."""
+        return min(self.begin, self.oldest)
 
 
 class StateWriter:
-    """Writes sets, a step at a time. Loop only."""
+    """Writes sets, a step at a time. Loop only.
+
+    Args:
+        journal: Where to.
+        source: The views.
+        read: Returns the whole record at a position, for what is copied out of an older chunk; may
+            raise ``WouldBlock``.
+        interval_bytes: A set is due when the journal has grown by so many bytes,
+        interval_records: or by so many records.
+        chunk_bytes: From so many payload bytes on a chunk is written.
+    """
 
     def __init__(
         self,
         journal: Journal,
         source: StateSource,
+        read: Callable[[Position], bytes] | None = None,
         *,
         interval_bytes: int = DEFAULT_INTERVAL_BYTES,
         interval_records: int = DEFAULT_INTERVAL_RECORDS,
@@ -143,6 +166,16 @@ class StateWriter:
         self._directories: list[int] = []
         self._oldest = 0
         self._refresh_below = 0
+        self._copy_below = 0
+        self._read = read
+        self._read_last: tuple[int, dict[bytes, bytes]] = (-1, {})
+        """The chunk that objects were copied from last, and its payloads."""
+        self._asked = -1
+        self._unreadable: set[int] = set()
+        self._seen = self._seen_bytes = 0
+        """Objects whose payload was seen, and the bytes of those payloads."""
+        self._anew_bytes = 0
+        """Of the newest set's objects that every set holds anew."""
         self._begin = Position(0)
         self._last_begin = Position(journal.end)
         self._last_appended = journal.appended
@@ -161,6 +194,7 @@ class StateWriter:
         self._written = {KEY.pack(*key): position for key, position in written.items()}
         if newest is not None:
             self.complete = [newest]
+            self._seen, self._seen_bytes = len(written), newest.payload_bytes
 
     def due(self) -> bool:
         """Return whether a set should begin now.
@@ -182,19 +216,36 @@ class StateWriter:
             or journal.appended - self._last_appended >= most_records
         )
 
-    def begin(self, now_us: int, refresh_below: int = 0) -> None:
+    def estimate(self, *, whole: bool) -> int:
+        """Return about how many bytes a set takes.
+
+        Args:
+            whole: It names nothing older; else hardly anything has changed since the set before.
+        """
+        objects = max(len(self._written), len(self._naming))
+        size = self._anew_bytes
+        if whole:
+            mean = self._seen_bytes // self._seen if self._seen else _GUESSED_BYTES
+            size = objects * (mean + 8 + _ENTRY.size)
+        return objects * _NAMED.size + size + _FRAMES_BYTES
+
+    def begin(self, now_us: int, refresh_below: int = 0, copy_below: int = 0) -> None:
         """Begin a set.
 
         Args:
             now_us: Broker time.
             refresh_below: Objects whose chunk stands below are written again, so that the segments
                 they stand in may go.
+            copy_below: Also those that never change, which are read out of their chunk for it.
         """
         journal = self._journal
         self._begin = journal.append(Kind.STATE, HEAD.pack(0, BEGIN, 0, 0, 0), now_us)
         self._last_begin = self._begin
         self._last_appended = journal.appended
         self._refresh_below = refresh_below
+        self._copy_below = copy_below
+        self._unreadable.clear()
+        self._anew_bytes = 0
         self._naming = {}
         self._named = []
         self._directories = []
@@ -209,6 +260,7 @@ class StateWriter:
 
         Raises:
             JournalFull: there is no room now; the next step goes on where this one stopped.
+            WouldBlock: an object is copied and must be read first; likewise.
         """
         if self._keys is None:
             return True
@@ -224,13 +276,28 @@ class StateWriter:
             packed = KEY.pack(*key)
             chunk = self._written.get(packed)
             changed = source.state_changed(key)
-            if chunk is not None and (
-                changed == IMMUTABLE or (chunk >= self._refresh_below and changed < chunk)
-            ):
-                self._name(now_us, packed, chunk)
+            payload: bytes | None
+            if chunk is not None and changed == IMMUTABLE:
+                try:
+                    payload = self._copy(packed, chunk) if chunk < self._copy_below else None
+                except WouldBlock:
+                    self._again.append(key)
+                    if entries:
+                        self._put_chunk(now_us, entries)
+                    raise
+            elif chunk is not None and chunk >= self._refresh_below and changed < chunk:
+                payload = None
             else:
                 payload = source.state_encode(key)
+                if changed >= self._begin:
+                    self._anew_bytes += len(payload) + _ENTRY.size
+            if payload is None:
+                assert chunk is not None
+                self._name(now_us, packed, chunk)
+            else:
                 entries.append((key, packed, payload))
+                self._seen += 1
+                self._seen_bytes += len(payload)
                 size += len(payload) + _ENTRY.size
                 if size >= self._chunk_bytes:
                     self._put_chunk(now_us, entries)
@@ -242,6 +309,31 @@ class StateWriter:
         if ended:
             self._end(now_us)
         return ended
+
+    def _copy(self, packed: bytes, chunk: int) -> bytes | None:
+        """Return the payload of an object that never changes; None: name it where it stands.
+
+        Raises:
+            WouldBlock: it must be read from the disk.
+        """
+        if self._read_last[0] != chunk:
+            if self._read is None or chunk in self._unreadable:
+                return None
+            self._asked = chunk
+            try:
+                body = self._read(Position(chunk))[HEADER_BYTES:]
+            except (CorruptJournal, DiskReadError):
+                self.unreadable()
+                return None
+            self._read_last = chunk, dict(_objects_of(body))
+        return self._read_last[1].get(packed)
+
+    def unreadable(self) -> None:
+        """Take note that the chunk asked for last cannot be read: its objects stay named there.
+
+        So its segment is kept, as every set that names it would be lost without it.
+        """
+        self._unreadable.add(self._asked)
 
     def _put_chunk(self, now_us: int, entries: list[tuple[StateKey, bytes, bytes]]) -> None:
         parts = [HEAD.pack(self._begin, CHUNK, 0, 0, len(entries))]
@@ -295,6 +387,7 @@ class StateWriter:
         journal.set_newest_state(self._begin, end)
         self._written = self._naming
         self._naming = {}
+        self._read_last = (-1, {})
         self._keys = None
         self.sets_written += 1
         self.complete.append(CompleteSet(self._begin, end, Position(oldest)))
@@ -310,7 +403,7 @@ class StateWriter:
         durable = [one for one in self.complete if one.end < self._journal.durable]
         if len(durable) < 2:
             return 0
-        return min(min(one.begin, one.oldest) for one in durable[-2:])
+        return min(one.needs_from for one in durable[-2:])
 
 
 def begin_of_end(record: RawRecord) -> Position | None:
@@ -346,8 +439,21 @@ def directory_of(
     return directory, CompleteSet(Position(begin), end, Position(oldest))
 
 
-def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: Replayable) -> None:
-    """Hand every object of a set to the views, sorted by key.
+def _objects_of(body: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (packed key, payload) of the objects of a CHUNK."""
+    _, _, _, _, count = HEAD.unpack_from(body)
+    at = HEAD.size
+    for _ in range(count):
+        if at + _ENTRY.size > len(body):
+            return
+        raw, length, _ = _ENTRY.unpack_from(body, at)
+        at += _ENTRY.size
+        yield raw, body[at : at + length]
+        at += length + -length % 8
+
+
+def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: Replayable) -> int:
+    """Hand every object of a set to the views, sorted by key; return the bytes of all payloads.
 
     Raises:
         CorruptJournal: a chunk cannot be read, or does not hold what the directory says.
@@ -358,24 +464,18 @@ def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: R
     objects: list[tuple[StateKey, bytes, int]] = []
     for position in sorted(wanted):
         body = _state_body(disk, segment_size, position, CHUNK)
-        _, _, _, _, count = HEAD.unpack_from(body)
-        at = HEAD.size
         found = 0
-        for _ in range(count):
-            if at + _ENTRY.size > len(body):
-                break  # said below
-            raw, length, _ = _ENTRY.unpack_from(body, at)
-            at += _ENTRY.size
+        for raw, payload in _objects_of(body):
             key = StateKey(*KEY.unpack(raw))
             if key in wanted[position]:
-                objects.append((key, body[at : at + length], position))
+                objects.append((key, payload, position))
                 found += 1
-            at += length + -length % 8
         if found != len(wanted[position]):
             raise CorruptJournal(f"the STATE chunk at {position} lacks objects", byte=position)
     objects.sort(key=lambda one: one[0])
     for key, payload, stamp in objects:
         views.load_object(key, payload, Position(stamp))
+    return sum([len(payload) for _, payload, _ in objects])
 
 
 def _state_body(disk: Disk, segment_size: int, position: int, part: int) -> bytes:

@@ -4,6 +4,9 @@ A ``Tail`` covers positions ``[start, stop)`` of one segment. It is filled in th
 journal and then frozen: from that moment nothing changes it, so a worker thread may read it while
 the caller's thread goes on answering from it. Columns are ``array.array``: a queue with one message
 costs about half a kilobyte, a further batch 20 bytes, and no object per batch is kept.
+
+Questions that go through a whole column import numpy when they are asked: a broker that does no
+more than listen needs none of it (`server.late_imports` tells when it is there).
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from ternmq.journal.batch_facts import CopyFacts
 from ternmq.model.types import NO_POSITION, Position
@@ -171,6 +173,8 @@ class QueueTail:
             return Measure(start, 0, 0)
         first = bisect_right(firsts, start) - 1
         last = bisect_left(firsts, end, first + 1)
+        import numpy as np  # not before: see the head of this file
+
         sums = np.cumsum(np.frombuffer(self.lengths[first:last], np.uint32), dtype=np.uint64)
         total = int(sums[-1])
         if total <= max_bytes:
@@ -240,9 +244,16 @@ class HashTail:
         self.positions.append(position)
         self.ends.append(len(self.hashes))
 
-    def find(self, topic: int, *words: int) -> Iterator[Place]:
-        """Yield the rows whose hash consists of these u64, newest first. O(n), some 1 ns a row."""
-        columns = np.frombuffer(bytes(self.hashes), "<u8").reshape(-1, len(words))
+    def find(self, topic: int, *words: int, before: Position = NO_POSITION) -> Iterator[Place]:
+        """Yield the rows whose hash consists of these u64, newest first. O(n), some 1 ns a row.
+
+        Only rows of records below ``before`` are looked at.
+        """
+        import numpy as np  # not before: see the head of this file
+
+        records = bisect_left(self.positions, before)
+        size = self.ends[records - 1] if records else 0
+        columns = np.frombuffer(bytes(self.hashes[:size]), "<u8").reshape(-1, len(words))
         for index in np.flatnonzero((columns == np.array(words, np.uint64)).all(axis=1))[::-1]:
             at = bisect_right(self.ends, int(index) * self.width)
             if self.topics[at] == topic:
@@ -343,6 +354,8 @@ class Tail:
             for row, one in enumerate(copies.sequences)
             if one == sequence and copies.producers[row] == producer
         ]
+        import numpy as np  # not before: see the head of this file
+
         firsts = np.frombuffer(self.sequences.tobytes(), "<u8")
         # Unsigned: what lies below the batch's first sequence wraps round and is above its rows.
         rows = np.uint64(sequence) - firsts
@@ -356,9 +369,9 @@ class Tail:
         ]
         return sorted(places, key=newest, reverse=True)
 
-    def key(self, topic: int, hashed: int) -> Iterator[Place]:
-        """Yield the rows whose key has this hash, newest first."""
-        return self.keys.find(topic, hashed)
+    def key(self, topic: int, hashed: int, before: Position) -> Iterator[Place]:
+        """Yield the rows whose key has this hash in records below ``before``, newest first."""
+        return self.keys.find(topic, hashed, before=before)
 
     def application_id(self, topic: int, low: int, high: int) -> Iterator[Place]:
         """Yield the rows whose application id has this hash, newest first."""
@@ -394,6 +407,8 @@ class Tail:
         """Return what became of the PREPARED at ``position``, None if nothing here tells."""
         if not self.prepared:
             return None
+        import numpy as np  # not before: see the head of this file
+
         found = np.frombuffer(self.prepared.tobytes(), "<u8") == np.uint64(position)
         for index in np.flatnonzero(found).tolist():
             return settled(self.prepared_offsets[index], self.prepared_at[index])

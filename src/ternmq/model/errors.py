@@ -39,7 +39,7 @@ class TernMQError(Exception):
     retriable: bool = False
     refresh_routes: bool = False
     http: ClassVar[int] = 500
-    hint: ClassVar[str] = ""
+    hint: str = ""
 
     def __str__(self) -> str:
         """Say what happened and what to do."""
@@ -75,7 +75,7 @@ class InvalidBatch(InvalidRequest):
 
 
 class OrderingKeyRequired(InvalidRequest):
-    """The topic is ordered and the batch is not keyed, or the other way round."""
+    """The topic is ordered, and a message has no ordering key."""
 
     code = 104
     hint = "every message of an ordered topic needs an ordering key"
@@ -88,12 +88,28 @@ class ModeNotAllowed(InvalidRequest):
     hint = "mode ordered needs an ordered topic"
 
 
+class TopicNotOrdered(InvalidRequest):
+    """The topic is not ordered, and a message has an ordering key: no order would be kept."""
+
+    code = 106
+    hint = (
+        "send to an ordered topic (`ternmq topic create NAME --ordered`), or without ordering key; "
+        "`ternmq topic set NAME --ignore-ordering-keys` has the topic take such messages"
+    )
+
+
+class InvalidHandler(InvalidRequest):
+    """A function cannot be the handler of a group's messages as it is declared."""
+
+    code = 107
+
+
 class UnknownTopic(RefusedError):
     """There is no topic of that name."""
 
     code = 110
     http = 404
-    hint = "create the topic first"
+    hint = "`ternmq topic create` makes it, or `ternmq apply MODULE:CLIENT` what a program declares"
 
 
 class UnknownQueue(RefusedError):
@@ -135,10 +151,10 @@ class GroupExists(RefusedError):
 
 
 class GroupSettingsMismatch(RefusedError):
-    """A stated filter, mode or start differs from what the group has."""
+    """A stated filter, mode, start, retry policy or lease differs from what the group has."""
 
     code = 116
-    hint = "leave tags=, mode= and start= out to take the group as it is"
+    hint = "leave tags=, mode=, start=, retry= and lease= out to take the group as it is"
 
 
 class LeaseExpired(RefusedError):
@@ -456,6 +472,13 @@ class HandshakeTimeout(ProtocolError):
     code = 303
 
 
+class NotABroker(ProtocolError):
+    """What answers at the address speaks another protocol than a broker's port for clients."""
+
+    code = 304
+    hint = "the port for clients is 7117 unless the broker's setting `listen` says otherwise"
+
+
 class ClientError(TernMQError):
     """Something went wrong in the client, or between it and the broker."""
 
@@ -548,6 +571,20 @@ class AlreadySettled(ClientError):
     hint = "settle a delivery once; leaving process() settles it"
 
 
+class WrongEventLoop(ClientError):
+    """An asyncio client was used outside the event loop that it lives in."""
+
+    code = 413
+    hint = "make a client in each event loop: `async with ternmq.connect(...)` within asyncio.run"
+
+
+class ClientStalled(ClientError):
+    """The client's event loop has no turn; whether the request was carried out is not known."""
+
+    code = 414
+    hint = "codecs, `queue=` functions and async handlers must not block: slow work has threads"
+
+
 class InvalidUrl(ClientError):
     """The address of the broker cannot be read."""
 
@@ -559,6 +596,13 @@ class OptionError(ClientError):
     """An option of a Spark source or sink is missing, unknown, or cannot be."""
 
     code = 430
+
+
+class TopologyMismatch(ClientError):
+    """Topics and groups are not as the application declares them, and could not be made so."""
+
+    code = 435
+    hint = "`ternmq apply MODULE:CLIENT` as an app that may manage them makes them so"
 
 
 class DataLoss(ClientError):

@@ -18,20 +18,36 @@ from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 LONGEST_US: Final = 36_525 * DAY_US
 """A hundred years: no time that is set is longer."""
 MAX_FACTOR: Final = 1000.0
+_NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, what: str = "a name") -> str:
     """Return the name if it is allowed.
 
     Raises:
         InvalidName: other characters, wrong length, or only dots.
     """
     if type(name) is not str:
-        raise InvalidName(f"a name is a str, not {type(name).__name__}")
+        raise InvalidName(f"{what} is a str, not {type(name).__name__}")
     if _NAME.match(name) is None or name in {".", ".."}:
         raise InvalidName(f"not a name: {name[:40]!r}")
     return name
+
+
+def check_tag(tag: str) -> str:
+    """Return the tag if a filter can name it.
+
+    Raises:
+        InvalidRequest: it has white space, ``|``, ``,`` or ``*`` in it.
+    """
+    found = _NOT_IN_TAGS.search(tag)
+    if found is not None:
+        raise InvalidRequest(
+            f"not a tag: {tag[:80]!r} has {found.group()!r} in it, so no filter could name it; a "
+            "message has one tag, a word without white space, '|', ',' and '*'"
+        )
+    return tag
 
 
 class Durability(enum.Enum):
@@ -77,15 +93,27 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retention_us: int = 7 * DAY_US
     keep_until_consumed: bool = True
     """Only for topics that have a group: unread messages are kept up to the disk watermark."""
+    ignore_ordering_keys: bool = False
+    """Only for topics that are not ordered: a message with an ordering key is stored, key and all,
+    and no order is kept by it. False: it is refused."""
 
     def check(self) -> TopicSpec:
         """Return self, or raise InvalidRequest naming the field."""
         check_name(self.name)
         if not 1 <= self.queues <= 4096:
-            raise InvalidRequest("queues must be 1 to 4096")
+            raise InvalidRequest(f"queues must be 1 to 4096, not {self.queues}")
         if not 0 < self.retention_us <= LONGEST_US:
-            raise InvalidRequest("retention_us must be positive and at most a hundred years")
+            raise InvalidRequest(
+                "retention must be positive and at most a hundred years, not "
+                f"{_seconds(self.retention_us)}"
+            )
+        if self.ordered and self.ignore_ordering_keys:
+            raise InvalidRequest("ignore_ordering_keys is for topics that are not ordered")
         return self
+
+
+def _seconds(us: int) -> str:
+    return f"{us / SECOND_US:g} s"
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,11 +132,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def check(self) -> RetryPolicy:
         """Return self, or raise InvalidRequest naming the field."""
         if not 0 <= self.first_us <= self.cap_us <= LONGEST_US:
-            raise InvalidRequest("first_us must be 0 or more and at most cap_us")
-        if not 1.0 <= self.factor <= MAX_FACTOR or not 0.0 <= self.jitter < 1.0:
-            raise InvalidRequest("factor must be 1 to 1000, jitter from 0 to below 1")
+            raise InvalidRequest(
+                f"first must be 0 or more, and at most cap, not {_seconds(self.first_us)} with a "
+                f"cap of {_seconds(self.cap_us)}"
+            )
+        if not 1.0 <= self.factor <= MAX_FACTOR:
+            raise InvalidRequest(f"factor must be 1 to {MAX_FACTOR:g}, not {self.factor:g}")
+        if not 0.0 <= self.jitter < 1.0:
+            raise InvalidRequest(f"jitter must be from 0 to below 1, not {self.jitter:g}")
         if not 1 <= self.attempts <= 65_000:
-            raise InvalidRequest("attempts must be 1 to 65000")
+            raise InvalidRequest(f"attempts must be 1 to 65000, not {self.attempts}")
         return self
 
 
@@ -129,9 +162,11 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         """Return self, or raise InvalidRequest naming the field."""
         self.retry.check()
         if not 1000 <= self.lease_us <= DAY_US:
-            raise InvalidRequest("lease_us must be at least 1000 and at most a day")
+            raise InvalidRequest(
+                f"lease must be at least 1 ms and at most a day, not {_seconds(self.lease_us)}"
+            )
         if not 1 <= self.window <= 60_000:
-            raise InvalidRequest("window must be 1 to 60000")
+            raise InvalidRequest(f"window must be 1 to 60000, not {self.window}")
         return self
 
 

@@ -7,7 +7,6 @@ whole, under its final name at once.
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 
+from ternmq.files import make_folder, sync
 from ternmq.model.errors import TableError
 
 TEMPORARY: Final = ".tmp-"
@@ -53,6 +53,8 @@ class Folder:
             uri = str(Path(unquote(urlsplit(uri).path) if scheme else uri).absolute())
         self.uri = uri.rstrip("/")
         self._opened: tuple[fs.FileSystem, str] | None = None
+        self._synced = ""
+        """The newest commit of the log that this process has seen on the disk, by name."""
 
     def __repr__(self) -> str:
         return f"Folder({self.uri!r})"
@@ -85,7 +87,7 @@ class Folder:
         system, _ = self._system()
         if self.local:
             full = self._full(temporary(path))
-            Path(full).parent.mkdir(parents=True, exist_ok=True)
+            make_folder(Path(full).parent)
             return cast("BinaryIO", system.open_output_stream(full))
         return cast("BinaryIO", system.open_output_stream(self._full(path)))
 
@@ -166,12 +168,13 @@ class Folder:
         if not self.local:
             return
         log = Path(self._full("_delta_log"))
-        newest = max(log.glob("*.json"), default=None)
-        if newest is not None:
-            # With the checkpoint that may have been made of it.
-            for path in (*log.glob(f"{newest.stem}.*"), *log.glob("_last_checkpoint")):
-                sync(path)
+        # A commit counts only if all before it are there, and others commit, too. With it the
+        # checkpoint that may have been made of it.
+        new = sorted(one for one in log.glob("[0-9]*.*") if one.name > self._synced)
+        for path in (*new, *log.glob("_last_checkpoint")):
+            sync(path)
         self._sync_up(log)
+        self._synced = max((one.name for one in new if one.suffix == ".json"), default=self._synced)
         sync(Path(self.uri).parent)
 
     def _sync_up(self, path: Path) -> None:
@@ -192,12 +195,3 @@ def temporary(path: str) -> str:
 def is_temporary(path: str) -> bool:
     """Return whether a file is still being written, or was given up."""
     return posixpath.basename(path).startswith(TEMPORARY)
-
-
-def sync(path: Path) -> None:
-    """Have a file or a folder's entries on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ternmq import files
 from ternmq.model.errors import TableError
 from ternmq.pipeline.folder import Folder
 
@@ -38,7 +39,7 @@ def only_one(
         return
     root = Path(tables.uri)
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        files.make_folder(root)
         descriptor = os.open(root / f"_{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise TableError(f"{root} cannot hold tables: {error.strerror or error}") from error

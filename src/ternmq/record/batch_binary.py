@@ -9,8 +9,6 @@ import itertools
 import struct
 from collections.abc import Sequence
 
-import numpy as np
-
 from ternmq.record.batch_layout import I32_PAIR, NUMPY_FROM, U32_PAIR
 
 
@@ -68,6 +66,8 @@ def slice_binary(data: bytes, place: int, count: int, start: int, stop: int) -> 
     base = place + 4 * (count + 1)
     offsets: bytes
     if rows >= NUMPY_FROM:
+        import numpy as np  # not before: see NUMPY_FROM
+
         old = np.frombuffer(data, "<i4", rows + 1, place + 4 * start)
         first, last = int(old[0]), int(old[-1])
         offsets = (old - old[0]).astype("<i4").tobytes()

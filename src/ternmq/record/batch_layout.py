@@ -69,7 +69,11 @@ HEADER_BYTES: Final = 48
 MAX_COUNT: Final = 1_000_000
 MAX_APPLICATION_ID_BYTES: Final = 128
 NUMPY_FROM: Final = 16
-"""Rows from which numpy beats a Python loop; one row costs it 2 us."""
+"""Rows from which numpy beats a Python loop; one row costs it 2 us.
+
+Those who need it from here on import it there: it takes 0.1 s and 15 MB, and a command of the
+command line, or a client of single sends, never comes to it.
+"""
 
 assert HEADER.size == HEADER_BYTES
 

@@ -153,6 +153,10 @@ class Batch:
 
     # -- properties of rows
 
+    def key(self, row: int) -> str:
+        """Return a row's key, "" without one."""
+        return self._value(KEY, row).decode()
+
     def keys(self) -> list[str]:
         """Return each row's key, "" without one."""
         return self._texts(KEY)
@@ -238,8 +242,21 @@ class Batch:
             IndexError: There is no such row.
             BatchError: Its headers, or the compressed bodies, are damaged.
         """
+        return self._row(row, self.body(row))
+
+    def without_body(self, row: int) -> Row:
+        """Return one row, decoded, with an empty body: nothing is decompressed.
+
+        Raises:
+            IndexError: There is no such row.
+            BatchError: Its headers are damaged.
+        """
+        if not 0 <= row < self.count:
+            raise IndexError(row)
+        return self._row(row, b"")
+
+    def _row(self, row: int, body: bytes) -> Row:
         tag = ""
-        body = self.body(row)
         if self.has(TAG_CODES):
             tag = self.tag_dictionary()[self._number(TAG_CODES, 2, row)]
         return Row(

@@ -1,9 +1,9 @@
-"""Who may connect: so many in all, so many from one address, and descriptors left for the disk.
+"""Who may connect: so many in all, from one address, of one app; descriptors are left for the disk.
 
 A process has a limited number of descriptors. When connections take the last one, the journal
 cannot make its next file, and every client's sends are refused; so some are kept free. Where there
 is no room, whoever has not said HELLO yet makes room, the oldest first: strangers who only connect
-keep no client out.
+keep no client out. Nor does an app that has many connections: see ``ledgers.Places``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from typing import Final, Protocol
 
+from ternmq.server.ledgers import Places
 from ternmq.settings import Settings
 
 RESERVED: Final = 64
@@ -38,6 +39,9 @@ class Admission:
         self._settings = settings
         self._count = 0
         self._by_address: dict[str, int] = {}
+        self.apps = Places(settings.connections)
+        """Connections that have said HELLO, by app."""
+        self._app_of: dict[Stranger, str] = {}
         self._strangers: dict[Stranger, None] = {}
         """Those that have not said HELLO yet, oldest first."""
 
@@ -56,13 +60,22 @@ class Admission:
         self._strangers[peer] = None
         return True
 
-    def introduced(self, peer: Stranger) -> None:
-        """Note that a connection has said who it is."""
+    def introduced(self, peer: Stranger, app: str) -> bool:
+        """Note that a connection has said who it is; return whether its app may have one more."""
+        settings = self._settings
         self._strangers.pop(peer, None)
+        self.apps.limit = min(settings.connections, _descriptors())
+        if not self.apps.take(app, settings.connections_per_app):
+            return False
+        self._app_of[peer] = app
+        return True
 
     def left(self, peer: Stranger, host: str) -> None:
         """Note that an admitted connection is gone."""
         self._strangers.pop(peer, None)
+        app = self._app_of.pop(peer, None)
+        if app is not None:
+            self.apps.give(app)
         self._count -= 1
         rest = self._by_address[host] - 1
         if rest:

@@ -9,44 +9,52 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import os
 import signal
+import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from ternmq import __version__
-from ternmq.access import ADMIN, Authoriser, admin_app, matches, new_token
+from ternmq.access import Authoriser, admin_app
+from ternmq.broker.lease import EPOCH_LIMIT
+from ternmq.broker.pinned import pinned
 from ternmq.broker.queries import Queries
+from ternmq.broker.start import Options
 from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
+from ternmq.model.types import SECOND_US, Epoch
+from ternmq.model.units import Address
+from ternmq.server import making
+from ternmq.server.admin_token import AdminToken
 from ternmq.server.bulk_commands import BulkCommands
 from ternmq.server.client_commands import ClientCommands
 from ternmq.server.connection import Connection
 from ternmq.server.core import Clocks, Core, SystemClocks
 from ternmq.server.counters import Counters
 from ternmq.server.dispatch import Dispatcher
+from ternmq.server.fullness import Fullness
 from ternmq.server.health import Health
 from ternmq.server.hub import Handler, Hub
 from ternmq.server.lookup_commands import LookupCommands
 from ternmq.server.messages import MessageCommands
-from ternmq.server.metrics import BrokerCollector
-from ternmq.server.peer import Peer
+from ternmq.server.metrics import BrokerCollector, Shows
+from ternmq.server.own_process import own_process
 from ternmq.server.rates import Rates
 from ternmq.server.replay_commands import ReplayCommands
+from ternmq.server.return_commands import ReturnCommands
 from ternmq.server.sessions import Place, Sessions
 from ternmq.server.topic_commands import TopicCommands
 from ternmq.server.transaction_commands import TransactionCommands
 from ternmq.settings import Settings
-from ternmq.wire import bodies, control, frames
+from ternmq.wire import control, frames
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Request
 
 log = logging.getLogger("ternmq.server")
 
@@ -54,7 +62,9 @@ EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 """The journal failed, or could not be opened."""
 
+_EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SWEEP_S: Final = 1.0
+_LATE_S: Final = 1.0
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for its last answers; who gets none asks the next broker again."""
 
@@ -66,10 +76,16 @@ class Server:
         settings: Checked.
         disk: The data root; None opens ``settings.data``.
         clocks: For tests; None: the machine's.
+        new_admin_token: Give the app ``admin`` another token at the start.
     """
 
     def __init__(
-        self, settings: Settings, *, disk: Disk | None = None, clocks: Clocks | None = None
+        self,
+        settings: Settings,
+        *,
+        disk: Disk | None = None,
+        clocks: Clocks | None = None,
+        new_admin_token: bool = False,
     ) -> None:
         self.settings = settings
         self.stopped: asyncio.Future[JournalError | None]
@@ -81,6 +97,7 @@ class Server:
         self.hub: Hub
         self._disk = disk
         self._clocks = clocks
+        self._new_admin_token = new_admin_token
         self._listener: asyncio.Server | None = None
         self._health: Health | None = None
         self._collector: BrokerCollector
@@ -104,7 +121,10 @@ class Server:
         disk = self._disk if self._disk is not None else RealDisk(settings.data)
         disk.lock()
         try:
-            self.core = Core(disk, settings.options(), self._clocks or SystemClocks(loop), loop)
+            clocks = self._clocks or SystemClocks(loop)
+            options = self._options(clocks)
+            with making.said(disk, options):
+                self.core = Core(disk, options, clocks, loop)
         except BaseException:
             disk.close()
             raise
@@ -120,7 +140,13 @@ class Server:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
         self._wire_up()
         if settings.auth:
-            self._see_to_admin()
+            await self._see_to_admin()
+        elif core.broker.views.catalog.apps:
+            log.warning(
+                "this folder has %d apps with tokens, and `ternmq dev` asks nobody for a token: "
+                "every process of this machine may read and change what is in %s",
+                len(core.broker.views.catalog.apps), settings.data,
+            )  # fmt: skip
         tls = _tls(settings)
         self._listener = await loop.create_server(
             lambda: Connection(self.hub),
@@ -132,15 +158,41 @@ class Server:
         self.host = settings.listen.host
         self.port = int(self._listener.sockets[0].getsockname()[1])
         if settings.http is not None:
-            self._health = Health(self._collector, self._why_not)
+            self._health = Health(
+                core,
+                self._collector,
+                Queries(core.broker),
+                settings.metrics_groups,
+                self._url(settings.http.host),
+                self._why_not,
+            )
             self.http_port = await self._health.start(settings.http.host, settings.http.port)
-            log.info("metrics and health on http://%s:%d", settings.http.host, self.http_port)
+            self.hub.http_address = str(Address(settings.http.host, self.http_port))
+            log.info("metrics and health on http://%s", self.hub.http_address)
         self._swept_at = loop.time()
         self._sweep()
         core.touch()
-        gc.collect()
-        gc.freeze()
         self._ready = True
+
+    def _url(self, local: str) -> str:
+        """Return what clients connect to; from an address of this machine where it is every one."""
+        listen = self.settings.listen
+        scheme = "ternmqs" if self.settings.tls_cert else "ternmq"
+        host = local if listen.host in _EVERY_INTERFACE else listen.host
+        return f"{scheme}://{Address(host, self.port)}"
+
+    def _options(self, clocks: Clocks) -> Options:
+        """Return how the core is set up.
+
+        The epoch of a broker that forgets is the time in tenths of a second, cut to what a lease id
+        has room for (19 days): another than that of the one before, which ended longer ago than
+        that, so that clients notice, and a lease of that one is never taken for one of this one.
+        """
+        options = self.settings.options()
+        if self.settings.forgets:
+            tenths = clocks.wall_us() // (SECOND_US // 10)
+            options = replace(options, min_epoch=Epoch(tenths % (EPOCH_LIMIT - 1) + 1))
+        return options
 
     def _wire_up(self) -> None:
         core, settings = self.core, self.settings
@@ -149,18 +201,12 @@ class Server:
         authoriser = Authoriser(core.broker.views.catalog.apps, required=settings.auth)
         queries = Queries(core.broker)
         sessions = Sessions(core)
-        self._collector = BrokerCollector(core, counters, queries)
+        self._collector = BrokerCollector(self.hub, settings.metrics_groups)
         self._rates = Rates(counters)
+        self._fullness = Fullness(core.broker, core.upkeep.moving)
         self._messages = MessageCommands(self.hub, authoriser, queries)
-
-        def bye(peer: Peer, request: Request) -> None:
-            """BYE: close the session; what it holds goes to others, uncounted."""
-            bodies.unpack_nothing(request.body)
-            self._messages.end_all(peer)
-            reply = core.broker.clients.leave(core.now_us(), peer.session)
-            sessions.left(peer.session)
-            peer.answer(request, b"", reply.position)
-
+        returns = ReturnCommands(self.hub, authoriser, sessions, self._messages.end_all)
+        core.on_ticked = returns.answer
         handlers: dict[Command, Handler] = {
             **self._messages.handlers,
             **TopicCommands(self.hub, authoriser, queries).handlers,
@@ -169,7 +215,7 @@ class Server:
             **ReplayCommands(self.hub, authoriser, queries).handlers,
             **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
             **TransactionCommands(self.hub, authoriser, queries).handlers,
-            Command.BYE: bye,
+            **returns.handlers,
         }
         self.hub.commands = Dispatcher(
             self.hub,
@@ -198,9 +244,12 @@ class Server:
             pull_bytes=limits.pull_bytes,
             send_timeout_us=limits.send_timeout_us,
             create_topics=settings.create_topics,
+            forgets=settings.forgets,
+            pull_at_once=True,
+            software=f"ternmq {__version__}",
         )
 
-    def _status(self, shows: Callable[[Mapping[str, str]], bool]) -> control.Status:
+    def _status(self, shows: Shows, series: dict[str, float]) -> control.Status:
         core = self.core
         numbers = self._collector.flat(shows)
         journal = core.broker.journal
@@ -218,29 +267,43 @@ class Server:
             journal_durable=journal.durable,
             sent_a_second=self._rates.sent,
             delivered_a_second=self._rates.delivered,
-            metrics=numbers,
+            metrics=numbers | series,
+            oldest_file=self._oldest_file(shows),
         )
 
-    def _see_to_admin(self) -> None:
-        """See that somebody can make apps: the settings' token opens ``admin``, at every start.
+    def _oldest_file(self, shows: Shows) -> control.OldestFile:
+        broker = self.core.broker
+        found = pinned(broker, self.core.upkeep.moving)
+        seen = bool(found.topic) and shows({"topic": found.topic})
+        grouped = bool(found.group) and shows({"topic": found.topic, "group": found.group})
+        return control.OldestFile(
+            kept_by=found.by.value,
+            since_us=found.since_us,
+            topic=found.topic if seen else "",
+            group=found.group if grouped else "",
+            name=found.name if shows({"name": found.name}) else "",
+            lacks_room=found.lacks_room,
+            sends_refused=broker.sending.refuses,
+        )
 
-        Without one in the settings a token is made with the first start, and told in a file.
-        """
-        core = self.core
-        apps = core.broker.views.catalog.apps
-        token = self.settings.admin_token
-        known = apps.get(ADMIN)
-        if token is None and apps:
-            return
-        if token is not None and known is not None and matches(known, token.reveal()):
-            return
-        if token is None:
-            token = new_token()
-            path = Path(self.settings.data) / "admin.token"
-            _write_private(path, token)
-            log.warning("made the app 'admin'; its token is in %s", path)
-        core.broker.administration.put_app(core.now_us(), admin_app(token, core.now_us()))
-        core.touch()
+    async def _see_to_admin(self) -> None:
+        """See that somebody can make apps; what this changes is durable when it returns."""
+        core, settings = self.core, self.settings
+
+        def put(token: Secret) -> None:
+            core.broker.administration.put_app(core.now_us(), admin_app(token, core.now_us()))
+            core.touch()
+
+        changed = AdminToken(Path(settings.data)).see_to(
+            core.broker.views.catalog.apps,
+            given=settings.admin_token,
+            anew=self._new_admin_token,
+            put=put,
+        )
+        if changed:
+            await core.settle_down()
+            if core.failure is not None:
+                raise core.failure
 
     # -- while it runs ----------------------------------------------------------------------------
 
@@ -249,8 +312,13 @@ class Server:
         now = loop.time()
         late = now - self._swept_at
         self._collector.loop_lag_s = max(self._collector.loop_lag_s, late)
-        self.hub.sweep(now)
+        if late < _LATE_S:
+            self.hub.sweep(now)
+        # else the loop itself was held up: what peers said meanwhile is read before they are judged
         self._rates.look(now)
+        self._fullness.look(now)
+        if self.core.upkeep.watches:
+            self.core.touch()
         self._swept_at = now + _SWEEP_S
         self._sweeper = loop.call_at(self._swept_at, self._sweep)
 
@@ -305,7 +373,6 @@ class Server:
             peer.abandon("the broker stops")
         await asyncio.sleep(0)
         core.close(clean=core.failure is None)
-        gc.unfreeze()
 
     async def abandon(self) -> None:
         """Stop as a kill would: nothing is finished, the next start recovers. For tests."""
@@ -339,7 +406,9 @@ class Server:
 
     def leased_rows(self) -> int:
         """Return how many rows are in consumers' hands."""
-        return sum([held.leased_rows for held in self.core.broker.views.held.values()])
+        figures = self.core.broker.views.figures
+        figures.settle()
+        return figures.leased
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
@@ -349,12 +418,6 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(settings.tls_cert, settings.tls_key)
     return context
-
-
-def _write_private(path: Path, token: Secret) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(token.reveal() + "\n")
 
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -369,17 +432,19 @@ def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-async def run(settings: Settings, *, announce: bool = True) -> int:
+async def run(settings: Settings, *, announce: bool = True, new_admin_token: bool = False) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit status."""
-    server = Server(settings)
+    server = Server(settings, new_admin_token=new_admin_token)
     await server.start()
     loop = asyncio.get_running_loop()
+    core = server.core
+    own_process(loop, lambda: core.asked)
     loop.set_exception_handler(_complain)
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
     if announce:
-        print(f"listening on {server.host}:{server.port}", flush=True)
+        print(f"listening on {Address(server.host, server.port)}", flush=True)
     waiting = asyncio.ensure_future(told.wait())
     ends: set[asyncio.Future[Any]] = {waiting, server.stopped}
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -393,16 +458,22 @@ async def run(settings: Settings, *, announce: bool = True) -> int:
     return EXIT_OK
 
 
-def serve(settings: Settings) -> int:
-    """Run a broker in this process until it is told to stop; return the exit status."""
+def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
+    """Run a broker in this process until it is told to stop; return the exit status.
+
+    Args:
+        settings: Of the broker.
+        new_admin_token: Give the app ``admin`` another token, written to its file, at the start.
+    """
+    running = run(settings, new_admin_token=new_admin_token)
     try:
         if sys.platform != "win32":
             with contextlib.suppress(ImportError):
                 import uvloop
 
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                    return runner.run(run(settings))
-        return asyncio.run(run(settings))
+                    return runner.run(running)
+        return asyncio.run(running)
     except JournalError as error:
         print(f"ternmq: {error}", file=sys.stderr)
         return EXIT_FAILED
@@ -411,13 +482,38 @@ def serve(settings: Settings) -> int:
         return EXIT_FAILED
 
 
+def why_not_here(settings: Settings) -> str | None:
+    """Return what to tell a person if another listens where this broker is to; else None.
+
+    A start finds the same, but after it has made the files of a new journal.
+    """
+    for address in (settings.listen, settings.http):
+        if address is None or not address.port:
+            continue
+        try:
+            for family, kind, protocol, _, where in socket.getaddrinfo(
+                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                with socket.socket(family, kind, protocol) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.bind(where)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return _in_use(address)
+    return None
+
+
+def _in_use(address: Address) -> str:
+    return f"{address} is in use; is another broker running? --listen and --http name others"
+
+
 def _why_not_up(settings: Settings, error: OSError) -> str:
     """Say what a person can do about an address, or a file, that cannot be had."""
     if error.errno == errno.EADDRINUSE:
-        ports = f"{settings.listen.host}:{settings.listen.port}"
-        if settings.http is not None:
-            ports += f" or {settings.http.host}:{settings.http.port}"
-        return f"{ports} is in use; is another broker running? --listen and --http name others"
+        said = why_not_here(settings)  # again, for the error does not say which address it is
+        return said or f"an address is in use ({error}); --listen and --http name others"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         return (
             f"{error.filename}: {error.strerror}; the data folder must belong to the user that "

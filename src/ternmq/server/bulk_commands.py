@@ -5,6 +5,7 @@ JOURNAL_READ is in ``journal_reads``, QUEUE_RANGES in ``range_reads``.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from ternmq.access import Authoriser
@@ -21,6 +22,8 @@ from ternmq.server.range_reads import RangeReads
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
+PAGE_NAMES: Final = 500
+"""Most names of a page, whatever its limit says: a turn takes a millisecond for them."""
 _SECTIONS: Final = "tgsa"
 """Of a catalog, in this order: topics, groups, sessions, apps. A cursor is a letter and the last
 number, or name, of the page before."""
@@ -111,25 +114,25 @@ class BulkCommands(ControlCommands):
         broker = self._broker
         if asked.position > broker.journal.end:
             raise InvalidRequest(f"the journal ends at {broker.journal.end}")
-        room = asked.limit
+        room = min(asked.limit, PAGE_NAMES)
         found: dict[str, list[Name]] = {letter: [] for letter in _SECTIONS}
         following = ""
         begin = _SECTIONS.index(asked.after[:1]) if asked.after else 0
         for letter in _SECTIONS[begin:]:
             place = asked.after[1:] if letter == asked.after[:1] else ""
             if letter == "a":
-                apps = sorted([name for name in broker.views.catalog.apps if name > place])
-                some = [Name(0, name) for name in apps[: room + 1]]
+                apps = list(islice(broker.views.catalog.app_names.behind(place), room + 1))
+                found["a"] = [Name(0, name) for name in apps[:room]]
+                next_ = (apps[room - 1] if room else place) if len(apps) > room else None
             else:
                 above = int(place or 0)
-                some = names(broker, _SECTIONS_SORTS[letter], asked.position, above, room + 1)
-            if len(some) > room:
-                found[letter] = some[:room]
-                place = _place(letter, some[room - 1]) if room else place or "0"
-                following = f"{letter}{place}"
+                page = names(broker, _SECTIONS_SORTS[letter], asked.position, above, room)
+                found[letter] = page.found
+                next_ = None if page.next is None else str(page.next)
+            if next_ is not None:
+                following = f"{letter}{next_}"
                 break
-            found[letter] = some
-            room -= len(some)
+            room -= len(found[letter])
         return _names(broker.journal.end, broker.journal.first, found, following)
 
 
@@ -158,10 +161,6 @@ def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str
         next=following,
     )
     return page, as_of
-
-
-def _place(letter: str, last: Name) -> str:
-    return last.name if letter == "a" else str(last.number)
 
 
 def holds_of(hub: Hub) -> list[control.HoldInfo]:

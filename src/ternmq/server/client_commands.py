@@ -6,17 +6,22 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ternmq.access import Authoriser, Secret, new_token, regrant, seal
+from ternmq.broker.listings import MAX_LISTED
 from ternmq.broker.queries import Queries
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.control import Count, Grant, Run
 from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.group_series import series_of
 from ternmq.server.hub import Hub
+from ternmq.server.metrics import Shows
 from ternmq.server.peer import Peer
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command, Right
 from ternmq.wire.session import Request
 
+STATUS_GROUPS: Final = 32
+"""Groups whose series STATUS has: what it is asked for again and again stays some ten kilobytes."""
 _RIGHTS: Final = frozenset(one.value for one in Right)
 
 
@@ -28,35 +33,30 @@ class ClientCommands(ControlCommands):
         hub: Hub,
         authoriser: Authoriser,
         queries: Queries,
-        status: Callable[[Callable[[Mapping[str, str]], bool]], control.Status],
+        status: Callable[[Shows, dict[str, float]], control.Status],
     ) -> None:
         super().__init__(hub, authoriser, queries)
         self._status = status
         self.handlers |= {
             Command.PING: self.ping,
-            Command.KEEP: self.control(Command.KEEP, control.Keep, self.keep),
             Command.REPORT: self.control(Command.REPORT, control.Report, self.report),
-            Command.CLIENT_LIST: self.control(
-                Command.CLIENT_LIST, control.ClientList, self.list_clients
+            Command.CLIENT_LIST: self.listing(
+                Command.CLIENT_LIST, control.ClientList, "clients", self.list_clients
             ),
             Command.STATUS: self.control(Command.STATUS, control.StatusAsk, self.status),
             Command.APP_PUT: self.control(Command.APP_PUT, control.AppPut, self.put_app),
             Command.APP_DELETE: self.control(
                 Command.APP_DELETE, control.AppDelete, self.delete_app
             ),
-            Command.APP_LIST: self.control(Command.APP_LIST, control.AppList, self.list_apps),
+            Command.APP_LIST: self.listing(
+                Command.APP_LIST, control.AppList, "apps", self.list_apps
+            ),
         }
 
     def ping(self, peer: Peer, request: Request) -> None:
         """PING: say what time it is."""
         bodies.unpack_nothing(request.body)
         peer.answer(request, bodies.pack_pong(self._core.now_us()))
-
-    def keep(self, peer: Peer, asked: control.Keep) -> Told:
-        """KEEP: end the session's leases that have not reached the client."""
-        leases = [(one.epoch, one.lease) for one in asked.leases]
-        reply = self._broker.clients.keep(self._core.now_us(), peer.session, leases)
-        return control.Nothing(), reply.position
 
     def report(self, peer: Peer, asked: control.Report) -> Told:
         """REPORT: keep what a producer says to have sent."""
@@ -80,12 +80,14 @@ class ClientCommands(ControlCommands):
 
     def list_clients(self, peer: Peer, asked: control.ClientList) -> Told:
         """CLIENT_LIST."""
-        page = self._listings.sessions()
+        page = self._listings.sessions(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         languages: dict[int, str] = {}
-        topics: dict[int, set[str]] = {}
+        topics: dict[int, set[str]] = {one.session: set() for one in page.sessions}
         for other in self._hub.peers:
+            if other.session not in topics:
+                continue
             languages[other.session] = languages.get(other.session) or other.language
-            topics.setdefault(other.session, set()).update(other.topics)
+            topics[other.session].update(other.topics)
         clients = [
             control.ClientInfo(
                 session=one.session,
@@ -97,24 +99,32 @@ class ClientCommands(ControlCommands):
                 connected=one.connected,
                 since_us=one.since_us,
                 language=languages.get(one.session, ""),
-                topics=sorted(topics.get(one.session, ())),
+                topics=sorted(topics[one.session]),
             )
             for one in page.sessions
         ]
-        return control.Clients(clients=clients), page.position
+        return control.Clients(clients=clients, next=page.next), page.position
 
     def status(self, peer: Peer, asked: control.StatusAsk) -> Told:
-        """STATUS: of topics and groups, those that the app has a right on."""
+        """STATUS: the broker as a whole, and the first groups that the app has a right on."""
 
         def shows(labels: Mapping[str, str]) -> bool:
-            topic, group = labels.get("topic"), labels.get("group")
+            topic, group, app = labels.get("topic"), labels.get("group"), labels.get("app")
+            if app is not None:
+                return app == peer.app or self._authoriser.may(peer.app, Command.CLIENT_LIST)
+            if "name" in labels:  # of a hold or a writer
+                return self._authoriser.may(peer.app, Command.HOLD_LIST)
             if topic is None:
                 return True
             if group is None:
                 return self._authoriser.sees_topic(peer.app, topic)
             return self._authoriser.sees_group(peer.app, topic, group)
 
-        return self._status(shows), 0
+        page = self._listings.places(STATUS_GROUPS, self._authoriser.sight(peer.app))
+        series: dict[str, float] = {}
+        for one in page.groups:
+            series |= series_of(self._queries, one)
+        return self._status(shows, series), 0
 
     def put_app(self, peer: Peer, asked: control.AppPut) -> Told:
         """APP_PUT: make an app, change its grants, give it another token.
@@ -123,6 +133,7 @@ class ClientCommands(ControlCommands):
         """
         check_name(asked.app)
         grants = [_grant(one) for one in asked.grants]
+        self._authoriser.check_left(asked.app, grants)
         known = self._broker.views.catalog.apps.get(asked.app)
         token = Secret("")
         if known is None or asked.new_token:
@@ -138,7 +149,9 @@ class ClientCommands(ControlCommands):
 
     def delete_app(self, peer: Peer, asked: control.AppDelete) -> Told:
         """APP_DELETE: its connections are closed."""
+        self._authoriser.check_left(asked.app)
         reply = self._broker.administration.delete_app(self._core.now_us(), asked.app)
+        self._authoriser.forget(asked.app)
         self._close_all(asked.app, peer, "its app was removed")
         return control.Nothing(), reply.position
 
@@ -150,7 +163,7 @@ class ClientCommands(ControlCommands):
 
     def list_apps(self, peer: Peer, asked: control.AppList) -> Told:
         """APP_LIST."""
-        page = self._listings.apps()
+        page = self._listings.apps(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         apps = [
             control.AppInfo(
                 app=one.name,
@@ -164,7 +177,7 @@ class ClientCommands(ControlCommands):
             )
             for one in page.apps
         ]
-        return control.Apps(apps=apps), page.position
+        return control.Apps(apps=apps, next=page.next), page.position
 
 
 def short(client: str) -> str:

@@ -14,6 +14,7 @@ from ternmq.broker.queries import Queries
 from ternmq.server.audit import CHANGES
 from ternmq.server.hub import Handler, Hub
 from ternmq.server.peer import Peer
+from ternmq.server.whole_lists import WholeList
 from ternmq.wire import control
 from ternmq.wire.commands import TABLE, Command, Scope
 from ternmq.wire.session import Request
@@ -50,6 +51,30 @@ class ControlCommands:
     ) -> Handler:
         """Return the handler of a command whose request is a ``kind``."""
         return partial(self._run, command, kind, handler)
+
+    def listing(
+        self, command: Command, kind: type[T], entries: str, page: Callable[[Peer, T], Told]
+    ) -> Handler:
+        """Return the handler of a list: of a page of it, or of all in one answer."""
+        return partial(self._list, command, kind, entries, page)
+
+    def _list(
+        self,
+        command: Command,
+        kind: type[T],
+        entries: str,
+        page: Callable[[Peer, T], Told],
+        peer: Peer,
+        request: Request,
+    ) -> None:
+        asked = control.decode(request.body, kind)
+        self._authoriser.check(peer.app, command)
+        if getattr(asked, "limit", None) is None:
+            one = partial(page, peer)
+            WholeList(self._hub, peer, request, asked, entries, one).go_on()
+            return
+        answer, position = page(peer, asked)
+        peer.answer(request, control.encode(answer), position)
 
     def _run(
         self,

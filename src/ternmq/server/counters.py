@@ -17,21 +17,17 @@ class Counters:
         "connections",
         "cut_off",
         "delivered_rows",
-        "pending_bytes",
         "prepared_batches",
         "prepared_rows",
         "protocol_errors",
         "pulls",
         "refusals",
         "refused_connections",
-        "requests",
         "send_bytes",
         "sends",
         "sent_rows",
         "settled_rows",
         "stalled",
-        "unfinished_bytes",
-        "unwritten_bytes",
     )
 
     def __init__(self) -> None:
@@ -45,17 +41,10 @@ class Counters:
         self.protocol_errors = 0
         self.bytes_in = 0
         self.bytes_out = 0
-        self.pending_bytes = 0
-        """Gauge: bytes of requests that have no answer yet."""
-        self.unwritten_bytes = 0
-        """Gauge: bytes of answers that are made, or being made, and that peers have not taken."""
-        self.unfinished_bytes = 0
-        """Gauge: bytes of requests that are not whole yet."""
         self.audit_left_out = 0
         """Refusals that the audit did not tell of, because there were too many."""
         self.stalled = 0
         """Gauge: connections not read from, because of memory or their own budget."""
-        self.requests: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         """Refused requests, by the name of the error."""
         self.sends = 0
@@ -66,7 +55,8 @@ class Counters:
         self.committed_rows = 0
         """Rows of transactions that became messages."""
         self.pulls = 0
-        self.delivered_rows: Counter[tuple[str, str]] = Counter()
-        """By topic and group."""
-        self.settled_rows: Counter[tuple[str, str, str]] = Counter()
-        """By topic, group and outcome."""
+        self.delivered_rows = 0
+        """Of all groups; what each group had is counted where it is (``Subscription.counts``), so
+        that it goes with the group."""
+        self.settled_rows: Counter[str] = Counter()
+        """By outcome, of all groups."""

@@ -23,7 +23,7 @@ from ternmq.model.errors import (
     TernMQError,
 )
 from ternmq.server.hub import Handler, Hub
-from ternmq.server.peer import Peer
+from ternmq.server.peer import LATE, Peer
 from ternmq.server.sessions import Place, Sessions
 from ternmq.wire.commands import TABLE, Command
 from ternmq.wire.control import Hello, Welcome
@@ -33,8 +33,6 @@ log = logging.getLogger("ternmq.server")
 
 IN_ORDER: Final = frozenset({Command.SEND})
 """When one of these waits for the disk, what its connection asked after it waits as well."""
-LATE: Final = frozenset({Command.READ})
-"""Much work each, and nobody's work waits for it: see ``Hub.read_late``."""
 
 
 class Dispatcher:
@@ -79,6 +77,7 @@ class Dispatcher:
     def greet(self, peer: Peer, hello: Hello) -> Place:
         """Say who a connection is; see ``Commands.greet``."""
         self._authoriser.authenticate(hello.app, hello.token)
+        self._hub.enter(peer, hello.app)
         place = self._sessions.enter(peer, hello.app, hello, peer.address)
         peer.app = hello.app
         return place
@@ -124,7 +123,8 @@ class Dispatcher:
         in_order = request.command in IN_ORDER
         if in_order:
             peer.block()
-        self._hub.core.read_first(blocked, partial(self._again, peer, request, in_order))
+        again = partial(self._again, peer, request, in_order)
+        self._hub.core.read_first(blocked, again, peer)
 
     def _again(self, peer: Peer, request: Request, in_order: bool) -> None:
         if in_order:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-
+from ternmq.broker.queries import Queries
+from ternmq.journal.cold import WouldBlock
+from ternmq.server.core import Core
+from ternmq.server.group_series import GroupSeries
+from ternmq.server.http_port import Answer, HttpPort
+from ternmq.server.late_imports import Import, load_exposition
 from ternmq.server.metrics import BrokerCollector
 
 
@@ -15,15 +19,34 @@ class Health:
     """The HTTP port. Loop only.
 
     Args:
-        collector: The numbers.
+        core: The broker.
+        collector: The numbers of the whole.
+        queries: How groups stand.
+        groups: How many groups have series of their own, at most.
+        clients: The URL that clients of the broker connect to.
         ready: Returns why the broker takes no requests now, empty when it does.
     """
 
-    def __init__(self, collector: BrokerCollector, ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        core: Core,
+        collector: BrokerCollector,
+        queries: Queries,
+        groups: int,
+        clients: str,
+        ready: Callable[[], str],
+    ) -> None:
+        self._core = core
+        self._queries = queries
+        self._groups = groups
         self._ready = ready
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(collector)
-        self._runner: web.AppRunner | None = None
+        self._scrape: asyncio.Task[Answer] | None = None
+        """The one under way: who asks meanwhile gets the same answer."""
+        self._collector = collector
+        self._imported = False
+        self._port = HttpPort(
+            {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}, clients
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port.
@@ -31,34 +54,60 @@ class Health:
         Raises:
             OSError: The address cannot be had.
         """
-        app = web.Application(client_max_size=4096)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/livez", self._livez)
-        app.router.add_get("/readyz", self._readyz)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False)
-        await runner.setup()
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        self._runner = runner
-        address = runner.addresses[0]
-        return int(address[1])
+        return await self._port.start(host, port)
 
     async def close(self) -> None:
         """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._scrape is not None:
+            self._scrape.cancel()
+        await self._port.close()
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        del request
-        return web.Response(
-            body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+    async def _metrics(self) -> Answer:
+        if self._scrape is None:
+            self._scrape = asyncio.ensure_future(self._numbers())
+            self._scrape.add_done_callback(self._scraped)
+        return await asyncio.shield(self._scrape)
 
-    async def _livez(self, request: web.Request) -> web.Response:
-        del request
-        return web.Response(text="ok\n")
+    def _scraped(self, scrape: asyncio.Task[Answer]) -> None:
+        del scrape
+        self._scrape = None
 
-    async def _readyz(self, request: web.Request) -> web.Response:
-        del request
+    async def _numbers(self) -> Answer:
+        """Return the answer to a scrape; other turns are made between its pieces."""
+        await self._import_writer()
+        try:
+            from ternmq.server import exposition  # not before: see `late_imports`
+
+            self._imported = True
+        except ImportError as missing:
+            why = f"no metrics: {missing}\n"
+            return Answer([why.encode()], HTTPStatus.INTERNAL_SERVER_ERROR)
+        series = GroupSeries(self._queries, self._groups)
+        more = True
+        while more:
+            try:
+                more = series.step()
+            except WouldBlock as blocked:
+                read = asyncio.Event()
+                self._core.read_first(blocked, read.set)
+                await read.wait()
+            await asyncio.sleep(0)
+        for error in series.failed:
+            self._core.unreadable(error)
+        whole = exposition.text(self._collector.collect())
+        return Answer([whole, *series.text()], content_type=exposition.CONTENT_TYPE)
+
+    async def _import_writer(self) -> None:
+        if not self._imported:
+            done = asyncio.Event()
+            self._core.import_beside(Import("prometheus-client", load_exposition, done.set))
+            await done.wait()
+
+    async def _livez(self) -> Answer:
+        return Answer([b"ok\n"])
+
+    async def _readyz(self) -> Answer:
         why = self._ready()
-        return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
+        if why:
+            return Answer([f"{why}\n".encode()], HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer([b"ok\n"])

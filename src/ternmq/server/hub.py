@@ -1,12 +1,15 @@
-"""What all connections share: who there is, the budgets of all together, the end of a turn.
+"""What all connections share: who there is, the budgets of all apps, the end of a turn.
 
-Three budgets bound what clients can make the broker hold; each is ``memory_bytes``. Requests
-without an answer: beyond, nothing more is read from anybody. Answers that are made and not taken
-yet: beyond, whatever makes large answers (pulls, reads, look-ups) waits, sends and settles go on.
-Requests that are not whole yet: beyond, whoever has been at one for longest is cut off, if that is
-seconds; beyond twice as much, in any case.
+Three budgets bound what clients can make the broker hold; each is ``memory_bytes``, and each app
+has its fair share of it (``ledgers``). When the whole is above a budget, apps above their share are
+held back, and no others. Requests without an answer: nothing more is read from such an app. Answers
+that are made and not taken yet: what makes large answers (pulls, reads, look-ups) waits, sends and
+settles go on. Requests that are not whole yet: the connection that has been at one for longest is
+cut off, if that is seconds; when the whole is above twice the budget, in any case.
 
-Reads of rows come last in a turn: behind its sync and its answers, a few at a time.
+Work is shared out as well. In one turn an app has so many units done (``ROUND``), the rest in the
+next ones; apps take turns, and the connections of an app. Reads of rows, look-ups and lists come
+last in a turn: behind its sync and its answers, a few at a time, in turns as well.
 """
 
 from __future__ import annotations
@@ -14,13 +17,17 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ternmq.model.errors import Busy
 from ternmq.server.admission import Admission
 from ternmq.server.audit import Audit
 from ternmq.server.core import Core
 from ternmq.server.counters import Counters
+from ternmq.server.fairqueue import FairQueue
+from ternmq.server.ledgers import ROUND, Ledger, Ledgers, Places
 from ternmq.server.sessions import Place
 from ternmq.settings import Settings
 from ternmq.wire.control import Hello, Welcome
@@ -32,15 +39,28 @@ if TYPE_CHECKING:
 log = logging.getLogger("ternmq.server")
 
 READ_BYTES: Final = 256 * 1024
+FEW_BYTES: Final = 16 * 1024
+"""What is read at a time of who sends small requests: 270 of the smallest take 0.5 ms to parse."""
+FEW_REQUESTS: Final = 16
+"""Who sent no more in as many bytes as were read at a time sends large ones."""
 
 READS_S: Final = 0.0002
 """Once reads took so much of a turn, no more are begun in it: who came meanwhile is first."""
 
+SWEPT_A_TURN: Final = 200
+"""Connections that are looked at in one pass of the loop, whether they are late."""
 _PATIENCE_S: Final = 5.0
 """How long a request may take to come when too many are on their way."""
 
 Handler = Callable[["Peer", Request], None]
 """Carries a request out and answers it, now or later; may raise what refuses it."""
+
+
+class _Late(NamedTuple):
+    """A request that comes last in a turn."""
+
+    request: Request
+    go_on: Callable[[], None] | None
 
 
 class Commands(Protocol):
@@ -87,19 +107,57 @@ class Hub:
         self.commands: Commands
         self.peers: set[Peer] = set()
         self.admission = Admission(settings)
+        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
+        self.waiting = Places(settings.limits.waiters)
+        """Pulls and reads that wait for messages."""
         self.audit = Audit(counters, core.loop.time)
         self.buffer = bytearray(READ_BYTES)
         """Where bytes are read into; copied out before the loop does anything else."""
+        self.small_buffer = memoryview(self.buffer)[:FEW_BYTES]
+        """Its beginning."""
+        self.http_address = ""
+        """Where HTTP is spoken, for those who ask here; empty: nowhere."""
         self.draining = False
         self.stopped = False
         """The last turns are made: no request is carried out any more."""
         self._dirty: list[Peer] = []
-        self._stalled: dict[Peer, None] = {}
-        self._held_back: dict[Peer, None] = {}
-        self._late: OrderedDict[tuple[Peer, int], Request] = OrderedDict()
-        """By connection and request id, oldest first."""
+        self.round = 0
+        """Counts turns: ``Ledger.units`` are for one of them."""
+        self._runnable: OrderedDict[Ledger, None] = OrderedDict()
+        """Apps with requests that wait for the next turn, or for memory."""
+        self._held_back: dict[Ledger, None] = {}
+        """Apps with requests that wait until answers were taken."""
+        self._late: FairQueue[Ledger, Peer, int, _Late] = FairQueue()
         self._reading_late = False
+        self._twice = 0
+        """Requests that came last in a turn, under an id that was in use."""
         core.on_turn = self.flush
+
+    # -- coming and going -------------------------------------------------------------------------
+
+    def enter(self, peer: Peer, app: str) -> None:
+        """Give a connection the ledger of its app.
+
+        Raises:
+            Busy: The app has as many connections as it may.
+        """
+        if not self.admission.introduced(peer, app):
+            raise Busy(f"app {app!r} has as many connections as it may have")
+        peer.ledger = self.ledgers.enter(app)
+
+    def forget(self, peer: Peer) -> None:
+        """A connection is gone: nothing of it waits any more."""
+        ledger = peer.ledger
+        ledger.runnable.pop(peer, None)
+        ledger.held_back.pop(peer, None)
+        if not ledger.runnable:
+            self._runnable.pop(ledger, None)
+        if not ledger.held_back:
+            self._held_back.pop(ledger, None)
+        self._late.drop(ledger, peer)
+        self.core.forget(peer)
+
+    # -- the end of a turn ------------------------------------------------------------------------
 
     def dirty(self, peer: Peer) -> None:
         """Note that a connection has something to write when the turn ends."""
@@ -109,17 +167,19 @@ class Hub:
 
     def flush(self) -> None:
         """Write what the turn's answers are; read on where there is room again."""
+        self.round += 1
         self._write_out()
         if self._late:
             self._read_some()
-        if self._stalled and not self.overloaded:
-            some_stalled, self._stalled = list(self._stalled), {}
-            for peer in some_stalled:
-                peer.go_on()
-        if self._held_back and not self.crowded:
-            some_held, self._held_back = list(self._held_back), {}
-            for peer in some_held:
-                peer.take_up()
+        if self._runnable:
+            self._run_some()
+        if self._held_back:
+            for ledger in list(self._held_back):
+                if not ledger.unwritten.over:
+                    del self._held_back[ledger]
+                    some, ledger.held_back = list(ledger.held_back), {}
+                    for peer in some:
+                        peer.take_up()
 
     def _write_out(self) -> None:
         while self._dirty:
@@ -129,39 +189,52 @@ class Hub:
 
     # -- reads come last --------------------------------------------------------------------------
 
-    def read_late(self, peer: Peer, request: Request) -> None:
+    def read_late(
+        self, peer: Peer, request: Request, go_on: Callable[[], None] | None = None
+    ) -> None:
         """Have a read made behind the turn's sync and answers, a few in each turn.
 
-        However many read at full speed: who sends waits for one read, not for all of them.
+        However many read at full speed: who sends waits for one read, not for all of them; who
+        reads waits for one read of each app.
+
+        Args:
+            peer: Who asks.
+            request: For what.
+            go_on: Called instead, for what is done in pieces; None: the request is carried out.
         """
-        key = peer, request.id
-        if key in self._late:  # an id twice at a time: its client's mistake, and no news
-            self.commands.read(peer, request)
-            return
-        self._late[key] = request
-        self.core.touch()
+        key = request.id
+        if self._late.get(peer.ledger, peer, key) is not None:
+            # An id twice at a time is its client's mistake: it cannot be cancelled, and waits too.
+            self._twice += 1
+            key = -self._twice
+        self._late.put(peer.ledger, peer, key, _Late(request, go_on))
+        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
+            self.core.touch()
 
     def hurry(self, peer: Peer, id_: int | None = None) -> None:
         """Have a read of a connection (None: all) wait for nothing when its turn comes."""
-        late = self._late
-        keys = [key for key in late if key[0] is peer] if id_ is None else [(peer, id_)]
-        for key in keys:
-            if key in late:
-                late[key] = late[key]._replace(until_us=1)
+        late, ledger = self._late, peer.ledger
+        for key in late.keys_of(ledger, peer) if id_ is None else [id_]:
+            one = late.get(ledger, peer, key)
+            if one is not None:
+                late.put(ledger, peer, key, one._replace(request=one.request.until(1)))
 
     def _read_some(self) -> None:
         late, until = self._late, time.perf_counter() + READS_S
         self._reading_late = True
         try:
             while late:
-                (peer, _), request = late.popitem(last=False)
+                peer, (request, go_on) = late.pop()
                 if peer.closed:
                     continue
                 if not (peer.writable and peer.roomy):
                     peer.put_back(request)
                     continue
                 try:
-                    self.commands.read(peer, request)
+                    if go_on is None:
+                        self.commands.read(peer, request)
+                    else:
+                        go_on()
                 except Exception:  # of no concern to the turn, and to others who read
                     log.exception("%s: a read failed", peer.address)
                     peer.abandon("a read failed")
@@ -174,41 +247,78 @@ class Hub:
         if late:
             self.core.touch()
 
-    @property
-    def overloaded(self) -> bool:
-        """Whether requests without an answer fill the broker's memory for them."""
-        return self.counters.pending_bytes > self.settings.memory_bytes
+    # -- what apps have to wait for ---------------------------------------------------------------
 
-    @property
-    def crowded(self) -> bool:
-        """Whether answers that nobody has taken yet fill the broker's memory for them."""
-        return self.counters.unwritten_bytes > self.settings.memory_bytes
+    def run_later(self, peer: Peer) -> None:
+        """Have a connection go on in the next turn, or when there is memory again."""
+        ledger = peer.ledger
+        ledger.runnable[peer] = None
+        self._runnable[ledger] = None
+        if not ledger.pending.over:
+            self.core.touch()
 
-    def stall(self, peer: Peer) -> None:
-        """Have a connection go on when there is memory again."""
-        self._stalled[peer] = None
+    def _run_some(self) -> None:
+        """Run requests that had to wait: ``ROUND`` units in all, an app's in one turn at most."""
+        runnable, units = self._runnable, ROUND
+        for _ in range(len(runnable)):
+            ledger, _ = runnable.popitem(last=False)
+            ledger.begin(self.round)
+            before = ledger.units
+            waiting = ledger.runnable
+            while waiting and ledger.units > 0 and not ledger.pending.over:
+                waiting.popitem(last=False)[0].go_on()  # if it has to wait again: behind the others
+            if waiting:
+                runnable[ledger] = None
+                if not ledger.pending.over:
+                    self.core.touch()
+            units -= before - ledger.units
+            if units <= 0:
+                break
+        if runnable and units <= 0:
+            self.core.touch()
 
     def hold_back(self, peer: Peer) -> None:
-        """Have a connection take up what it set aside when peers have taken their answers."""
-        self._held_back[peer] = None
+        """Have a connection take up what it set aside when its app's answers have been taken."""
+        peer.ledger.held_back[peer] = None
+        self._held_back[peer.ledger] = None
 
-    def relieve(self, now: float) -> None:
-        """Cut off who has been at a request for longest: there are too many that are not whole."""
-        counters, memory = self.counters, self.settings.memory_bytes
-        began = [(peer.unfinished_since, peer) for peer in self.peers]
-        slow = sorted([(at, n) for n, (at, _) in enumerate(began) if at is not None])
-        for at, n in slow:
-            over = counters.unfinished_bytes - memory
-            if over <= 0 or (now - at < _PATIENCE_S and over <= memory):
+    def relieve(self, ledger: Ledger, now: float) -> None:
+        """Cut an app's connections off that have been at a request for longest.
+
+        Only while there is too much that is not whole, and more of the app than its fair share.
+        """
+        account = ledger.unfinished
+        budget = account.budget
+        while account.over:
+            peer, began = next(iter(ledger.writing.items()))
+            if now - began < _PATIENCE_S and budget.held <= 2 * budget.limit:
                 return
-            began[n][1].cut("slow")
+            budget.held_back += 1
+            peer.cut("slow")
 
     def sweep(self, now: float) -> None:
-        """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second."""
-        for peer in list(self.peers):
+        """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second.
+
+        Some in each pass of the loop: to look at thousands takes some milliseconds.
+        """
+        self.ledgers.cool_down(now)
+        self._sweep_some(now, iter(list(self.peers)))
+
+    def _sweep_some(self, now: float, peers: Iterator[Peer]) -> None:
+        some = list(islice(peers, SWEPT_A_TURN))
+        for peer in some:
             peer.look(now)
+        self.make_room(now)
         if self._held_back:
             self.core.touch()
+        if len(some) == SWEPT_A_TURN:
+            self.core.loop.call_soon(self._sweep_some, now, peers)
+
+    def make_room(self, now: float) -> None:
+        """Cut off what is not whole for too long, and too much, of apps above their share."""
+        if self.ledgers.unfinished.held > self.ledgers.unfinished.limit:
+            for ledger in [*self.ledgers.by_app.values(), self.ledgers.strangers]:
+                self.relieve(ledger, now)
 
     def stop(self) -> None:
         """Carry out nothing more: what is not answered is asked again of the next broker."""

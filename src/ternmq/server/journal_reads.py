@@ -22,6 +22,7 @@ from ternmq.model.errors import (
     RefusedError,
 )
 from ternmq.server.hub import Hub
+from ternmq.server.ledgers import Places
 from ternmq.server.peer import Peer
 from ternmq.server.waits import Ids, Key, check_id, wait_us
 from ternmq.wire import bodies
@@ -50,6 +51,7 @@ class JournalReads:
         self._waiting: dict[Key, _Waiting] = {}
         self._ends: dict[Key, Callable[[], None]] = {}
         """What cancels the timers of ``_waiting``."""
+        self._places = Places(MAX_WAITING)
         self._seen = 0
         """The durable mark when the reads that wait were looked at last."""
 
@@ -83,7 +85,7 @@ class JournalReads:
             asked.max_bytes or MAX_BYTES,
             with_bodies=not asked.without_bodies,
         )
-        self._core.read_first(WouldBlock(page), partial(self._read, peer, request, page))
+        self._core.read_first(WouldBlock(page), partial(self._read, peer, request, page), peer)
 
     def _read(self, peer: Peer, request: Request, page: PageRead) -> None:
         """A page was read."""
@@ -122,8 +124,11 @@ class JournalReads:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _park(self, peer: Peer, request: Request, position: int, until_us: int) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            raise Busy(f"there are {MAX_WAITING} waiting reads of the journal")
+        if not self._places.take(peer.app):
+            raise Busy(
+                f"{self._places.of(peer.app)} reads of the journal wait for this app,"
+                f" {self._places.taken} for all; there are {MAX_WAITING} places"
+            )
         key = (peer, request.id)
         self._waiting[key] = _Waiting(peer, request, position, until_us)
         self._ids.add(key)
@@ -134,6 +139,7 @@ class JournalReads:
         self._ends.pop(key)()
         waiting = self._waiting.pop(key)
         self._ids.discard(key)
+        self._places.give(waiting.peer.app)
         waiting.peer.unpark(waiting.request)
         return waiting
 
@@ -163,7 +169,7 @@ class JournalReads:
 
     def _again(self, key: Key, until_us: int) -> None:
         waiting = self._unpark(key)
-        peer, request = waiting.peer, waiting.request._replace(until_us=max(1, until_us))
+        peer, request = waiting.peer, waiting.request.until(max(1, until_us))
         if peer.roomy:
             self._hub.commands.run(peer, request)
         else:
@@ -185,5 +191,5 @@ class JournalReads:
         found: list[Request] = []
         for key in [one for one in self._waiting if one[0] is peer]:
             waiting = self._unpark(key)
-            found.append(waiting.request._replace(until_us=waiting.until_us))
+            found.append(waiting.request.until(waiting.until_us))
         return found

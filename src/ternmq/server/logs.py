@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from ternmq.model.printing import printable, printable_lines
 from ternmq.settings import LogFormat, Settings
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -39,12 +40,10 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        text = record.getMessage()
-        if not text.isprintable():
-            text = text.encode("unicode_escape").decode("ascii")
+        text = printable(record.getMessage())
         line = f"{_time(record)} {record.levelname:<8} {record.name}: {text}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + printable_lines(self.formatException(record.exc_info))
         return line
 
 

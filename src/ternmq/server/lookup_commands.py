@@ -26,6 +26,8 @@ MAX_OFFSETS: Final = 10_000
 """Most offsets that one FAILED_RETRY or FAILED_DELETE may name."""
 PAGE_BYTES: Final = 1 << 20
 """What messages may take of one page; the first is there whatever its size."""
+READ_BYTES: Final = 2 << 20
+"""What may be read for a page of failed messages: some are small parts of large batches."""
 _MESSAGE_ID: Final = re.compile("[0-9a-f]{1,16}:[0-9a-f]{1,16}")
 _CURSOR: Final = re.compile("[0-9]{1,19}[.][0-9]{1,9}[.][0-9]{1,20}")
 
@@ -98,25 +100,29 @@ class LookupCommands(ControlCommands):
     def list_failed(self, peer: Peer, asked: control.FailedList) -> Told:
         """FAILED_LIST: rows that wait, or dead letters, with their content."""
         ask = self._queries.dead_letters if asked.dead else self._queries.waiting
-        limit = max(1, min(asked.limit, 1000))
-        rows = ask(asked.topic, asked.group, asked.queue, after=asked.after, limit=limit + 1)
+        page = ask(asked.topic, asked.group, asked.queue, after=asked.after, limit=asked.limit)
         topic = self._broker.views.catalog.topic(asked.topic)
         told: list[control.FailedMessage] = []
-        room = PAGE_BYTES
-        for row in rows[:limit]:
-            failed = self._failed(topic, asked.queue, row)
-            room -= 0 if failed.message is None else len(failed.message.batch)
-            if told and room < 0:
+        room, unread = PAGE_BYTES, READ_BYTES
+        for row in page.rows:
+            message = None
+            try:
+                found = self._queries.by_offset(topic.spec.name, asked.queue, row.offset)
+            except MessageNotFound:
+                pass  # its topic does not keep what its groups are owed
+            else:
+                unread -= len(found.batch)
+                message = _message(topic, found)
+                room -= len(message.batch)
+            if told and (room < 0 or unread < 0):
                 break
-            told.append(failed)
-        page = control.FailedPage(rows=told, more=len(rows) > len(told))
-        return page, self._broker.journal.end
+            told.append(self._failed(asked.queue, row, message))
+        more = page.more or len(page.rows) > len(told)
+        return control.FailedPage(rows=told, more=more), self._broker.journal.end
 
-    def _failed(self, topic: Topic, queue: int, row: FailedRow) -> control.FailedMessage:
-        try:
-            message = _message(topic, self._queries.by_offset(topic.spec.name, queue, row.offset))
-        except MessageNotFound:
-            message = None  # its topic does not keep what its groups are owed
+    def _failed(
+        self, queue: int, row: FailedRow, message: control.FoundMessage | None
+    ) -> control.FailedMessage:
         return control.FailedMessage(
             queue=queue,
             offset=row.offset,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
 from ternmq.broker.replies import Rests
@@ -49,6 +47,7 @@ class MessageCommands:
         self._reads = ReadCommands(hub, authoriser, queries, ids)
         self._journal = JournalReads(hub, authoriser, ids)
         hub.core.on_woken = self.wake
+        hub.core.on_durable = self.wake_waiting
         self.handlers: dict[Command, Handler] = {
             Command.SEND: self.send,
             Command.PULL: self._pulls.pull,
@@ -63,10 +62,19 @@ class MessageCommands:
 
     def wake(self) -> None:
         """Answer the parked pulls that are over, and the reads that have something to read."""
-        self._pulls.wake()
-        if self._broker.parking.grown:
+        parking = self._broker.parking
+        if parking.stirs(self._core.now_us()):
+            self._pulls.wake()
+        if parking.grown or self._reads.woken:
             self._reads.wake()
         self._journal.wake()
+
+    def wake_waiting(self) -> None:
+        """Do the same once more in a turn, as far as anybody waits."""
+        if self._hub.waiting.taken:
+            self.wake()
+        else:
+            self._journal.wake()
 
     def cancel(self, peer: Peer, request: Request) -> None:
         """CANCEL: answer a waiting pull or read at once; then this."""
@@ -108,7 +116,8 @@ class MessageCommands:
         except UnknownTopic:
             if not settings.create_topics:
                 raise
-            self._broker.administration.create_topic(now, settings.topic_spec(check_name(topic)))
+            spec = self._broker.sending.made_by(settings.topic_spec(check_name(topic)), batch)
+            self._broker.administration.create_topic(now, spec)
             self._hub.audit.changed(peer.app, peer.address, Command.SEND, topic)
             reply = self._broker.send(now, topic, batch, queue)
         if topic not in peer.topics:
@@ -169,10 +178,15 @@ class MessageCommands:
                 raise
         else:
             rows = sum([run[1] - run[0] for run in reply.settled])
-            self._hub.counters.settled_rows[asked.topic, asked.group, outcome.name.lower()] += rows
+            self._count(asked.topic, asked.group, outcome.name.lower(), rows)
             told = Told(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
             self._settled.note(peer.session, request.body, told)
         peer.answer(request, *told)
+
+    def _count(self, topic: str, group: str, outcome: str, rows: int) -> None:
+        self._hub.counters.settled_rows[outcome] += rows
+        settled = self._broker.views.catalog.subscription(topic, group).counted().settled
+        settled[outcome] = settled.get(outcome, 0) + rows
 
     def extend(self, peer: Peer, request: Request) -> None:
         """EXTEND: let a lease last longer."""
@@ -195,6 +209,8 @@ class MessageCommands:
 
 def check_bodies(batch: bytes, limit: int) -> None:
     """Refuse a batch with a body above the limit; only asked of batches that may have one."""
+    import numpy as np  # not before: see `late_imports`
+
     try:
         whole = Batch(batch)
         offsets = np.frombuffer(batch, "<i4", whole.count + 1, whole.start(Column.BODIES))

@@ -1,14 +1,20 @@
 """Requests in, answers out, and how much of both one peer may have under way.
 
 * **In.** A connection has at most so many requests, and bytes of them, without an answer; beyond,
-  and while the broker's memory for requests is used up, nothing is read from it: TCP tells the
+  and while its app has more than its share of a memory for requests that is used up, nothing is
+  read from it: TCP tells the
   peer. A send that waits for the disk holds up the requests behind it, so that order stays. A pull
   or read that waits for messages counts as a request, but not with its bytes: it may wait for long.
+  In one turn of the loop all connections of an app together have so much work done.
 * **Out.** When the peer does not read, answers pile up to a limit; then nothing more is read from
   it and nothing more is handed to it (its parked pulls are withdrawn). Answers that are made and
   not written yet count as well: who asks for everything a thousand times over gets it piece by
-  piece. While the answers of all peers fill the broker's memory for them, requests that make
-  large answers are set aside; the others go on.
+  piece. While the answers of all apps fill the broker's memory for them, and those of this one
+  more than its fair share, requests that make large answers are set aside; the others go on.
+
+Bytes are counted per frame here, and passed on to the app's accounts once for each batch of
+requests and each write; at once when they are many, and before each request when little of the
+memory is left.
 
 Loop only.
 """
@@ -24,6 +30,7 @@ from typing import Final
 from ternmq.broker.replies import Rests
 from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
 from ternmq.server.hub import Hub
+from ternmq.server.ledgers import CONTROL_UNITS, UNIT_SHIFT, Ledger
 from ternmq.wire import frames, session
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request, Unknown
@@ -32,27 +39,50 @@ log = logging.getLogger("ternmq.server.connection")
 
 REQUEST_BYTES: Final = 256
 """What a request counts for besides its body."""
-HELD_BACK: Final = frozenset(
+LATE: Final = frozenset(
     {
-        Command.PULL,
-        Command.JOURNAL_READ,
-        Command.QUEUE_RANGES,
-        Command.JOURNAL_CATALOG,
         Command.READ,
         Command.FIND,
+        Command.OFFSET_AT,
         Command.FAILED_LIST,
         Command.TOPIC_LIST,
         Command.GROUP_LIST,
         Command.CLIENT_LIST,
         Command.APP_LIST,
+        Command.TRANSACTION_LIST,
+        Command.HOLD_LIST,
+        Command.QUEUE_RANGES,
+        Command.JOURNAL_CATALOG,
         Command.STATUS,
     }
 )
-"""Requests with large answers: they wait while the answers of all peers are too many."""
+"""Much work each, they change nothing, and nobody's work waits for them: see ``Hub.read_late``."""
+HELD_BACK: Final = LATE | {Command.PULL, Command.JOURNAL_READ}
+"""Requests with large answers: they wait while their app has too many that it does not take."""
+UNITS: Final = dict.fromkeys(
+    {
+        Command.PING,
+        Command.CANCEL,
+        Command.SEND,
+        Command.PULL,
+        Command.SETTLE,
+        Command.EXTEND,
+        Command.PREPARE,
+        Command.JOURNAL_READ,
+        Command.REPORT,
+    }
+    | LATE,
+    1,
+)
+"""Units of work of requests that take little, or come last in a turn; of others, more."""
 TOPICS: Final = 32
 """Topics in use that a connection is known by: the newest ones."""
 _LARGE: Final = 16 * 1024
-"""After a write of so much it is looked at what the transport keeps; else once a second."""
+"""After a write of so much it is looked at what the transport keeps; else once a second. Answers of
+so much are counted before the write."""
+FEW: Final = 2048
+"""A connection that holds less than this, of requests and answers together, counts as holding
+nothing: it takes more memory by itself, and lone requests cost no accounting."""
 
 
 class Peer:
@@ -62,18 +92,22 @@ class Peer:
         "_aside",
         "_backlog",
         "_blocked",
+        "_counted",
         "_hub",
         "_kept",
         "_out",
         "_pending",
         "_pending_bytes",
+        "_pending_counted",
         "_reading",
         "_transport",
         "_unwritten",
+        "_unwritten_counted",
         "address",
         "app",
         "closed",
         "language",
+        "ledger",
         "session",
         "topics",
         "writable",
@@ -81,16 +115,21 @@ class Peer:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self.ledger: Ledger = hub.ledgers.strangers
         self._transport: asyncio.Transport
         self._out: list[bytes] = []
         self._backlog: deque[Request] = deque()
         self._aside: list[Request] = []
-        """Asked, counted, and not begun, because the answers of all peers are too many."""
+        """Asked, counted, and not begun, because the app's answers are too many."""
         self._pending = 0
         self._pending_bytes = 0
         self._blocked = False
         self._reading = True
         self._unwritten = 0  # bytes of answers that are made, or being made, and not written
+        self._counted = False
+        """The app's accounts hold something for this connection: the two numbers below."""
+        self._pending_counted = 0
+        self._unwritten_counted = 0
         self._kept = 0  # bytes that were written, and that the transport still had at a look
         self.address = ""
         self.app = ""
@@ -118,11 +157,6 @@ class Peer:
     def cut(self, why: str) -> None:
         """Close at once, with a warning in the log; what the peer did not take is thrown away."""
 
-    @property
-    @abstractmethod
-    def unfinished_since(self) -> float | None:
-        """Since when a frame of this peer is not whole (loop time); None: there is none."""
-
     @abstractmethod
     def look(self, now: float) -> None:
         """Cut the peer off if it is late; see ``Hub.sweep``."""
@@ -134,38 +168,77 @@ class Peer:
         backlog, hub = self._backlog, self._hub
         if hub.stopped:
             return
-        counters = hub.counters
-        settings = hub.settings
-        memory = settings.memory_bytes
+        settings, ledger, core = hub.settings, self.ledger, hub.core
+        pending, unwritten = ledger.pending, ledger.unwritten
+        all_pending, all_unwritten = pending.budget, unwritten.budget
+        if ledger.round != hub.round:
+            ledger.begin(hub.round)
         if backlog:
-            hub.core.touch()  # what runs here after the turn's write needs a turn of its own
+            core.touch()  # what runs here after the turn's write needs a turn of its own
+        most, most_bytes = settings.requests_per_connection, settings.sends_per_connection_bytes
+        most_unwritten = settings.send_buffer_bytes
+        scarce = all_pending.held + most_bytes > all_pending.limit
+        crowded = all_unwritten.held + most_unwritten > all_unwritten.limit
+        run = hub.commands.run
         while (
             backlog
             and not self._blocked
             and self.writable
             and not self.closed
-            and self._pending < settings.requests_per_connection
-            and self._pending_bytes < settings.sends_per_connection_bytes
-            and self._unwritten < settings.send_buffer_bytes
+            and self._pending < most
+            and self._pending_bytes < most_bytes
+            and self._unwritten < most_unwritten
         ):
-            if counters.pending_bytes > memory:
-                hub.stall(self)
+            if ledger.units <= 0:
+                hub.run_later(self)
                 break
+            if scarce:
+                self._count()
+                if pending.over:
+                    all_pending.held_back += 1
+                    hub.run_later(self)
+                    break
             request = backlog.popleft()
+            size = len(request.body) + REQUEST_BYTES
+            ledger.units -= UNITS.get(request.command, CONTROL_UNITS) + (size >> UNIT_SHIFT)
             if not request.one_way:
-                size = len(request.body) + REQUEST_BYTES
                 self._pending += 1
                 self._pending_bytes += size
-                counters.pending_bytes += size
-            if counters.unwritten_bytes > memory and request.command in HELD_BACK:
+            if crowded and request.command in HELD_BACK and unwritten.over:
                 self._set_aside(request)
                 continue
-            hub.commands.run(self, request)
+            core.asked += 1
+            run(self, request)
         self.regulate()
 
+    def _count(self) -> None:
+        """Have the app's accounts hold what this connection holds. They never hold less than 0."""
+        pending, unwritten = self._pending_bytes, self._unwritten
+        self._counted = pending + unwritten >= FEW
+        if not self._counted:
+            pending = unwritten = 0
+        ledger = self.ledger
+        if pending != self._pending_counted:
+            ledger.pending.take(pending - self._pending_counted)
+            self._pending_counted = pending
+        if unwritten != self._unwritten_counted:
+            ledger.unwritten.take(unwritten - self._unwritten_counted)
+            self._unwritten_counted = unwritten
+
     def regulate(self) -> None:
-        """Read on only when everything that was asked is being done."""
-        read = not self._backlog and self.writable and not self._hub.stopped
+        """Read on only when everything that was asked is being done, and its app may ask for more.
+
+        What was read and is not begun counts nowhere: of an app that is over its share it is what
+        one read brings.
+        """
+        if self._counted or self._pending_bytes + self._unwritten >= FEW:
+            self._count()
+        pending = self.ledger.pending
+        all_ = pending.budget
+        over = all_.held > all_.limit and pending.over
+        read = not self._backlog and self.writable and not over and not self._hub.stopped
+        if over and not self.closed:
+            self._hub.run_later(self)
         if read != self._reading and not self.closed:
             self._reading = read
             if read:
@@ -192,23 +265,23 @@ class Peer:
         """Count a request that waits for messages no longer with its bytes."""
         size = len(request.body) + REQUEST_BYTES
         self._pending_bytes -= size
-        self._hub.counters.pending_bytes -= size
+        self._count()
 
     def unpark(self, request: Request) -> None:
         """It waits no longer: it is about to be answered, or asked again."""
         size = len(request.body) + REQUEST_BYTES
         self._pending_bytes += size
-        self._hub.counters.pending_bytes += size
+        self._count()
 
     @property
     def roomy(self) -> bool:
         """Whether there is room for another answer."""
-        hub = self._hub
-        return self._unwritten < hub.settings.send_buffer_bytes and not hub.crowded
+        room = self._unwritten < self._hub.settings.send_buffer_bytes
+        return room and not self.ledger.unwritten.over
 
     def put_back(self, request: Request) -> None:
         """Have a request wait until there is room for its answer."""
-        if self._hub.crowded:
+        if self.ledger.unwritten.over:
             self._set_aside(request)
             return
         self._settled(len(request.body) + REQUEST_BYTES)
@@ -217,10 +290,11 @@ class Peer:
 
     def _set_aside(self, request: Request) -> None:
         self._aside.append(request)
+        self.ledger.unwritten.budget.held_back += 1
         self._hub.hold_back(self)
 
     def take_up(self) -> None:
-        """Begin what was set aside: peers have taken their answers."""
+        """Begin what was set aside: the app's answers have been taken."""
         aside, self._aside = self._aside, []
         if self.closed:
             return
@@ -235,6 +309,7 @@ class Peer:
         if len(topics) >= TOPICS:
             del topics[next(iter(topics))]
         topics[topic] = None
+        self._hub.core.expect_messages()
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -270,7 +345,7 @@ class Peer:
         """Count an answer that is being made, so that not too many are; negative: no longer."""
         if not self.closed:
             self._unwritten += size
-            self._hub.counters.unwritten_bytes += size
+            self._count()
 
     def _leave(
         self,
@@ -284,7 +359,10 @@ class Peer:
             return
         size = len(frame)
         self._unwritten += size
-        self._hub.counters.unwritten_bytes += size
+        if self._unwritten - self._unwritten_counted >= _LARGE:
+            self._count()
+            if size >= _LARGE:
+                self.ledger.units -= size >> UNIT_SHIFT
         if position:
             self._hub.core.hold(self, frame, position, rests, settled_bytes)
         else:
@@ -295,7 +373,8 @@ class Peer:
         if self.closed:
             return
         if settled_bytes:
-            self._settled(settled_bytes)
+            self._pending -= 1
+            self._pending_bytes -= settled_bytes
         if not self._out:
             self._hub.dirty(self)
         self._out.append(frame)
@@ -308,10 +387,10 @@ class Peer:
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         size = len(data)
-        counters = self._hub.counters
         self._unwritten -= size
-        counters.unwritten_bytes -= size
-        counters.bytes_out += size
+        if self._counted or self._pending_bytes + self._unwritten >= FEW:
+            self._count()
+        self._hub.counters.bytes_out += size
         self._transport.write(data)
         if size >= _LARGE or self._kept:
             self._look_at_buffer()
@@ -321,8 +400,9 @@ class Peer:
     def _look_at_buffer(self) -> int:
         """Count what the transport keeps because the peer has not taken it; return how much."""
         size = self._transport.get_write_buffer_size()
-        self._hub.counters.unwritten_bytes += size - self._kept
-        self._kept = size
+        if size != self._kept:
+            self.ledger.unwritten.take(size - self._kept)
+            self._kept = size
         return size
 
     def _refuse_unknown(self, request: Unknown) -> None:
@@ -334,20 +414,28 @@ class Peer:
     def _settled(self, size: int) -> None:
         self._pending -= 1
         self._pending_bytes -= size
-        self._hub.counters.pending_bytes -= size
+        self._count()
 
     def _count_refusal(self, error: TernMQError) -> None:
         self._hub.counters.refusals[type(error).__name__] += 1
 
     def _forget(self) -> None:
-        """The connection is lost: nothing of it counts any more."""
-        counters = self._hub.counters
-        counters.pending_bytes -= self._pending_bytes
-        counters.unwritten_bytes -= self._unwritten + self._kept
+        """The connection is lost: nothing of it counts any more but what it has not taken."""
+        hub, ledger = self._hub, self.ledger
+        hub.forget(self)
+        self._count()
+        ledger.pending.take(-self._pending_counted)
+        untaken = self._unwritten_counted + self._kept
+        if ledger is not hub.ledgers.strangers:
+            hub.ledgers.leave(ledger, untaken, hub.core.loop.time())
+        else:
+            ledger.unwritten.take(-untaken)
         self._pending = self._pending_bytes = self._unwritten = self._kept = 0
+        self._pending_counted = self._unwritten_counted = 0
+        self._counted = False
         if not self._reading:
             self._reading = True
-            counters.stalled -= 1
+            hub.counters.stalled -= 1
         self._backlog.clear()
         self._aside.clear()
         self._out.clear()

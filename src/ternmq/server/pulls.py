@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ternmq.access import Authoriser
 from ternmq.broker.history import LastFailures
@@ -30,11 +30,14 @@ from ternmq.record.facts import Outcome, Span
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
 from ternmq.server.rows import pack_last_failures, records_of
-from ternmq.server.waits import Ids, check_id, wait_us
+from ternmq.server.waits import Ids, check_id, take_place, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Pull
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
+
+WOKEN_CALLS: Final = 4
+"""So often the core is asked in a turn for parked pulls that are over."""
 
 
 class Parked(NamedTuple):
@@ -71,12 +74,19 @@ class PullCommands:
         most = asked.max_bytes or broker.limits.pull_bytes
         messages = min(asked.max_messages, broker.limits.pull_messages)
         reply = broker.pull(
-            now, peer.session, asked.topic, asked.group, messages, most, asked.queue
+            now, peer.session, asked.topic, asked.group, messages, most, asked.queue, asked.at_once
         )
         if asked.topic not in peer.topics:
             peer.uses(asked.topic)
         if reply is None and until_us > now and asked.queue is None:
-            token = broker.park(peer.session, asked.topic, asked.group, messages, most, until_us)
+            take_place(self._hub, peer)
+            try:
+                token = broker.park(
+                    peer.session, asked.topic, asked.group, messages, most, until_us, asked.at_once
+                )
+            except BaseException:
+                self._hub.waiting.give(peer.app)
+                raise
             self._parked[token] = Parked(peer, request, until_us)
             self._tokens.setdefault(peer, {})[request.id] = token
             self._ids.add((peer, request.id))
@@ -117,7 +127,7 @@ class PullCommands:
             size = min(asked.max_bytes or most, most)
             peer.expect(size)
             self._core.read_first(
-                blocked, partial(self._read_on, peer, request, asked, reply, size, failures)
+                blocked, partial(self._read_on, peer, request, asked, reply, size, failures), peer
             )
             return
         except (MessageNotFound, UnknownGroup, UnknownTopic) as error:
@@ -142,9 +152,11 @@ class PullCommands:
         )
         counters = self._hub.counters
         counters.pulls += 1
-        counters.delivered_rows[asked.topic, asked.group] += sum(
-            [stop - start for start, stop in spans]
-        )
+        rows = sum([stop - start for start, stop in spans])
+        counters.delivered_rows += rows
+        subscription = topic.by_group.get(asked.group)
+        if subscription is not None:
+            subscription.counted().delivered += rows
         peer.answer(request, b"".join([head, *records]), reply.position, reply.rests)
 
     def _read_on(
@@ -220,11 +232,11 @@ class PullCommands:
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over."""
+        """Answer the parked pulls that are over, some in each turn."""
         core = self._core
         if self._waking:
             return
-        while True:
+        for _ in range(WOKEN_CALLS):
             try:
                 over = self._broker.woken_pulls(core.now_us())
             except WouldBlock as blocked:
@@ -240,6 +252,7 @@ class PullCommands:
                     parked.peer.refuse(parked.request, core.unreadable(unreadable.pop(token)))
                 else:
                     self._over(parked, reply)
+        core.touch()
 
     def _woken_read(self) -> None:
         self._waking = False
@@ -258,16 +271,16 @@ class PullCommands:
         if reply is not None and not peer.roomy and not peer.closed:
             # Others of its pulls woke in this turn: this one asks again when their answers are out.
             self._give_back(peer, asked, reply)
-            peer.put_back(request._replace(until_us=until_us))
+            peer.put_back(request.until(until_us))
             return
         self._hand_out(peer, request, asked, reply)
 
     def end(self, peer: Peer, id_: int) -> None:
-        """Answer a pull that waits at once, with nothing."""
+        """Answer a pull that waits at once: with nothing, or what had just come for it."""
         token = self._tokens.get(peer, {}).get(id_)
         if token is not None:
-            self._broker.cancel(token)
-            peer.answer(self._unpark(token).request, self.nothing())
+            over = self._broker.cancel(token)
+            self._over(self._unpark(token), None if over is None else over.reply)
 
     def end_all(self, peer: Peer) -> None:
         """Answer all pulls of a connection that wait."""
@@ -278,9 +291,12 @@ class PullCommands:
         """Take a connection's parked pulls back."""
         requests: list[Request] = []
         for token in list(self._tokens.get(peer, {}).values()):
-            self._broker.cancel(token)
+            over = self._broker.cancel(token)
             _, request, until_us = self._unpark(token)
-            requests.append(request._replace(until_us=until_us))
+            if over is not None and over.reply is not None:
+                self._give_back(peer, bodies.unpack_pull(request.body), over.reply)
+                self._core.touch()
+            requests.append(request.until(until_us))
         return requests
 
     def _unpark(self, token: int) -> Parked:
@@ -292,7 +308,8 @@ class PullCommands:
         if not tokens:
             del self._tokens[peer]
         self._ids.discard((peer, id_))
-        parked.peer.unpark(parked.request)
+        self._hub.waiting.give(peer.app)
+        peer.unpark(parked.request)
         return parked
 
     def nothing(self) -> bytes:

@@ -50,6 +50,7 @@ class RangeReads:
     """Handler of QUEUE_RANGES."""
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
+        self._hub = hub
         self._core = hub.core
         self._catalog = hub.core.broker.views.catalog
         self._authoriser = authoriser
@@ -90,12 +91,12 @@ class RangeReads:
             try:
                 found = self._ranges.of_queue(topic, number, time_us, wanted)
             except WouldBlock as blocked:
-                self._core.read_first(blocked, partial(self._again, peer, request, work))
+                self._core.read_first(blocked, partial(self._again, peer, request, work), peer)
                 return
             into.append(control.QueueRange(**found._asdict()))
             left.pop()
             if left and time.perf_counter() > until:
-                self._core.loop.call_soon(self._again, peer, request, work)
+                self._hub.read_late(peer, request, partial(self._again, peer, request, work))
                 return
         answer = control.RangesFound(topics=work.told, now_us=self._core.now_us())
         peer.answer(request, control.encode(answer))

@@ -6,22 +6,23 @@ only who waits for that queue is looked at. Loop only.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
-from ternmq.journal.cold import WouldBlock
-from ternmq.model.errors import Busy, CorruptJournal, DiskReadError, RefusedError
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
 from ternmq.server.rows import records_of
-from ternmq.server.waits import Ids, Key, check_id, wait_us
+from ternmq.server.waits import Ids, Key, check_id, take_place, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 
+WOKEN: Final = 256
+"""Reads at queues with new rows that are taken up in a turn; see then ``Hub.read_late``."""
 Place = tuple[int, int]
 """Numbers of topic and queue."""
 
@@ -50,8 +51,15 @@ class ReadCommands:
         self._ids = ids
         self._at: dict[Place, dict[Key, None]] = {}
         """Who waits at which queue."""
+        self._grown: deque[Key] = deque()
+        """Who waited at a queue that has new rows; not all of them wait still."""
         self._ends: dict[Key, Callable[[], None]] = {}
         """What cancels the timers of ``_waiting``."""
+
+    @property
+    def woken(self) -> bool:
+        """Whether some that wait are to be looked at in the next turn."""
+        return bool(self._grown)
 
     def read(self, peer: Peer, request: Request) -> None:
         """READ: rows from an offset on, or wait for some."""
@@ -98,11 +106,9 @@ class ReadCommands:
     # -- waiting ----------------------------------------------------------------------------------
 
     def _park(self, peer: Peer, request: Request, until_us: int) -> None:
-        most = self._broker.limits.waiters
-        if len(self._waiting) >= most:
-            raise Busy(f"there are {most} waiting reads")
         asked = bodies.unpack_read(request.body)
         queue = self._broker.views.catalog.topic(asked.topic).queues[asked.queue]
+        take_place(self._hub, peer)
         place = queue.topic.number, queue.number
         key = (peer, request.id)
         self._waiting[key] = Waiting(peer, request, until_us, place)
@@ -126,19 +132,23 @@ class ReadCommands:
         del there[key]
         if not there:
             del self._at[waiting.place]
-        waiting.peer.unpark(waiting.request)
+        self._hub.waiting.give(peer.app)
+        peer.unpark(waiting.request)
         return waiting
 
     def wake(self) -> None:
-        """Answer the reads that wait at queues with new rows."""
+        """Have the reads that wait at queues with new rows made, late in this turn or the next."""
         grown = self._broker.parking.grown
         while grown:
             queue = grown.pop()
             place = queue.topic.number, queue.number
-            for key in list(self._at.get(place, ())):
-                self._look_again(key)
-            if place in self._at:
-                self._broker.parking.follow(queue)
+            self._grown.extend(self._at.get(place, ()))
+        for _ in range(min(WOKEN, len(self._grown))):
+            key = self._grown.popleft()
+            if key in self._waiting:
+                self._again(key)
+        if self._grown:
+            self._core.touch()
 
     def _end_at(self, key: Key, until_us: int) -> None:
         core = self._core
@@ -152,38 +162,19 @@ class ReadCommands:
             self._end_at(key, until_us)
             self._core.touch()
         else:
-            self._look_again(key)
+            self._again(key)
 
-    def _look_again(self, key: Key) -> None:
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            return
-        peer, request, until_us, _ = waiting
-        core = self._core
-        core.touch()
-        if not peer.roomy:
-            self._unpark(key)
-            peer.put_back(request._replace(until_us=until_us))
-            return
-        try:
-            asked = bodies.unpack_read(request.body)
-            self._authoriser.check(peer.app, Command.READ, asked.topic)
-            if self._answered(peer, request, even_empty=core.now_us() >= until_us):
-                self._unpark(key)
-        except WouldBlock as blocked:
-            core.read_first(blocked, partial(self._look_again, key))
-        except RefusedError as error:
-            self._unpark(key)
-            peer.refuse(request, error)
-        except (DiskReadError, CorruptJournal) as error:
-            self._unpark(key)
-            peer.refuse(request, core.unreadable(error))
+    def _again(self, key: Key) -> None:
+        """Have a read that waits made, late in this turn or the next; it may wait again."""
+        waiting = self._unpark(key)
+        again = waiting.request.until(waiting.until_us)
+        self._hub.read_late(waiting.peer, again)
 
     def end(self, peer: Peer, id_: int) -> None:
         """Answer a read that waits at once, with what there is."""
         if (peer, id_) in self._waiting:
             request = self._unpark((peer, id_)).request
-            self._hub.commands.read(peer, request._replace(until_us=1))
+            self._hub.commands.read(peer, request.until(1))
 
     def end_all(self, peer: Peer) -> None:
         """Answer all reads of a connection that wait."""
@@ -195,5 +186,5 @@ class ReadCommands:
         requests: list[Request] = []
         for id_ in list(self._of.get(peer, ())):
             waiting = self._unpark((peer, id_))
-            requests.append(waiting.request._replace(until_us=waiting.until_us))
+            requests.append(waiting.request.until(waiting.until_us))
         return requests

@@ -90,11 +90,13 @@ class Sessions:
         self._core.broker.clients.disconnected(self._core.now_us(), session)
         self._core.touch()
 
-    def left(self, session: int) -> None:
-        """The client closed its session; connections that are left say nothing more."""
-        self._working.pop(session, None)
-        for peer in list(self._auxiliary.pop(session, ())):
-            peer.abandon("its session was closed")
+    def left(self, session: int, asker: Peer) -> None:
+        """The client closed its session, over ``asker``: its other connections are closed."""
+        working = self._working.pop(session, None)
+        others = self._auxiliary.pop(session, set())
+        for peer in [*others] if working is None else [working, *others]:
+            if peer is not asker:
+                peer.abandon("its session was closed")
 
     def peers(self) -> list[Peer]:
         """Return the working connections."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import msgspec
 
 from ternmq.access import Authoriser
+from ternmq.broker.listings import MAX_LISTED, GroupPlace
 from ternmq.broker.queries import GroupStatus, Queries
 from ternmq.model.errors import (
     GroupSettingsMismatch,
     InvalidRequest,
     UnknownGroup,
-    UnknownQueue,
     UnknownTopic,
 )
-from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.policies import write_retry
+from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.units import write_duration
 from ternmq.server.bulk_commands import holds_of
 from ternmq.server.client_commands import short
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
+from ternmq.server.telling import Telling
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
@@ -28,6 +31,7 @@ class TopicCommands(ControlCommands):
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(hub, authoriser, queries)
+        self._telling = Telling(hub)
         self.handlers |= {
             Command.TOPIC_CREATE: self.control(
                 Command.TOPIC_CREATE, control.TopicCreate, self.create_topic
@@ -50,8 +54,8 @@ class TopicCommands(ControlCommands):
             Command.GROUP_DELETE: self.control(
                 Command.GROUP_DELETE, control.GroupDelete, self.delete_group
             ),
-            Command.GROUP_LIST: self.control(
-                Command.GROUP_LIST, control.GroupList, self.list_groups
+            Command.GROUP_LIST: self.listing(
+                Command.GROUP_LIST, control.GroupList, "groups", self.list_groups
             ),
             Command.GROUP_RESET: self.control(
                 Command.GROUP_RESET, control.GroupReset, self.reset_group
@@ -87,8 +91,8 @@ class TopicCommands(ControlCommands):
         page = self._listings.topics(
             asked.names,
             asked.after,
-            max(1, min(asked.limit, 1000)),
-            lambda topic: self._authoriser.sees_topic(peer.app, topic),
+            min(asked.limit, MAX_LISTED),
+            self._authoriser.sight(peer.app),
         )
         topics = [
             control.TopicInfo(
@@ -99,7 +103,7 @@ class TopicCommands(ControlCommands):
             )
             for one in page.topics
         ]
-        return control.Topics(topics=topics, more=page.more), page.position
+        return control.Topics(topics=topics, more=bool(page.next), next=page.next), page.position
 
     def join_group(self, peer: Peer, asked: control.GroupJoin) -> Told:
         """GROUP_JOIN: see that the group is there, with the settings that are stated."""
@@ -117,9 +121,7 @@ class TopicCommands(ControlCommands):
         except UnknownGroup:
             topic = catalog.topic(asked.topic)
             mode = asked.mode or (Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
-            spec = SubscriptionSpec(
-                mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST
-            )
+            spec = _new_group(mode, asked)
             reply = broker.administration.subscribe(now, asked.topic, asked.group, spec)
             self._hub.audit.changed(
                 peer.app, peer.address, Command.GROUP_JOIN, asked.topic, asked.group
@@ -156,7 +158,9 @@ class TopicCommands(ControlCommands):
         page = self._listings.groups(
             asked.topic,
             asked.group,
-            lambda topic, group: self._authoriser.sees_group(peer.app, topic, group),
+            _place(asked.after),
+            min(asked.limit or MAX_LISTED, MAX_LISTED),
+            self._authoriser.sight(peer.app),
         )
         groups = [
             control.GroupInfo(
@@ -168,10 +172,12 @@ class TopicCommands(ControlCommands):
             )
             for one in page.groups
         ]
-        return control.Groups(groups=groups, holds=self._holds(peer, asked)), page.position
+        next_ = "" if page.next is None else "/".join(page.next)
+        told = control.Groups(groups=groups, holds=self._holds(peer, asked), next=next_)
+        return told, page.position
 
     def _holds(self, peer: Peer, asked: control.GroupList) -> list[control.HoldInfo]:
-        if asked.topic is not None or not self._broker.views.holds:
+        if asked.topic is not None or asked.after or not self._broker.views.holds:
             return []
         if not self._authoriser.may(peer.app, Command.HOLD_LIST):
             return []
@@ -210,11 +216,7 @@ class TopicCommands(ControlCommands):
             return asked.offset
         if asked.time_us is not None:
             return self._queries.offset_at(asked.topic, number, asked.time_us)
-        page = self._listings.topics([asked.topic])
-        queues = page.topics[0].queues
-        if number >= len(queues):
-            raise UnknownQueue(f"topic {asked.topic!r} has no queue {number}")
-        ends = queues[number]
+        ends = self._listings.ends(asked.topic, number)
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
     def skip_group(self, peer: Peer, asked: control.GroupSkip) -> Told:
@@ -226,17 +228,22 @@ class TopicCommands(ControlCommands):
 
     def _tell(self, command: Command, body: control.TopicChanged | control.GroupChanged) -> None:
         """Push what changed to every connection whose app has a right on it."""
-        data = control.encode(body)
-        authoriser = self._authoriser
-        for peer in self._hub.peers:
-            if not peer.session:
-                continue
-            if isinstance(body, control.TopicChanged):
-                sees = authoriser.sees_topic(peer.app, body.topic)
-            else:
-                sees = authoriser.sees_group(peer.app, body.topic, body.group)
-            if sees:
-                peer.push(command, data)
+        authoriser, topic = self._authoriser, body.topic
+        if isinstance(body, control.TopicChanged):
+            self._telling.tell(
+                command, control.encode(body), lambda app: authoriser.sees_topic(app, topic)
+            )
+        else:
+            group = body.group
+            self._telling.tell(
+                command, control.encode(body), lambda app: authoriser.sees_group(app, topic, group)
+            )
+
+
+def _place(token: str) -> GroupPlace | None:
+    """Return where a list of groups goes on; a token is a topic, ``/`` and a group."""
+    topic, _, group = token.partition("/")
+    return GroupPlace(topic, group) if token else None
 
 
 def _named(name: str, spec: TopicSpec) -> TopicSpec:
@@ -245,18 +252,32 @@ def _named(name: str, spec: TopicSpec) -> TopicSpec:
     return spec
 
 
+def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
+    """Return the settings of a group that is made: those stated, defaults for the others."""
+    spec = SubscriptionSpec(mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST)
+    if asked.retry is not None:
+        spec = msgspec.structs.replace(spec, retry=asked.retry)
+    if asked.lease_us is not None:
+        spec = msgspec.structs.replace(spec, lease_us=asked.lease_us)
+    return spec
+
+
 def _compare(spec: SubscriptionSpec, asked: control.GroupJoin) -> None:
     """Raise GroupSettingsMismatch if a stated setting is not the group's."""
-    for name in ("tags", "mode", "start"):
+    for name in ("tags", "mode", "start", "retry", "lease_us"):
         stated, has = getattr(asked, name), getattr(spec, name)
         if stated is not None and stated != has:
             raise GroupSettingsMismatch(
-                f"group {asked.group!r} on {asked.topic!r} has {name} {_show(has)}, "
-                f"not {_show(stated)}"
+                f"group {asked.group!r} on {asked.topic!r} has {name.removesuffix('_us')} "
+                f"{_show(has)}, not {_show(stated)}"
             )
 
 
 def _show(value: object) -> str:
+    if isinstance(value, RetryPolicy):
+        return write_retry(value)
+    if isinstance(value, int):
+        return write_duration(value)
     return repr(value.value if isinstance(value, Mode | Start) else value)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ternmq.access import Authoriser
+from ternmq.broker.listings import TransactionPlace
 from ternmq.broker.queries import Queries
 from ternmq.broker.writers import Decision
-from ternmq.model.errors import Forbidden
+from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
@@ -47,7 +48,9 @@ class TransactionCommands(ControlCommands):
             check_bodies(asked.batch, settings.body_bytes)
         now = self._core.now_us()
         if settings.create_topics and topic not in self._broker.views.catalog.by_name:
-            self._broker.administration.create_topic(now, settings.topic_spec(check_name(topic)))
+            spec = settings.topic_spec(check_name(topic))
+            spec = self._broker.sending.made_by(spec, asked.batch)
+            self._broker.administration.create_topic(now, spec)
             self._hub.audit.changed(peer.app, peer.address, Command.PREPARE, topic)
         reply = self._broker.prepare(
             now, peer.app, topic, asked.batch, asked.writer, asked.batch_id, asked.part, asked.queue
@@ -104,7 +107,7 @@ class TransactionCommands(ControlCommands):
             app: str | None = peer.app
         else:
             app = None
-        listed = self._listings.transactions(app, asked.writer, asked.limit)
+        listed = self._listings.transactions(app, asked.writer, asked.limit, _place(asked.after))
         undecided, writers = listed.undecided, listed.writers
         return (
             control.Transactions(
@@ -135,10 +138,21 @@ class TransactionCommands(ControlCommands):
                     )
                     for one in writers
                 ],
-                more=listed.more,
+                more=listed.next is not None,
+                next="" if listed.next is None else f"{listed.next.number}/{listed.next.writer}",
             ),
             listed.position,
         )
+
+
+def _place(token: str) -> TransactionPlace:
+    """Return where a list goes on; a token is a transaction's number, ``/`` and a writer's name."""
+    number, _, writer = token.partition("/")
+    if not token:
+        return TransactionPlace(0, "")
+    if not (number.isascii() and number.isdigit() and len(number) < 20):
+        raise InvalidRequest("after is no `next` of a page of transactions")
+    return TransactionPlace(int(number), writer)
 
 
 def _decision(made: Decision) -> control.DecisionInfo:

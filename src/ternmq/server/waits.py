@@ -1,10 +1,11 @@
-"""What waiting pulls and reads have in common: how long they may, and under which id."""
+"""What waiting pulls and reads have in common: how long, how many, and under which id."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import Busy, InvalidRequest
+from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
 from ternmq.wire.session import Request
 
@@ -35,3 +36,17 @@ def check_id(ids: Ids, peer: Peer, request: Request) -> None:
     """
     if (peer, request.id) in ids:
         raise InvalidRequest(f"a request with id {request.id} waits already")
+
+
+def take_place(hub: Hub, peer: Peer) -> None:
+    """Count one more request of an app that waits.
+
+    Raises:
+        Busy: Too many wait, or too many of this app.
+    """
+    if not hub.waiting.take(peer.app):
+        places = hub.waiting
+        raise Busy(
+            f"{places.of(peer.app)} requests of this app wait, {places.taken} of all apps; there"
+            f" are {places.limit} places"
+        )

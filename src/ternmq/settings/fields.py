@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from ternmq.model import units
 from ternmq.model.secret import HIDDEN, Secret
 from ternmq.model.specs import Limits
-from ternmq.settings import units
+from ternmq.model.units import Address
 from ternmq.settings.settings import About, Settings
-from ternmq.settings.units import Address
 
 LIMITS: Final = "limits"
 _OFF: Final = "off"
@@ -228,7 +228,7 @@ def _fields(struct: type[msgspec.Struct], prefix: str) -> list[Field]:
         elif prefix:
             kind, about = hint, About(_LIMIT_ABOUT[one.name], 1)
         else:
-            continue  # ``mode`` and ``limits`` are no settings of their own
+            continue  # ``mode``, ``forgets`` and ``limits`` are no settings of their own
         some = [part for part in get_args(kind) if part is not type(None)]
         optional = bool(some)
         kind = some[0] if some else kind

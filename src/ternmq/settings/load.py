@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -57,8 +56,12 @@ def load(
             values[field.key] = _value(field.key, environ[variable], variable)
     for key, value in (flags or {}).items():
         if value is not None:
-            values[key] = _value(key, value, "a flag")
+            values[key] = _value(key, value, _GIVEN_BY.get(mode, "a flag"))
     return rules.check(_made(values, mode))
+
+
+_GIVEN_BY: Final = {Mode.TESTING: "broker(settings=...)"}
+"""Where settings are given that no file has, where it is no command."""
 
 
 def _of_file(path: str) -> Iterator[tuple[str, object]]:
@@ -97,6 +100,8 @@ def _value(key: str, value: object, where: str) -> object:
 
 
 def _nearest(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # for a wrong name only
+
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else "; see docs/reference/settings.md"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ternmq.model.errors import SettingsError, TernMQError
 from ternmq.model.specs import check_name
-from ternmq.settings.settings import LEVELS, MIB, Mode, Settings
+from ternmq.settings.settings import LEVELS, SEGMENT_EXTRA_BYTES, Mode, Settings
 
 
 def check(settings: Settings) -> Settings:
@@ -13,6 +15,8 @@ def check(settings: Settings) -> Settings:
     Raises:
         SettingsError: one line, which says what to do.
     """
+    if settings.mode is Mode.DEV and not settings.listen.is_loopback:
+        settings = msgspec.structs.replace(settings, auth=settings.admin_token is not None)
     _check_doors(settings)
     _check_sizes(settings)
     try:
@@ -33,8 +37,9 @@ def _check_doors(settings: Settings) -> None:
     if not listen.is_loopback:
         missing = []
         if not settings.auth:
-            missing.append("auth = true")
-        if settings.tls_cert is None:
+            dev = settings.mode is Mode.DEV
+            missing.append("a token (set TERNMQ_ADMIN_TOKEN)" if dev else "auth = true")
+        if settings.tls_cert is None and settings.mode is not Mode.DEV:
             missing.append("tls_cert and tls_key")
         if missing:
             raise SettingsError(
@@ -51,7 +56,7 @@ def _check_doors(settings: Settings) -> None:
 
 def _check_sizes(settings: Settings) -> None:
     limits = settings.limits
-    if settings.segment_bytes < settings.body_bytes + 2 * MIB:
+    if 0 < settings.segment_bytes < settings.body_bytes + SEGMENT_EXTRA_BYTES:
         raise SettingsError(
             "segment must be at least 2MiB larger than body, or it holds no message"
         )

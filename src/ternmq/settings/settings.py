@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from ternmq.broker.start import Options
 from ternmq.journal.retention import DEFAULT_WATERMARK, RetentionSpec
-from ternmq.journal.segment import DEFAULT_SEGMENT_BYTES
 from ternmq.journal.state import DEFAULT_INTERVAL_BYTES
 from ternmq.model.secret import Secret
 from ternmq.model.specs import Durability, Limits, TopicSpec
 from ternmq.model.types import DAY_US, HOUR_US, SECOND_US
-from ternmq.settings.units import Address
+from ternmq.model.units import Address
+
+if TYPE_CHECKING:
+    from ternmq.broker.start import Options
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -29,6 +30,8 @@ PORT: Final = 7117
 LOOPBACK: Final = "127.0.0.1"
 FRAME_EXTRA_BYTES: Final = MIB
 """What a frame may hold beside one body of the largest size."""
+SEGMENT_EXTRA_BYTES: Final = 2 * MIB
+"""What a segment holds beside one body of the largest size, at least."""
 
 
 class Mode(enum.Enum):
@@ -61,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a broker can be told. Made by ``load``, which checks it."""
 
     mode: Mode = Mode.SERVE
+    forgets: bool = False
+    """The data folder goes when the broker ends: it was made for this one run, by `dev`."""
 
     name: Annotated[str, About("What the broker calls itself to clients and in logs.")] = "ternmq"
     data: Annotated[
@@ -74,9 +79,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Address | None,
         About("Where /metrics, /livez and /readyz are served, on loopback only; `off`: nowhere."),
     ] = Address(LOOPBACK, PORT + 1)
+    metrics_groups: Annotated[
+        int,
+        About(
+            "Groups with series of their own in /metrics, those made first; the gauge"
+            " `ternmq_groups_left_out` says how many have none.",
+            0,
+        ),
+    ] = 2_000
 
     auth: Annotated[
-        bool, About("Clients must be apps with a token. Off only in `dev`, on loopback.")
+        bool,
+        About(
+            "Clients must be apps with a token. Off only in `dev`, on loopback; beyond, it is on"
+            " and needs `admin_token`."
+        ),
     ] = True
     admin_token: Annotated[
         Secret | None,
@@ -104,8 +121,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     segment_bytes: Annotated[
         int,
-        About("Size of a journal file; fixed when the data folder is made.", MIB, 4 * GIB),
-    ] = DEFAULT_SEGMENT_BYTES
+        About(
+            "Size of a journal file, 1MiB at least; fixed when the data folder is made. `0`: 1 % of"
+            " the disk and a twentieth of what is free at most, from 16MiB to 256MiB. A new folder"
+            " takes up to five times as much.",
+            0,
+            4 * GIB,
+        ),
+    ] = 0
     reserve_bytes: Annotated[
         int,
         About(
@@ -129,13 +152,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: Annotated[
         int,
         About(
-            "Requests of all clients held at one time; beyond, nothing more is read. As much again"
-            " of answers that clients do not take; beyond, pulls, reads and look-ups wait.",
+            "Bytes of requests without an answer, of all apps; as much again of answers that are"
+            " not taken, and of requests that are not whole. Beyond, apps that hold more than"
+            " their fair share (this, divided by the apps that hold something) wait, and no"
+            " others.",
             MIB,
         ),
     ] = 64 * MIB
     connections: Annotated[int, About("Connections at one time.", 1)] = 10_000
     connections_per_ip: Annotated[int, About("Connections from one address.", 1)] = 1_024
+    connections_per_app: Annotated[
+        int,
+        About(
+            "Connections of one app. Of `connections`, and of the process's descriptors, the last"
+            " eighth is for apps with few.",
+            1,
+        ),
+    ] = 1_000
     handshake_timeout_us: Annotated[
         int, About("A connection that has not said HELLO by then is closed.", 1000, HOUR_US)
     ] = 5 * SECOND_US
@@ -180,9 +213,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def options(self) -> Options:
         """Return how the core is set up."""
+        # Here, for the command line needs units and defaults, and no broker.
+        from ternmq.broker.start import Options
+
         return Options(
             limits=self.limits,
             segment_bytes=self.segment_bytes,
+            least_segment_bytes=self.body_bytes + SEGMENT_EXTRA_BYTES,
             reserve_bytes=self.reserve_bytes or None,
             state_bytes=self.state_bytes,
             retention=RetentionSpec(

@@ -100,7 +100,12 @@ class BulkPort:
     def topics(self, names: Sequence[str] | None) -> list[TopicFacts]:
         """See ``Port``."""
         return [
-            TopicFacts(info.spec.name, len(info.queues), info.spec.ordered)
+            TopicFacts(
+                info.spec.name,
+                len(info.queues),
+                info.spec.ordered,
+                info.spec.ignore_ordering_keys,
+            )
             for info in self._bulk().topics(names)
         ]
 

@@ -15,11 +15,19 @@ from ternmq.spark.offsets import Place
 
 @dataclass(slots=True, frozen=True)
 class TopicFacts:
-    """A topic."""
+    """A topic.
+
+    Attributes:
+        name: Its name.
+        queues: How many it has.
+        ordered: Every message needs an order key.
+        ignores_keys: It is not ordered, and takes messages with order keys all the same.
+    """
 
     name: str
     queues: int
     ordered: bool
+    ignores_keys: bool = False
 
 
 @dataclass(slots=True, frozen=True)

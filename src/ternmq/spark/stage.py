@@ -163,6 +163,15 @@ class Stage:
             raise RowError(
                 f"column order_key: topic {topic!r} is ordered, and a row has no order key"
             )
+        order_keys = texts.get("order_key")
+        if not (facts.ordered or facts.ignores_keys or order_keys is None) and any(
+            order_keys[row] for row in rows
+        ):
+            raise RowError(
+                f"column order_key: topic {topic!r} is not ordered, and a row has an order key: no "
+                "order would be kept; drop the column, write to an ordered topic, or have the "
+                "topic take them: `ternmq topic set NAME --ignore-ordering-keys`"
+            )
         if queues is None and (keys is None or facts.queues == 1):
             return {(topic, 0 if facts.queues == 1 else None): rows}
         found: dict[Place, list[int]] = {}

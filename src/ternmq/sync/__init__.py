@@ -8,8 +8,8 @@
                     ...
 
 A client may be used by many threads. Behind it stands a ``ternmq.Client`` in a loop in a thread of
-its own, and what that one promises holds here as well. In a forked child it begins anew, under
-another name.
+its own, and what that one promises holds here as well. In a forked child it begins anew, with a
+thread, a connection and a name of its own; what was opened before the fork raises ``ClientForked``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def connect(
     token: str | None = None,
     timeout: float = 10.0,
     max_processing_time: float = 600.0,
+    drain_timeout: float = 30.0,
     options: Options | None = None,
 ) -> Client:
     """Return a client of a broker; no I/O: entering it, or its first use, connects.
@@ -38,7 +39,7 @@ def connect(
     For the arguments see ``ternmq.connect``.
     """
     if options is None:
-        options = options_of(url, app, token, timeout, max_processing_time)
+        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)
     return Client(options)
 
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import contextlib
 import os
-import signal
+import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Literal, Self, TypeVar, overload
 
 from ternmq.client import client as engine
 from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.codecs import Codecs
+from ternmq.client.declarations import Declarations
 from ternmq.client.deliveries import Deliveries as EngineDeliveries
 from ternmq.client.delivery import Delivery
-from ternmq.client.handlers import Function
+from ternmq.client.depends import Provider
+from ternmq.client.forking import watch, watched
+from ternmq.client.heard import PassOn, SentSoon
 from ternmq.client.message import Queue, Receipt
 from ternmq.client.options import Options
+from ternmq.client.policy import RetryPolicy
+from ternmq.client.signals import Signals
+from ternmq.client.signature import Function
+from ternmq.client.source import Source
 from ternmq.client.stats import ClientStats
+from ternmq.client.topic import Topic
+from ternmq.client.topology import Topology
+from ternmq.client.validation import flag, seconds_of
 from ternmq.model.errors import ClientClosed, TernMQError
 from ternmq.model.specs import Mode, Start
 from ternmq.sync.admin import Admin, DeadLetters
@@ -36,6 +45,24 @@ F = TypeVar("F", bound=Function)
 Part = TypeVar("Part")
 
 _AT_EXIT_TIMEOUT: Final = 5.0
+
+_ending: set[int] = set()
+"""Children of ``multiprocessing``, this or its parents, at whose end they are closed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Life:
+    """What a client is made of in one process; never changed, replaced whole.
+
+    Attributes:
+        pid: The process.
+        thread: Runs the event loop.
+        engine: Lives in it.
+    """
+
+    pid: int
+    thread: LoopThread
+    engine: engine.Client
 
 
 class Client:
@@ -53,13 +80,12 @@ class Client:
         self.codecs = Codecs()
         self.admin = Admin(lambda: self._part(lambda client: client.admin))
         self.deadletters = DeadLetters(lambda: self._part(lambda client: client.deadletters))
-        self._lock = threading.Lock()
-        self._pid = 0
+        self._life: Life | None = None
+        self._locks: dict[int, threading.RLock] = {}
         self._closed = False
-        self._thread: LoopThread | None = None
-        self._engine: engine.Client | None = None
-        self._declared: list[Callable[[engine.Client], object]] = []
-        _at_exit(weakref.ref(self))
+        self._declarations = Declarations()
+        self._left_behind: list[Life] = []
+        watch(self)
 
     def __repr__(self) -> str:
         return f"<blocking Client of {self.options.address}, app {self.options.app!r}>"
@@ -72,21 +98,35 @@ class Client:
         Raises:
             ClientClosed: It was closed.
         """
-        thread, client = self._thread, self._engine
-        if thread is not None and client is not None and self._pid == os.getpid():
-            return thread, client
-        if self._closed:
-            raise ClientClosed("the client is closed")
-        if self._pid != os.getpid():
-            self._lock = threading.Lock()  # that of the parent may have been held by another thread
-        with self._lock:
-            if self._thread is None or self._engine is None or self._pid != os.getpid():
-                self._pid = os.getpid()
-                self._thread = LoopThread()
-                self._engine = engine.Client(self.options, self.codecs)
-                for declare in self._declared:
-                    declare(self._engine)
-            return self._thread, self._engine
+        life = self._life
+        if life is None or life.pid != os.getpid():
+            life = self._begin()
+        return life.thread, life.engine
+
+    def _begin(self) -> Life:
+        """Return this process's life; whichever thread comes first makes it."""
+        pid = os.getpid()
+        with self._lock(pid):
+            if self._closed:
+                raise ClientClosed("the client is closed")
+            life = self._life
+            if life is None or life.pid != pid:
+                client = engine.Client(self.options, self.codecs, self._declarations, served=True)
+                self._life = life = Life(pid, LoopThread(self.options.timeout), client)
+                _close_with_process()
+            return life
+
+    def _lock(self, pid: int) -> threading.RLock:
+        """Return the lock of a process: another thread may have held the parent's at the fork."""
+        return self._locks.setdefault(pid, threading.RLock())
+
+    def after_fork(self) -> None:
+        """See ``forking.Watched``."""
+        life, self._life = self._life, None
+        if life is not None:
+            # Kept, since the end of a loop or transport would reach into the parent.
+            self._left_behind.append(life)
+        self._locks = {}
 
     def _part(self, choose: Callable[[engine.Client], Part]) -> tuple[LoopThread, Part]:
         thread, client = self.reach()
@@ -119,15 +159,21 @@ class Client:
         Raises:
             UnsentMessages: Messages of ``send_soon`` were not stored, or that is not known.
         """
-        self._closed = True
-        thread, client = self._thread, self._engine
-        self._thread = self._engine = None
-        if thread is None or client is None or self._pid != os.getpid():
+        if timeout is not None:
+            timeout = seconds_of("timeout", timeout)
+        pid = os.getpid()
+        with self._lock(pid):
+            self._closed = True
+            life, self._life = self._life, None
+        if life is None:
+            return
+        if life.pid != pid:
+            self._left_behind.append(life)
             return
         try:
-            thread.call(client.close(timeout))
+            life.thread.call(life.engine.close(timeout))
         finally:
-            thread.stop()
+            life.thread.stop()
 
     def stats(self) -> ClientStats:
         """Return what the client did so far."""
@@ -144,7 +190,7 @@ class Client:
     @overload
     def send_many(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
@@ -154,7 +200,7 @@ class Client:
     @overload
     def send_many(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
@@ -163,7 +209,7 @@ class Client:
 
     def send_many(
         self,
-        topic: str,
+        topic: str | Topic,
         messages: Iterable[object],
         *,
         queue: Queue | None = None,
@@ -171,13 +217,13 @@ class Client:
     ) -> list[Receipt] | list[Receipt | Exception]:
         """Send many messages; returns when it is known what became of each."""
         thread, client = self.reach()
-        if return_errors:
+        if flag("return_errors", return_errors):
             return thread.call(client.send_many(topic, messages, queue=queue, return_errors=True))
         return thread.call(client.send_many(topic, messages, queue=queue))
 
     def send_soon(
         self,
-        topic: str,
+        topic: str | Topic,
         body: object,
         *,
         key: str = "",
@@ -185,12 +231,12 @@ class Client:
         tag: str = "",
         headers: Mapping[str, str] | None = None,
         content_type: str = "",
-        id: str = "",  # noqa: A002
+        id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
     ) -> Future[Receipt]:
         """Send a message without waiting; the future is its receipt."""
         thread, client = self.reach()
-        told: Future[Receipt] = Future()
+        told = thread.promise(SentSoon())
 
         def send() -> None:
             try:
@@ -205,17 +251,17 @@ class Client:
                     id=id,
                     queue=queue,
                 )
-            except TernMQError as error:
-                told.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - a middleware's own, too: told to who waits
+                client.refused_soon(topic, key, error, told)
             else:
-                asked.add_done_callback(lambda one: _pass_on(one, told))
+                asked.add_done_callback(PassOn(told))
 
         thread.post(send)
         return told
 
     def send_oneway(
         self,
-        topic: str,
+        topic: str | Topic,
         body: object,
         *,
         key: str = "",
@@ -246,7 +292,7 @@ class Client:
 
     def pull(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         max_messages: int = 500,
@@ -272,7 +318,7 @@ class Client:
 
     def consume(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         max_in_flight: int | None = None,
@@ -289,7 +335,7 @@ class Client:
 
     def consume_batches(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         max_messages: int = 500,
@@ -314,7 +360,7 @@ class Client:
 
     def read(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         start: int | datetime | Literal["earliest", "latest"] = "earliest",
         stop: int | datetime | None = None,
@@ -334,7 +380,7 @@ class Client:
 
     def handler(
         self,
-        topic: str,
+        topic: str | Topic,
         *,
         group: str,
         tags: str | None = None,
@@ -342,43 +388,77 @@ class Client:
         max_in_flight: int | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
     ) -> Callable[[F], F]:
         """Declare that a function handles the messages of a group; ``run`` calls it, in threads."""
+        name = self._declarations.name_of(topic)
+        source = Source(name, group, tags, mode, start, retry, lease)
 
         def declare(function: F) -> F:
-            def to(client: engine.Client) -> object:
-                return client.handler(
-                    topic,
-                    group=group,
-                    tags=tags,
-                    concurrency=concurrency,
-                    max_in_flight=max_in_flight,
-                    mode=mode,
-                    start=start,
-                )(function)
-
-            if self._engine is not None:
-                to(self._engine)
-            self._declared.append(to)
+            self._declarations.add(function, source, concurrency, max_in_flight)
             return function
 
         return declare
 
-    def run(self) -> None:
-        """Call handlers with messages until ``stop()``, SIGTERM or SIGINT; then close."""
-        thread, client = self.reach()
-        undo = _on_signals(lambda: thread.post(client.stop))
-        try:
-            thread.call(client.run())
-        finally:
-            undo()
-            self.close()
+    def declare(self, *topics: Topic) -> None:
+        """Declare topics that are to be there; ``run`` sees to it. See ``ternmq.Client.declare``.
 
-    def stop(self) -> None:
+        Raises:
+            InvalidRequest: A topic of that name is declared with other settings.
+        """
+        self._declarations.declare(topics)
+
+    apply = blocking(engine.Client.apply)
+
+    def handler_middleware(self, function: F) -> F:
+        """Have a generator run around each call of a handler; as ``ternmq.Client`` says."""
+        self._declarations.middlewares.around_handlers(function)
+        return function
+
+    def send_middleware(self, function: F) -> F:
+        """Have a generator run around each message; as ``ternmq.Client`` says: in the loop."""
+        self._declarations.middlewares.around_sends(function)
+        return function
+
+    def lifespan(self, function: F) -> F:
+        """Have a generator run around ``run``, in the thread that calls it; a decorator.
+
+        See ``ternmq.Client.lifespan``. An ``async def`` runs in the client's loop.
+        """
+        self._declarations.middlewares.around_run(function)
+        return function
+
+    @property
+    def overrides(self) -> dict[Provider, Provider]:
+        """Providers that stand in for others from the next ``run`` on, as in tests."""
+        return self._declarations.middlewares.overrides
+
+    @property
+    def topology(self) -> Topology:
+        """What was declared; see ``ternmq.Client.topology``."""
+        return Topology(self._declarations)
+
+    def run(self) -> None:
+        """Call handlers with messages until ``stop()`` or a signal; then close.
+
+        See ``ternmq.Client.run``.
+        """
+        thread, client = self.reach()
+        with Signals(thread.post, lambda now: client.stop(at_once=now)):
+            try:
+                with contextlib.ExitStack() as stack:
+                    awaited = self._declarations.middlewares.enter_blocking(stack, self)
+                    thread.call(client.serve(awaited))
+            finally:
+                self.close()
+
+    def stop(self, *, at_once: bool = False) -> None:
         """Have ``run`` come to its end. Any thread."""
-        thread, client = self._thread, self._engine
-        if thread is not None and client is not None:
-            thread.post(client.stop)
+        flag("at_once", at_once)
+        life = self._life
+        if life is not None and life.pid == os.getpid():
+            life.thread.post(lambda: life.engine.stop(at_once=at_once))
 
     # -- looking up -------------------------------------------------------------------------------
 
@@ -387,39 +467,25 @@ class Client:
     replay = blocking(engine.Client.replay)
 
 
-def _pass_on(asked: asyncio.Future[Receipt], told: Future[Receipt]) -> None:
-    if asked.cancelled():
-        told.cancel()
+def _close_all() -> None:
+    """Close the clients that nobody closed, while the interpreter can still wait for them."""
+    for client in watched(Client):
+        with contextlib.suppress(TernMQError):
+            client.close(_AT_EXIT_TIMEOUT)
+
+
+def _close_with_process() -> None:
+    """See that ``_close_all`` is called at the end of a child of ``multiprocessing``, too.
+
+    Such a child, if it was forked, ends without the functions of ``atexit``.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    util = sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None:
         return
-    error = asked.exception()
-    if error is not None:
-        told.set_exception(error)
-    else:
-        told.set_result(asked.result())
+    if os.getpid() not in _ending:  # once, however many clients come and go
+        _ending.add(os.getpid())
+        util.Finalize(None, _close_all, exitpriority=0)
 
 
-def _on_signals(told: Callable[[], None]) -> Callable[[], None]:
-    """Call ``told`` on SIGTERM and SIGINT, in the main thread; return what undoes it."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: told()) for number in numbers}
-
-    def undo() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    return undo
-
-
-def _at_exit(reference: weakref.ref[Client]) -> None:
-    """Close a client that nobody closed, while the interpreter can still wait for it."""
-
-    def close() -> None:
-        client = reference()
-        if client is not None:
-            with contextlib.suppress(TernMQError):
-                client.close(_AT_EXIT_TIMEOUT)
-
-    atexit.register(close)
+atexit.register(_close_all)

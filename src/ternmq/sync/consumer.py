@@ -10,7 +10,7 @@ from typing import Self
 from ternmq.client import consumer as engine
 from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.delivery import Delivery
-from ternmq.model.errors import ClientClosed
+from ternmq.model.errors import ClientClosed, ClientForked
 from ternmq.sync.loop_thread import LoopThread
 
 
@@ -32,19 +32,20 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with contextlib.suppress(ClientClosed):  # then it is closed as well
+        # A closed client has closed it; in a child of a fork it is the parent's.
+        with contextlib.suppress(ClientClosed, ClientForked):
             self._portal.call(self._consumer.close())
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> BlockingDelivery:
+        self._portal.check()
         while True:
-            while self._ready:
-                delivery = self._ready.popleft()
-                if not delivery.lost:
-                    return BlockingDelivery(delivery, self._portal)
-            found = self._portal.call(self._consumer.take())
-            if not found:
+            with contextlib.suppress(IndexError):  # other threads, and the loop, take from it too
+                while True:
+                    delivery = self._ready.popleft()
+                    if not delivery.lost:
+                        return BlockingDelivery(delivery, self._portal)
+            if not self._portal.call(self._consumer.take(self._ready)):
                 raise StopIteration
-            self._ready.extend(found)

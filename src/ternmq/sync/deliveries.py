@@ -123,6 +123,8 @@ class BatchProcessing:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        deliveries = self._engine
-        self._portal.post(lambda: engine.conclude_all(deliveries, error))
-        return isinstance(error, Exception) and not self._reraise
+        if error is not None and self._portal.forked:
+            return False  # they are the parent's to settle; the child's error is what is raised
+        deliveries, reraise = self._engine, self._reraise
+        self._portal.post(lambda: engine.conclude_all(deliveries, error, reraise=reraise))
+        return isinstance(error, Exception) and not reraise

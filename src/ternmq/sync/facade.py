@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
@@ -25,11 +26,13 @@ def blocking(
     method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Facade[E], P], T]:
     """Return a method that runs ``method`` in the loop and waits for it."""
+    # That it is awaited is seen to here; so it is not looked after.
+    plain: Callable[Concatenate[E, P], Coroutine[Any, Any, T]] = inspect.unwrap(method)
 
-    @functools.wraps(method)
+    @functools.wraps(plain)
     def wait(self: Facade[E], *args: P.args, **kwargs: P.kwargs) -> T:
         thread, engine = self.reach()
-        return thread.call(method(engine, *args, **kwargs))
+        return thread.call(plain(engine, *args, **kwargs))
 
     return cast("Callable[Concatenate[Facade[E], P], T]", wait)
 

@@ -9,6 +9,8 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
+from ternmq.model.errors import InvalidRequest
+
 START_US: Final = 1_767_225_600_000_000
 """2026-01-01 00:00 UTC: where time begins, so that runs are alike."""
 
@@ -67,6 +69,19 @@ class ManualClock:
             self._passed_us = max(self._passed_us, target_us)
         return None
 
+    def leap(self, target_us: int) -> list[Callable[[], None]]:
+        """Move to a time at once; return the calls that came due on the way, in their order."""
+        found: list[Callable[[], None]] = []
+        with self._lock:
+            while self._calls and self._calls[0][0] <= target_us:
+                _, number, call = heappop(self._calls)
+                if number in self._gone:
+                    self._gone.discard(number)
+                elif call is not None:
+                    found.append(call)
+            self._passed_us = max(self._passed_us, target_us)
+        return found
+
     # -- what a test does -------------------------------------------------------------------------
 
     @property
@@ -86,10 +101,14 @@ class ManualClock:
     ) -> None:
         """Let time pass; returns when everything that came due is done.
 
-        That is: every retry and lease that was due was acted on in its order, and what was handed
-        to connected consumers for it is settled (or two seconds of real time have passed: a
+        That is: every retry and lease that was due was acted on at its time, and what was handed to
+        connected consumers for it is settled (or two seconds of real time have passed: a
         handler may rightly hold a message for longer). Not to be called in the client's own event
         loop while its consumers are to work: ``await asyncio.to_thread(clock.advance, hours=2)``.
+
+        Where nothing is due the clock leaps: 400 days take about as long as an hour. What only
+        looks now and then (retention, dead letters that are too old, pulls whose wait is over)
+        looks some dozens of times on the way, and at the end.
 
         Args:
             delta: How long, added to the others.
@@ -101,10 +120,18 @@ class ManualClock:
 
         Raises:
             ValueError: Time does not go back.
+            InvalidRequest: Something is no time.
         """
-        whole = timedelta(
-            days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
-        )
+        given: object = delta
+        if given is not None and not isinstance(given, timedelta):
+            kind = type(given).__name__
+            raise InvalidRequest(f"delta is a timedelta, not {kind}; a number has a unit: hours=2")
+        try:
+            whole = timedelta(
+                days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=milliseconds
+            )
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidRequest(f"that is no time: {error}") from error
         us = round((whole + (delta or timedelta())) / timedelta(microseconds=1))
         if us < 0:
             raise ValueError("time does not go back")

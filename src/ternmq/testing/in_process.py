@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
+import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
+
+from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
+from ternmq.client.client import leases_of
 from ternmq.journal.disk import Disk
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.server.app import Server
@@ -24,6 +28,12 @@ BEFORE_S: Final = 0.2
 """Longest that ``advance`` waits for consumers to settle what they had before time moved, and to
 pull again."""
 _LOOK_S: Final = 0.002
+_STRIDES: Final = 64
+"""So often, about, the clock stops on its way where nothing is due."""
+_LAST_US: Final = 10_000_000
+"""The end of the way is gone second by second: what looks every so often has looked by then."""
+_LAST_STRIDE_US: Final = 1_000_000
+_NEVER: Final = 1 << 62
 
 
 class InProcessBroker:
@@ -89,7 +99,7 @@ class InProcessBroker:
     # -- its life ---------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start it; returns when it listens.
+        """Start it; returns when it listens. After a stop: on its disk, at the same port.
 
         Raises:
             TernMQError: It cannot open its journal.
@@ -101,7 +111,12 @@ class InProcessBroker:
         self._thread.start()
         if not self._began.wait(START_S):
             raise TimeoutError(f"the broker did not start within {START_S:.0f} s")
-        self._raise()
+        try:
+            self._raise()
+        except BaseException:
+            self._thread.join(START_S)
+            self._thread = None  # there is nothing to stop
+            raise
         return self
 
     def stop(self, *, clean: bool = True) -> None:
@@ -119,6 +134,10 @@ class InProcessBroker:
         if thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {START_S:.0f} s")
         self._thread = None
+        # Those who were connected come back to where they were when it starts again.
+        self._settings["listen"] = f"127.0.0.1:{self.port}"
+        if self.http_port:
+            self._settings["http"] = f"127.0.0.1:{self.http_port}"
         self._raise()
 
     def _raise(self) -> None:
@@ -127,9 +146,7 @@ class InProcessBroker:
 
     def restart(self, *, clean: bool = True) -> None:
         """Stop it and start it again on its disk, at the same port."""
-        port = self.port
         self.stop(clean=clean)
-        self._settings["listen"] = f"127.0.0.1:{port}"
         self.start()
 
     def __enter__(self) -> Self:
@@ -181,6 +198,10 @@ class InProcessBroker:
             while self.clock.step(target_us) is not None:
                 pass
             return
+        if not self._thread.is_alive():
+            raise RuntimeError(
+                "the broker does not run in this process: it was forked, or it ended"
+            )
         asyncio.run_coroutine_threadsafe(self._move(target_us), self._loop).result()
 
     async def _move(self, target_us: int) -> None:
@@ -189,13 +210,66 @@ class InProcessBroker:
         await self._quiet(0, BEFORE_S)
         held = self._server.leased_rows()
         listening = core.broker.parked_pulls
-        while (due := clock.step(target_us)) is not None:
-            due()
+        stride_us = max(_LAST_STRIDE_US, (target_us - clock.monotonic_us()) // _STRIDES)
+        while True:
+            calls = clock.leap(self._stop_us(target_us, stride_us))
+            core.clock_moved()
+            for due in calls:
+                due()
+            core.touch()
             await self._quiet(held)
             listening = await self._back(listening)
-        core.touch()
-        await self._quiet(held)
-        await self._back(listening)
+            if clock.monotonic_us() >= target_us and self._event_us() > target_us:
+                break
+        await self._tell_of_leases()
+
+    def _event_us(self) -> int:
+        """Return when, by the clock, something happens at its time: a retry, the end of a lease."""
+        core = self._server.core
+        event_us = core.broker.timers.next_but_housekeeping_us()
+        if event_us is None:
+            return _NEVER
+        return self.clock.monotonic_us() + max(0, event_us - core.now_us())
+
+    def _stop_us(self, target_us: int, stride_us: int) -> int:
+        """Return where the clock stops next.
+
+        At every event, and a moment before: pulls whose wait ended meanwhile ask anew first, so
+        that what comes due finds them. Else after a stride, near the end after a second.
+        """
+        now_us, event_us = self.clock.monotonic_us(), self._event_us()
+        last_us = max(now_us, target_us - _LAST_US)
+        if now_us < last_us:
+            idle_us = min(now_us + stride_us, last_us)
+        else:
+            idle_us = min(now_us + _LAST_STRIDE_US, target_us)
+        if event_us - 1 > now_us:
+            return min(idle_us, event_us - 1)
+        return min(event_us, target_us)
+
+    async def _tell_of_leases(self) -> None:
+        """Tell the clients of this process which of their leases ended: they go by other clocks.
+
+        Where the machine's time passes, a client learns of it when it extends the lease.
+        """
+        core = self._server.core
+        there = {
+            (lease.id >> LEASE_BITS, lease.id & (LEASE_LIMIT - 1))
+            for held in core.broker.views.held.values()
+            for lease in held.leases.values()
+        }
+        ended = [
+            lease
+            for lease in leases_of(self._server.port)
+            if (lease.epoch, lease.number) not in there
+        ]
+        for lease in ended:
+            lease.settler.lose_soon(lease)
+        until = time.monotonic() + BEFORE_S
+        while time.monotonic() < until:
+            if all(lease.lost for lease in ended):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def _back(self, listening: int) -> int:
         """Wait for consumers whose pull ended to pull again; return how many wait for messages.

@@ -2,6 +2,8 @@
 
 ``ternmq_broker``
     A fresh broker in memory for each test, with a manual clock.
+``ternmq_settings``
+    The settings of that broker; override it where others are needed.
 ``ternmq_url``
     Its address.
 """
@@ -18,11 +20,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def ternmq_broker() -> Iterator[InProcessBroker]:
+def ternmq_settings() -> dict[str, object]:
+    """Return settings of the test's broker by name; a test or conftest.py overrides it."""
+    return {}
+
+
+@pytest.fixture
+def ternmq_broker(ternmq_settings: dict[str, object]) -> Iterator[InProcessBroker]:
     """Yield a fresh broker whose time the test moves."""
     from ternmq.testing.in_process import broker
 
-    with broker() as one:
+    with broker(settings=ternmq_settings) as one:
         yield one
 
 

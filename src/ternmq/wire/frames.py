@@ -16,19 +16,25 @@ more.
 
 Changing this layout: raise ``VERSION``, let HELLO settle on the highest version that both sides
 know, keep reading the older one for two releases, and add golden frames under ``tests/golden``.
+
+A field of a body that takes the place of zeros needs no version: the broker offers it in WELCOME, a
+client fills it in where it is offered, and 0 means what it meant before (``at_once`` of PULL).
 """
 
 from __future__ import annotations
 
 import enum
 import struct
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from ternmq.model.errors import FrameTooLarge, ProtocolError
 
 HEADER: Final = struct.Struct("<IBBBBQ")
 HEADER_BYTES: Final = 16
 MAGIC: Final = 0x54
+MAGIC_AT: Final = 4
 VERSION: Final = 1
 OPENING_BYTES: Final = 4096
 """Largest frame before HELLO was answered."""
@@ -54,7 +60,7 @@ PUSH: Final = int(Flag.PUSH)
 _KNOWN_FLAGS: Final = frozenset({0, ONE_WAY, ANSWER, ANSWER | ERROR, PUSH})
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """A frame that was received whole; ``body`` is a copy, so that the buffer can go."""
 
     command: int

@@ -17,9 +17,18 @@ command that the broker does not know breaks no rule: the client is newer, and i
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple
+import re
+from typing import Final, NamedTuple, NoReturn
 
-from ternmq.model.errors import InvalidRequest, ProtocolError, TernMQError, UnsupportedVersion
+import msgspec
+
+from ternmq.model.errors import (
+    InvalidRequest,
+    NotABroker,
+    ProtocolError,
+    TernMQError,
+    UnsupportedVersion,
+)
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import ONE_WAY_COMMANDS, PUSHES, TABLE, Command
 from ternmq.wire.frames import ANSWER, ERROR, ONE_WAY, PUSH, Frame, FrameReader
@@ -43,7 +52,14 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-class Request(NamedTuple):
+# Members by name of the module: to look one up in its class takes 0.1 us (Python 3.11).
+_OPENING: Final = State.OPENING
+_GREETED: Final = State.GREETED
+_OPEN: Final = State.OPEN
+_CLOSED: Final = State.CLOSED
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
     """The broker's event: something is asked."""
 
     command: Command
@@ -53,8 +69,12 @@ class Request(NamedTuple):
     until_us: int = 0
     """The broker's own note on a request that waited and is asked again: when its wait ends."""
 
+    def until(self, until_us: int) -> Request:
+        """Return the same with another end of its wait."""
+        return Request(self.command, self.id, self.body, self.one_way, until_us)
 
-class Unknown(NamedTuple):
+
+class Unknown(msgspec.Struct, frozen=True, gc=False):
     """The broker's event: a command that it does not know; it is refused as UnknownCommand."""
 
     command: int
@@ -63,7 +83,7 @@ class Unknown(NamedTuple):
     one_way: bool
 
 
-class Answer(NamedTuple):
+class Answer(msgspec.Struct, frozen=True, gc=False):
     """The client's event: a request was carried out."""
 
     command: Command
@@ -118,12 +138,13 @@ class ServerSession:
             ProtocolError: The connection must be closed; ``farewell`` says why. What came with
                 these bytes is dropped as a whole.
         """
-        if self.state is State.CLOSED:
+        state = self.state
+        if state is _CLOSED:
             return []
-        if self.state is State.GREETED:
+        if state is _GREETED:
             raise ProtocolError("nothing may follow HELLO before its answer")
         found = self._reader.feed(data)
-        if self.state is State.OPENING:
+        if state is _OPENING:
             if found:
                 self._greet(found)
             return []
@@ -171,7 +192,7 @@ class ServerSession:
 
 
 def _request(frame: Frame) -> Request | Unknown:
-    number, flags, id_, body = frame
+    number, flags, id_, body = frame.command, frame.flags, frame.id, frame.body
     if flags and flags != ONE_WAY:
         raise ProtocolError("a client sends requests, neither answers nor pushes")
     command = _COMMANDS.get(number)
@@ -211,7 +232,7 @@ class ClientSession:
         Raises:
             ProtocolError: The connection is not open.
         """
-        if self.state is not State.OPEN:
+        if self.state is not _OPEN:
             raise ProtocolError(f"a request while {self.state.value}")
         return self._ask(command, body)
 
@@ -238,11 +259,15 @@ class ClientSession:
 
         Raises:
             ProtocolError: The connection must be closed.
+            NotABroker: So it must, and what came is another protocol's.
         """
         events: list[Answer | Refusal | Push] = []
-        if self.state is State.CLOSED:
+        if self.state is _CLOSED:
             return events
-        for number, flags, id_, body in self._reader.feed(data):
+        if self.state is _OPENING and not self._reader.held_bytes:
+            _refuse_others(data)
+        for frame in self._reader.feed(data):
+            number, flags, id_, body = frame.command, frame.flags, frame.id, frame.body
             if flags == PUSH:
                 pushed = self._pushed(number, body)
                 if pushed is not None:
@@ -252,7 +277,7 @@ class ClientSession:
                 if command is None or command != number:
                     raise ProtocolError(f"an answer of {number} to {id_}, which did not ask that")
                 if flags == ANSWER:
-                    if self.state is State.OPENING:
+                    if self.state is _OPENING:
                         self._open(body)
                     events.append(Answer(command, id_, body))
                 else:
@@ -261,7 +286,7 @@ class ClientSession:
                     events.append(Refusal(command, id_, bodies.unpack_refusal(body)))
             else:
                 raise ProtocolError("a broker sends answers and pushes, no requests")
-            if self.state is State.CLOSED:
+            if self.state is _CLOSED:
                 break
         return events
 
@@ -303,3 +328,37 @@ def refusal(command: int, id_: int, error: TernMQError) -> bytes:
 def text_of(error: TernMQError) -> str:
     """Return what happened, without the hint: the other side has that in its own table."""
     return str(error.args[0]) if error.args else ""
+
+
+def _refuse_others(data: bytes) -> None:
+    """Say what the other side is, if its first bytes are those of another protocol.
+
+    Raises:
+        NotABroker: They are.
+    """
+    if len(data) <= frames.MAGIC_AT or data[frames.MAGIC_AT] == frames.MAGIC:
+        return
+    if data.startswith(b"HTTP/"):
+        _refuse_http(data)
+    if data.startswith(_TLS_ALERT):
+        raise NotABroker("this port speaks TLS: say ternmqs:// in the address")
+    raise NotABroker(f"this port speaks another protocol: it began with {data[:16]!r}")
+
+
+def _refuse_http(data: bytes) -> NoReturn:
+    """Say that the other side speaks HTTP; where it is a broker, also what it says of itself.
+
+    What is shown is bounded and has no characters that a terminal obeys: anybody may be there.
+    """
+    told = _CLIENTS.search(data[:_HEAD_BYTES])
+    if told is None:
+        raise NotABroker("this is an HTTP port, such as that of a broker's metrics")
+    error = NotABroker(f"this is a broker's HTTP port; clients connect to {told[1].decode()}")
+    error.hint = ""  # a guess, where this is known
+    raise error
+
+
+_CLIENTS: Final = re.compile(rb"\r\nTernMQ-Clients: (ternmqs?://[A-Za-z0-9._:\[\]-]{1,255})\r\n")
+"""A line of every answer of a broker's HTTP port: the URL for clients."""
+_HEAD_BYTES: Final = 1024
+_TLS_ALERT: Final = b"\x15\x03"

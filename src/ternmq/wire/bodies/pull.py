@@ -4,7 +4,7 @@ Ruler::
 
     PULL            0  u32 queue (2**32-1: any), u32 max_messages
                     8  u32 max_bytes (0: as many as the broker allows), u32 wait_ms
-                   16  u8 topic_bytes, u8 group_bytes, 6 x u8 0
+                   16  u8 topic_bytes, u8 group_bytes, u16 at_once, 4 x u8 0
                    24  names: topic, group
       answer        0  u32 topic, u32 queue, u32 epoch, u32 run_count
                    16  u64 lease (0: nothing came), i64 lease_until_us, i64 now_us
@@ -14,9 +14,12 @@ Ruler::
                     .  failures, failure_bytes in all
                     .  records of kind MESSAGES, one after the other, to the end of the frame
 
-``max_messages`` is 1 or more. A run names offsets; rows of a record that no run names are not for
-this consumer. A row of ``deliveries`` 1 in a record whose position is below ``suspect_below`` may
-have been handed out before a power cut.
+``max_messages`` is 1 or more. ``at_once``: how many messages of the group the client works on at
+one time; 0: it does not say, as to a broker whose WELCOME does not have ``pull_at_once``.
+
+A run names offsets; rows of a record that no run names are not for this consumer. A row of
+``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been handed out
+before a power cut.
 
 A failure tells how the attempt before this one ended: u64 start, u32 rows, u16 reason_bytes, u8
 cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend; rows without one have not failed, or
@@ -44,7 +47,8 @@ from ternmq.wire.bodies.checks import (
 from ternmq.wire.bodies.refusal import cut
 
 PULL: Final = Struct("<IIIIQ")
-"""The last number: topic_bytes, group_bytes and the zeros behind them."""
+"""The last number: topic_bytes, group_bytes, at_once and the zeros behind them."""
+MAX_AT_ONCE: Final = (1 << 16) - 1
 DELIVERY: Final = Struct("<IIIIQqqQII")
 RUN: Final = Struct("<QIHH")
 FAILURE: Final = Struct("<QIHBB")
@@ -61,6 +65,8 @@ class Pull(NamedTuple):
     max_messages: int
     max_bytes: int
     wait_ms: int
+    at_once: int = 0
+    """Messages of the group that the client works on at one time; 0: it does not say."""
 
 
 class Run(NamedTuple):
@@ -111,7 +117,7 @@ def pack_pull(pull: Pull) -> bytes:
             pull.max_messages,
             pull.max_bytes,
             pull.wait_ms,
-            len(topic) | len(group) << 8,
+            len(topic) | len(group) << 8 | min(pull.at_once, MAX_AT_ONCE) << 16,
         ) + padded(topic + group)
     except struct.error as error:
         raise unfit(error) from error
@@ -125,13 +131,13 @@ def unpack_pull(body: bytes) -> Pull:
     """
     at_least(body, PULL)
     queue, most, size, wait, sizes = PULL.unpack_from(body)
-    if sizes >> 16:
-        raise InvalidRequest("bytes 18 to 24 are not 0")
+    if sizes >> 32:
+        raise InvalidRequest("bytes 20 to 24 are not 0")
     if not most:
         raise InvalidRequest("a pull of no messages")
-    (topic, group), end = names(body, PULL.size, sizes & 255, sizes >> 8)
+    (topic, group), end = names(body, PULL.size, sizes & 255, sizes >> 8 & 255)
     exactly(body, end)
-    return Pull(topic, group, None if queue == NO_QUEUE else queue, most, size, wait)
+    return Pull(topic, group, None if queue == NO_QUEUE else queue, most, size, wait, sizes >> 16)
 
 
 def delivery_head(

@@ -157,12 +157,14 @@ def unpack_receipt(body: bytes) -> Receipt:
     answer_at_least(body, RECEIPT)
     first, topic, queue, count, flags, row_count, _ = RECEIPT.unpack_from(body)
     answer_exactly(body, RECEIPT.size + row_count * RECEIPT_ROW.size)
-    rows = tuple(
-        [
-            ReceiptRow(row, None if offset == NO_OFFSET else offset, bool(told & CONFLICT))
-            for offset, row, told in RECEIPT_ROW.iter_unpack(body[RECEIPT.size :])
-        ]
-    )
+    rows: tuple[ReceiptRow, ...] = ()
+    if row_count:
+        rows = tuple(
+            [
+                ReceiptRow(row, None if offset == NO_OFFSET else offset, bool(told & CONFLICT))
+                for offset, row, told in RECEIPT_ROW.iter_unpack(body[RECEIPT.size :])
+            ]
+        )
     return Receipt(
         None if first == NO_OFFSET else first,
         topic,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ternmq.wire.control.coding import Body, Line
+from ternmq.wire.control.coding import Body, Limit, Line, Token
 
 
 class GrantInfo(Body, frozen=True, kw_only=True):
@@ -23,7 +23,10 @@ class GrantInfo(Body, frozen=True, kw_only=True):
 
 
 class AppPut(Body, frozen=True, kw_only=True):
-    """Make an app, change its grants, or (``new_token``) give it another token."""
+    """Make an app, change its grants, or (``new_token``) give it another token.
+
+    The last one that may manage everything cannot lose that: InvalidRequest.
+    """
 
     app: str
     grants: Annotated[list[GrantInfo], Meta(max_length=1000)]
@@ -45,13 +48,22 @@ class AppToken(Body, frozen=True, kw_only=True):
 
 
 class AppDelete(Body, frozen=True, kw_only=True):
-    """Remove an app; its connections are closed."""
+    """Remove an app; its connections are closed. The last one that may manage everything stays."""
 
     app: str
 
 
 class AppList(Body, frozen=True, kw_only=True):
-    """Ask for the apps."""
+    """Ask for the apps, by name.
+
+    With `limit` by pages, which may be shorter; without it everything in one answer, which is
+    refused (InvalidRequest) where there are more than a thousand or so.
+    """
+
+    after: Token = ""
+    """`next` of the page before."""
+    limit: Limit | None = None
+    """Of apps on a page. None: no pages."""
 
 
 class AppInfo(Body, frozen=True, kw_only=True):
@@ -66,3 +78,5 @@ class Apps(Body, frozen=True, kw_only=True):
     """Apps, by name."""
 
     apps: list[AppInfo]
+    next: str = ""
+    """Where to go on: `after` of the next request. Empty on the last page."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, Count, Limit, Line, Number, Offset, Time
+from ternmq.wire.control.times import at
 
 MAX_TOPICS = 1000
 """Most topics that one QUEUE_RANGES names."""
@@ -170,6 +172,16 @@ class HoldInfo(Body, frozen=True, kw_only=True):
     blocking: bool = False
     """Sends are refused now because of it."""
 
+    @property
+    def created(self) -> datetime:
+        """When it was made."""
+        return at(self.created_us)
+
+    @property
+    def moved(self) -> datetime:
+        """When its position changed last."""
+        return at(self.moved_us)
+
 
 class Holds(Body, frozen=True, kw_only=True):
     """Holds, by name."""
@@ -181,6 +193,11 @@ class Holds(Body, frozen=True, kw_only=True):
     """Up to here everything is on the disk."""
     now_us: int = 0
     """Broker time."""
+
+    @property
+    def now(self) -> datetime:
+        """Broker time."""
+        return at(self.now_us)
 
 
 class JournalCatalog(Body, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ Limit = Annotated[int, Meta(ge=1, le=10_000)]
 Text = Annotated[str, Meta(max_length=4096)]
 Line = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
 """Without control characters: it is shown in logs and lists."""
+Token = Annotated[str, Meta(max_length=300)]
+"""Where a list goes on; made by the broker, and not to be looked into."""
 ClientName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
 Offsets = Annotated[list[Offset], Meta(max_length=10_000)]
 

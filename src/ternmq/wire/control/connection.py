@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from ternmq.wire.control.coding import Body, ClientName, Count, Line, Number
+from ternmq.wire.control.coding import Body, ClientName, Count, Limit, Line, Number
+from ternmq.wire.control.times import at, span
 from ternmq.wire.frames import VERSION
 
 NAME: Final = "TernMQ"
@@ -71,6 +73,15 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Longest that a send may be resent: deduplication remembers at least twice as long."""
     create_topics: bool = False
     """Sends to a topic that is not there make it (`dev`)."""
+    forgets: bool = False
+    """What is stored goes when this broker ends (`dev` without a folder). The next one at its
+    address has another epoch and none of it: a client that was at either begins anew."""
+    pull_at_once: bool = False
+    """A PULL may say how many messages its client works on at one time (its field `at_once`); a
+    broker without this refuses one that does."""
+    software: Line = ""
+    """Name and version of the broker's software, such as ``ternmq 0.1``; empty where an older
+    broker does not say it. For people: no client may make anything depend on it."""
 
 
 class KeptLease(Body, frozen=True, kw_only=True):
@@ -100,7 +111,16 @@ class Drain(Body, frozen=True, kw_only=True):
 
 
 class ClientList(Body, frozen=True, kw_only=True):
-    """Ask for the sessions."""
+    """Ask for the sessions.
+
+    With `limit` by pages, which may be shorter; without it everything in one answer, which is
+    refused (InvalidRequest) where there are more than a thousand or so.
+    """
+
+    after: Number = 0
+    """`next` of the page before."""
+    limit: Limit | None = None
+    """Of sessions on a page. None: no pages."""
 
 
 class ClientInfo(Body, frozen=True, kw_only=True):
@@ -124,11 +144,40 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     """Topics that it sent to, pulled from or read over the connections that it has now, by name;
     the 32 used last of each."""
 
+    @property
+    def since(self) -> datetime:
+        """When the session began."""
+        return at(self.since_us)
+
 
 class Clients(Body, frozen=True, kw_only=True):
     """Sessions, oldest first."""
 
     clients: list[ClientInfo]
+    next: int = 0
+    """Where to go on: `after` of the next request. 0 on the last page."""
+
+
+class OldestFile(Body, frozen=True, kw_only=True):
+    """The oldest file of the journal, and what keeps it; of several things one is named."""
+
+    kept_by: str = "nothing"
+    """``active``: it is the only one. ``retention``: a topic keeps its messages for longer.
+    ``group``: one that must not miss them has not finished them. ``hold``. ``transaction``: an
+    undecided one has rows in it. ``state``: the broker's state must be written behind it first.
+    ``nothing``: it is about to go."""
+    since_us: int = 0
+    """Since when; 0: not looked at yet."""
+    topic: str = ""
+    """Whose messages they are, if the app may see it."""
+    group: str = ""
+    """The group, likewise."""
+    name: str = ""
+    """Of the hold, or of the transaction's writer, if the app may list holds."""
+    lacks_room: bool = False
+    """With ``state``: what is left of the reserve is too little for that."""
+    sends_refused: bool = False
+    """Sends are refused for want of room."""
 
 
 class StatusAsk(Body, frozen=True, kw_only=True):
@@ -147,7 +196,8 @@ class Status(Body, frozen=True, kw_only=True):
     uptime_us: int
     """Since the start."""
     metrics: dict[str, float]
-    """By the names that ``/metrics`` has."""
+    """By the names that ``/metrics`` has: all of the broker as a whole, and those of the first 32
+    groups, by topic and name, that the app has a right on."""
     role: str = "primary"
     """``primary``: it takes sends."""
     disk_free_bytes: int = 0
@@ -163,3 +213,15 @@ class Status(Body, frozen=True, kw_only=True):
     """Messages stored, over the last ten seconds."""
     delivered_a_second: float = 0.0
     """Messages handed out, over the last ten seconds."""
+    oldest_file: OldestFile = OldestFile()
+    """What keeps the oldest file of the journal."""
+
+    @property
+    def now(self) -> datetime:
+        """Broker time."""
+        return at(self.now_us)
+
+    @property
+    def uptime(self) -> timedelta:
+        """Since the start."""
+        return span(self.uptime_us)

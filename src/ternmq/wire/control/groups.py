@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 
-from ternmq.model.specs import Mode, Start, SubscriptionSpec
+from ternmq.model.specs import Mode, RetryPolicy, Start, SubscriptionSpec
 from ternmq.wire.control.bulk import HoldInfo
-from ternmq.wire.control.coding import Body, Number, Offset, Text, Time
+from ternmq.wire.control.coding import Body, Limit, Number, Offset, Text, Time, Token
+from ternmq.wire.control.times import span
 
 
 class GroupJoin(Body, frozen=True, kw_only=True):
@@ -23,6 +26,10 @@ class GroupJoin(Body, frozen=True, kw_only=True):
     """None: as it is; for a new group, as the topic is."""
     start: Start | None = None
     """Where a new group begins. None: as it is; for a new group, earliest."""
+    retry: RetryPolicy | None = None
+    """When failed messages come again. None: as it is; for a new group, the default."""
+    lease_us: Time | None = None
+    """How long messages are leased. None: as it is; for a new group, the default."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):
@@ -52,16 +59,25 @@ class GroupDelete(Body, frozen=True, kw_only=True):
 
 
 class GroupList(Body, frozen=True, kw_only=True):
-    """Ask how groups stand."""
+    """Ask how groups stand: those that the app has a right on, by topic and name.
+
+    With `limit` by pages: one may be shorter than the limit, even empty, and others follow; `next`
+    says so. Without it everything is asked for in one answer, which is refused (InvalidRequest)
+    where there are more than a thousand or so.
+    """
 
     topic: str | None = None
     """None: of every topic."""
     group: str | None = None
     """None: every group."""
+    after: Token = ""
+    """`next` of the page before."""
+    limit: Limit | None = None
+    """Of groups on a page. None: no pages."""
 
 
 class GroupQueueInfo(Body, frozen=True, kw_only=True):
-    """How a group stands on a queue; see the glossary for cursor and floor."""
+    """How a group stands on a queue; see docs/reference/glossary.md for cursor and floor."""
 
     cursor: int
     """Offset of the first row that was never handed out."""
@@ -97,6 +113,11 @@ class GroupInfo(Body, frozen=True, kw_only=True):
     members: list[str]
     """Clients that hold leases, or wait for messages."""
 
+    @property
+    def lease(self) -> timedelta:
+        """How long messages are leased."""
+        return span(self.spec.lease_us)
+
 
 class Groups(Body, frozen=True, kw_only=True):
     """Groups, by topic and name."""
@@ -104,7 +125,9 @@ class Groups(Body, frozen=True, kw_only=True):
     groups: list[GroupInfo]
     holds: list[HoldInfo] = msgspec.field(default_factory=list)
     """Holds on the journal, of the name that was asked for: they lag as groups do. Only where no
-    topic was named, and for apps that may see them."""
+    topic was named, and for apps that may see them; on the first page."""
+    next: str = ""
+    """Where to go on: `after` of the next request. Empty on the last page."""
 
 
 class GroupReset(Body, frozen=True, kw_only=True):

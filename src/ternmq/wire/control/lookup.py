@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
 
 from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Offsets, Text, Time
+from ternmq.wire.control.times import at
 
 
 class Find(Body, frozen=True, kw_only=True):
@@ -49,7 +51,8 @@ class FoundMessage(Body, frozen=True, kw_only=True):
 class FoundPage(Body, frozen=True, kw_only=True):
     """Messages, newest first; ``next`` is empty on the last page.
 
-    At most a megabyte of batches, or one message.
+    At most a megabyte of batches, or one message. A page may have fewer messages than ``limit``, or
+    none, and others follow all the same.
     """
 
     found: list[FoundMessage]
@@ -94,10 +97,16 @@ class FailureInfo(Body, frozen=True, kw_only=True):
     outcome: str
     """``retry``, ``dead`` or ``held``."""
     cause: str
-    """``consumer``, ``time``, ``session``, ``rejected``, ``exhausted`` and others;
-    docs/format/records.md has all."""
+    """``consumer``: the consumer said so, by an exception or ``retry``; ``exhausted``: the same,
+    and it was the last attempt; ``rejected``: the consumer gave it up; ``time``: the lease ended;
+    ``session``: the consumer was gone, and did not come back within its grace; ``operator``."""
     reason: str
-    """What the consumer said."""
+    """What the consumer said; empty if it said nothing, as with ``time`` and ``session``."""
+
+    @property
+    def time(self) -> datetime:
+        """When."""
+        return at(self.time_us)
 
 
 class FailedMessage(Body, frozen=True, kw_only=True):
@@ -120,7 +129,10 @@ class FailedMessage(Body, frozen=True, kw_only=True):
 
 
 class FailedPage(Body, frozen=True, kw_only=True):
-    """Failed rows, by offset: at most a megabyte of batches, or one row."""
+    """Failed rows, by offset: at most a megabyte of batches, or one row.
+
+    A page may have fewer rows than ``limit``, though others follow: ``more`` says so.
+    """
 
     rows: list[FailedMessage]
     more: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Meta
 
 from ternmq.model.specs import TopicSpec
 from ternmq.wire.control.coding import Body, Count, Limit, Time
+from ternmq.wire.control.times import span
 
 Sequence = Annotated[int, Meta(ge=0)]
 """A 64-bit number without sign."""
@@ -37,12 +39,15 @@ class TopicDelete(Body, frozen=True, kw_only=True):
 
 
 class TopicList(Body, frozen=True, kw_only=True):
-    """Ask for topics, by name; all that the app has a right on."""
+    """Ask for topics, by name; all that the app has a right on.
+
+    A page may be shorter than the limit, even empty, and others follow: `next` says so.
+    """
 
     names: Annotated[list[str], Meta(max_length=10_000)] | None = None
     """None: all of them."""
     after: str = ""
-    """Names above this one only: the last of the page before."""
+    """Names above this one only: `next` of the page before."""
     limit: Limit = 1000
 
 
@@ -66,12 +71,19 @@ class TopicInfo(Body, frozen=True, kw_only=True):
     groups: list[str]
     """Names of the groups that consume it."""
 
+    @property
+    def retention(self) -> timedelta:
+        """How long messages are kept."""
+        return span(self.spec.retention_us)
+
 
 class Topics(Body, frozen=True, kw_only=True):
-    """Topics by name; ``more`` when the limit was reached."""
+    """Topics by name; ``more`` when others follow."""
 
     topics: list[TopicInfo]
     more: bool = False
+    next: str = ""
+    """Where to go on: `after` of the next request. Empty on the last page."""
 
 
 class TopicChanged(Body, frozen=True, kw_only=True):

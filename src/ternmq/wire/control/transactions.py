@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
 
-from ternmq.wire.control.coding import Body, Count, Limit, Time
+from ternmq.wire.control.coding import Body, Count, Limit, Time, Token
+from ternmq.wire.control.times import at
 
 WriterName = Annotated[
     str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")
@@ -59,7 +61,9 @@ class TransactionList(Body, frozen=True, kw_only=True):
     writer: WriterName | None = None
     """None: of every writer."""
     limit: Limit = 100
-    """Of transactions, and of writers."""
+    """Of transactions, and of writers; a page may be shorter."""
+    after: Token = ""
+    """`next` of the page before."""
 
 
 class TransactionInfo(Body, frozen=True, kw_only=True):
@@ -78,6 +82,16 @@ class TransactionInfo(Body, frozen=True, kw_only=True):
     expires_us: Time
     """When it is rolled back, unless it is decided before."""
 
+    @property
+    def opened(self) -> datetime:
+        """When its first batch was prepared."""
+        return at(self.opened_us)
+
+    @property
+    def expires(self) -> datetime:
+        """When it is rolled back, unless it is decided before."""
+        return at(self.expires_us)
+
 
 class DecisionInfo(Body, frozen=True, kw_only=True):
     """What became of a transaction."""
@@ -88,6 +102,11 @@ class DecisionInfo(Body, frozen=True, kw_only=True):
     rows: Count = 0
     """How many became messages."""
     decided_us: Time
+
+    @property
+    def decided(self) -> datetime:
+        """When."""
+        return at(self.decided_us)
 
 
 class WriterInfo(Body, frozen=True, kw_only=True):
@@ -108,6 +127,11 @@ class WriterInfo(Body, frozen=True, kw_only=True):
     newest: DecisionInfo | None = None
     """The one of them that was made last."""
 
+    @property
+    def last(self) -> datetime:
+        """When it was heard of last."""
+        return at(self.last_us)
+
 
 class Transactions(Body, frozen=True, kw_only=True):
     """Undecided transactions, oldest first, and writers by name."""
@@ -115,4 +139,6 @@ class Transactions(Body, frozen=True, kw_only=True):
     undecided: list[TransactionInfo]
     writers: list[WriterInfo]
     more: bool = False
-    """There are more of either than were asked for."""
+    """There are more of either than are told of."""
+    next: str = ""
+    """Where to go on: `after` of the next request. Empty on the last page."""

@@ -1,0 +1,84 @@
+"""What keeps the oldest segment, in names that people know: for STATUS and for the log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ternmq.broker.broker import Broker
+from ternmq.broker.moving import Moving
+from ternmq.journal.retention import Pin, QueueShare
+
+
+class Pinned(NamedTuple):
+    """What keeps the oldest segment; of several things one."""
+
+    by: Pin
+    since_us: int
+    """Broker time; 0 before the first look after a start."""
+    topic: str = ""
+    """Whose messages are kept, where they are a topic's."""
+    group: str = ""
+    """That has not finished them."""
+    name: str = ""
+    """Of the hold, or of the transaction's writer."""
+    lacks_room: bool = False
+    """The state has to be written anew behind it, and what is left of the reserve is too little."""
+
+
+def pinned(broker: Broker, moving: Moving) -> Pinned:
+    """Return what keeps the oldest segment, as the last look found. O(holds + transactions)."""
+    found, since_us = moving.pinned, moving.pinned_since_us
+    end = broker.journal.first + broker.journal.segment_size
+    if found.pin is Pin.HOLD:
+        holds = broker.views.holds.values()
+        lowest = min(holds, key=lambda one: (one.position, one.name), default=None)
+        return Pinned(found.pin, since_us, name="" if lowest is None else lowest.name)
+    if found.pin is Pin.TRANSACTION:
+        return Pinned(found.pin, since_us, name=_writer(broker, end))
+    if found.share is not None:
+        topic = broker.views.catalog.topics.get(found.share.topic)
+        if topic is not None:
+            group = _unread_by(broker, found.share) if found.pin is Pin.GROUP else ""
+            return Pinned(found.pin, since_us, topic.spec.name, group)
+    return Pinned(found.pin, since_us, lacks_room=moving.refreshing.lacks_room)
+
+
+def _writer(broker: Broker, end: int) -> str:
+    """Return who writes an undecided transaction that began in the oldest segment."""
+    writers = broker.views.writers.by_number
+    for transaction in broker.views.undecided.by_number.values():
+        first = next(transaction.batches(), None)
+        if first is not None and first.position < end and transaction.writer in writers:
+            return writers[transaction.writer].name
+    return ""
+
+
+def _unread_by(broker: Broker, share: QueueShare) -> str:
+    """Return a group that must not miss the share and has not finished it."""
+    topic = broker.views.catalog.topics[share.topic]
+    for number, subscription in topic.subscriptions.items():
+        held = broker.views.held.get((number, share.topic, share.queue))
+        if held is not None and not held.finished(share.stop):
+            return subscription.name
+    return ""
+
+
+def sentence(one: Pinned) -> str:
+    """Return what keeps the oldest file, as a part of a sentence."""
+    match one.by:
+        case Pin.GROUP:
+            return f"group {one.group} has not finished its messages of topic {one.topic}"
+        case Pin.HOLD:
+            return f"hold {one.name} keeps it"
+        case Pin.TRANSACTION:
+            return f"an undecided transaction of writer {one.name} has rows in it"
+        case Pin.RETENTION:
+            return f"topic {one.topic} keeps its messages for longer"
+        case Pin.STATE if one.lacks_room:
+            return "the broker's state must be written behind it, for which the reserve has no room"
+        case Pin.STATE:
+            return "the broker's state is being written behind it"
+        case Pin.ACTIVE:
+            return "it is the only one"
+        case Pin.NOTHING:
+            return "nothing keeps it: it is about to go"

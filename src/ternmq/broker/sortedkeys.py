@@ -1,0 +1,89 @@
+"""Keys in order, for lists that go on behind a key: names of topics and apps, numbers.
+
+They lie in blocks of some hundred, so that to add one, to take one out and to find the next behind
+another take a few microseconds, however many there are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K", int, str)
+
+BLOCK_KEYS: Final = 512
+"""A block that has more is divided."""
+_last: Final = itemgetter(-1)
+
+
+class SortedKeys(Generic[K]):
+    """Distinct keys of one type, in ascending order. Loop only."""
+
+    __slots__ = ("_blocks", "_count")
+
+    def __init__(self, keys: Iterable[K] = ()) -> None:
+        self._count = 0
+        self._blocks: list[list[K]] = []
+        for key in keys:
+            self.add(key)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[K]:
+        for block in self._blocks:
+            yield from block
+
+    def add(self, key: K) -> None:
+        """Put a key in; once more changes nothing."""
+        blocks = self._blocks
+        at = bisect_left(blocks, key, key=_last)
+        if at == len(blocks):
+            if not blocks:
+                blocks.append([])
+            at = len(blocks) - 1
+        block = blocks[at]
+        place = bisect_left(block, key)
+        if place < len(block) and block[place] == key:
+            return
+        block.insert(place, key)
+        self._count += 1
+        if len(block) > BLOCK_KEYS:
+            half = BLOCK_KEYS // 2
+            blocks.insert(at + 1, block[half:])
+            del block[half:]
+
+    def discard(self, key: K) -> None:
+        """Take a key out, if it is there."""
+        blocks = self._blocks
+        at = bisect_left(blocks, key, key=_last)
+        if at == len(blocks):
+            return
+        block = blocks[at]
+        place = bisect_left(block, key)
+        if block[place] != key:
+            return
+        del block[place]
+        self._count -= 1
+        if not block:
+            del blocks[at]
+
+    def behind(self, key: K) -> Iterator[K]:
+        """Yield the keys above one, ascending. Not to be used on after a change."""
+        at = bisect_right(self._blocks, key, key=_last)
+        if at < len(self._blocks):
+            block = self._blocks[at]
+            yield from block[bisect_right(block, key) :]
+            for block in self._blocks[at + 1 :]:
+                yield from block
+
+    def at_or_behind(self, key: K) -> Iterator[K]:
+        """Yield the keys from one on, ascending. Not to be used on after a change."""
+        at = bisect_left(self._blocks, key, key=_last)
+        if at < len(self._blocks):
+            block = self._blocks[at]
+            yield from block[bisect_left(block, key) :]
+            for block in self._blocks[at + 1 :]:
+                yield from block

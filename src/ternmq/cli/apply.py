@@ -1,0 +1,73 @@
+"""``ternmq apply module:client``: make topics and groups what an application declares."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+import click
+
+from ternmq.cli import output
+from ternmq.cli.commands import Command
+from ternmq.cli.connection import asks_broker
+from ternmq.cli.exits import ExitCode, Failed
+from ternmq.cli.worker import find
+from ternmq.client.client import Client
+from ternmq.client.topology import Change, advice
+
+_SIGNS: Final = {"create": "+", "change": "~", "conflict": "!"}
+
+
+@click.command(cls=Command)
+@click.argument("target", metavar="MODULE:CLIENT")
+@click.option("--dry-run", is_flag=True, help="Only compare; exit status 8 if anything differs.")
+@output.json_option
+@asks_broker
+async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> None:
+    """Make topics and groups what is declared on a client.
+
+    Topics are declared with `client.declare(ternmq.Topic(...))`, groups by handlers. What is not
+    declared is left alone, and so is every setting that is not stated. Queues that would go away,
+    the order of a topic, and the mode and start of a group cannot be changed: then nothing is.
+
+    Where the broker is and as whom to ask is said here, not by the application's client: whoever
+    may change topics need not be whoever consumes them.
+    """
+    topology = find(target).topology
+    changes = await topology.plan(client.admin)
+    conflicts = [one for one in changes if one.action == "conflict"]
+    if not dry_run and changes and not conflicts:
+        await topology.apply(client.admin)
+    created = "created"
+    if conflicts:
+        created = "not created"
+    elif dry_run:
+        created = "would be created"
+    if as_json:
+        output.document([asdict(one) for one in changes])
+    else:
+        for one in changes:
+            click.echo(f"{_SIGNS[one.action]} {one.told(created)}")
+    _end(changes, conflicts, dry_run=dry_run)
+
+
+def _end(changes: list[Change], conflicts: list[Change], *, dry_run: bool) -> None:
+    number = len(changes)
+    if conflicts:
+        raise Failed(
+            f"{len(conflicts)} of {_count(number, 'difference')} cannot be changed: nothing was; "
+            f"{advice(conflicts)}",
+            ExitCode.UNSOUND,
+        )
+    if not changes:
+        output.note("all is as declared")
+    elif dry_run:
+        are = "they are" if number != 1 else "it is"
+        text = f"{_count(number, 'difference')}; without --dry-run {are} made"
+        raise Failed(text, ExitCode.UNSOUND)
+    else:
+        output.note(f"made {_count(number, 'change')}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' if number != 1 else ''}"

@@ -1,0 +1,106 @@
+"""How a worker logs: short lines for a terminal, whole ones for a file or another program."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import sysconfig
+import time
+from typing import Final
+
+import click
+
+from ternmq.cli.output import folded_at
+from ternmq.model.printing import printable, printable_lines
+
+_COLORS: Final = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+_WIDE: Final = 10_000
+"""Columns of what has no width."""
+
+
+class WorkerFormatter(logging.Formatter):
+    """Time, level, who, what; control characters in what was logged are shown escaped.
+
+    In a terminal a line that is too long is folded between words, below its text.
+    """
+
+    def __init__(self, *, terminal: bool, numbered: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self._process = f" [{os.getpid()}]" if numbered else ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and the traceback behind it."""
+        text = printable(record.getMessage())
+        who = "" if self._terminal and record.name == "ternmq" else f" {record.name}:"
+        head = f"{self._time(record)}{self._process} {record.levelname:<8}{who}"
+        line = f"{head} {text}"
+        if self._terminal:
+            line = folded_at(line, len(head) + 1, _columns())
+        if self._terminal and record.levelno in _COLORS:
+            line = click.style(line, fg=_COLORS[record.levelno])
+        if record.exc_info:
+            line += "\n" + printable_lines(self.formatException(record.exc_info))
+        return line
+
+    def _time(self, record: logging.LogRecord) -> str:
+        local = time.localtime(record.created)
+        if self._terminal:
+            return time.strftime("%H:%M:%S", local)
+        zone = time.strftime("%z", local)
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', local)}.{int(record.msecs):03d}{zone}"
+
+
+def _columns() -> int:
+    """Return how wide the terminal of standard error is now."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return _WIDE
+
+
+class FromTheApplication(logging.Filter):
+    """Lets through warnings, what TernMQ says, and what code of the application logs.
+
+    Such code is what is no library: no part of Python and no installed package, save the package
+    of the application itself. The names of loggers do not tell: they are chosen freely.
+    """
+
+    def __init__(self, package: str) -> None:
+        super().__init__()
+        self._own = ("ternmq", package)
+        paths = sysconfig.get_paths()
+        names = ("stdlib", "platstdlib", "purelib", "platlib")
+        self._libraries = tuple({paths[name] + os.sep for name in names})
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is logged."""
+        return (
+            record.levelno >= logging.WARNING
+            or record.name.partition(".")[0] in self._own
+            or not record.pathname.startswith(self._libraries)
+        )
+
+
+def set_up(verbose: int, *, package: str, quiet: bool, numbered: bool) -> None:
+    """Log to standard error, unless the application has said how to log.
+
+    Args:
+        verbose: 1: what libraries say at INFO as well; 2: everything.
+        package: The application's, the first part of the name of its module.
+        quiet: Warnings only.
+        numbered: There are several processes: each line names its own.
+    """
+    terminal = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(WorkerFormatter(terminal=terminal, numbered=numbered))
+    level = logging.DEBUG if verbose > 1 else logging.INFO
+    if quiet and not verbose:
+        level = logging.WARNING
+    elif not verbose:
+        handler.addFilter(FromTheApplication(package))
+    logging.basicConfig(level=level, handlers=[handler])
+    if not quiet:
+        logging.getLogger("ternmq").setLevel(min(level, logging.INFO))

@@ -1,0 +1,203 @@
+"""A worker as several processes, and as one that begins anew when its source changes.
+
+The process that was started supervises: it starts the same command line again, in processes that
+run the handlers, and connects to no broker itself. Nothing is forked with connections or threads.
+
+* One that dies is started again, after 1 s, 2 s, 4 s, at most 30 s; after a minute of work the
+  count begins anew. With ``reload`` it is started again when a file changed.
+* One that ends by itself (``client.stop()``) is through, and one that was called wrongly ends all.
+* SIGTERM, SIGINT and SIGHUP are passed on, SIGTERM and SIGINT the second time as well. The third
+  kills.
+* Each holds the reading end of a pipe: when the supervisor is gone, it ends, which they notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from ternmq.cli import sources
+from ternmq.cli.exits import ExitCode
+
+log: Final = logging.getLogger("ternmq")
+
+LIFELINE: Final = "TERNMQ_WORKER_LIFELINE"
+"""In the environment of a process that is supervised: the descriptor of its pipe."""
+_FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSOUND})
+"""Another process would end in the same way: somebody must change something first."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 30.0
+_HEALTHY: Final = 60.0
+"""Seconds after which a process that dies is not in trouble since its start."""
+_LOOK_EVERY: Final = 0.5
+_SIGNAL_BASE: Final = 128
+
+
+def is_supervised() -> bool:
+    """Return whether this process has a supervisor; from then on end when that is gone."""
+    number = os.environ.pop(LIFELINE, "")
+    if not number:
+        return False
+
+    os.set_inheritable(int(number), False)
+
+    def watch() -> None:
+        os.read(int(number), 1)  # nothing is ever written
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="ternmq-lifeline", daemon=True).start()
+    return True
+
+
+def supervise(count: int, *, reload: bool) -> int:
+    """Run so many processes of this command line until they are through; return the exit status."""
+    return asyncio.run(_Supervisor(count, Path.cwd() if reload else None).run())
+
+
+class _Supervisor:
+    def __init__(self, count: int, watched: Path | None) -> None:
+        self._count = count
+        self._watched = watched
+        self._lifeline, self._held = os.pipe()
+        self._children: set[asyncio.subprocess.Process] = set()
+        self._told: list[int] = []  # signals
+        self._over = asyncio.Event()  # stopping: nothing is started any more
+        self._change = asyncio.Event()
+        self._status = int(ExitCode.DONE)
+
+    async def run(self) -> int:
+        """Return when no process is left."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._signal, number)
+        log.info("supervisor %d: %d process%s of the worker%s", os.getpid(), self._count,
+                 "es" if self._count > 1 else "",
+                 f"; begun anew when a .py file below {self._watched} changes"
+                 if self._watched else "")  # fmt: skip
+        watching = asyncio.create_task(self._watch(self._watched)) if self._watched else None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._count):
+                    group.create_task(self._keep())
+        finally:
+            if watching is not None:
+                watching.cancel()
+            os.close(self._held)
+            os.close(self._lifeline)
+        return self._status
+
+    def _signal(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            if self._told:
+                return  # the shell and the kernel both say that the terminal was closed
+            number = signal.SIGTERM  # whatever a process makes of SIGHUP while it imports
+        self._told.append(number)
+        self._over.set()
+        self._pass_on(number if len(self._told) <= 2 else signal.SIGKILL)
+
+    def _pass_on(self, number: int) -> None:
+        for child in list(self._children):
+            if child.returncode is None:
+                child.send_signal(number)
+
+    # -- one process
+
+    async def _keep(self) -> None:
+        """Have one process run until it is through."""
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        while not self._over.is_set():
+            change = self._change
+            began = loop.time()
+            child = await self._start()
+            self._children.add(child)
+            if self._over.is_set():  # nobody has told this one so far
+                child.send_signal(self._told[-1] if self._told else signal.SIGTERM)
+            status = await self._wait(child, change)
+            self._children.discard(child)
+            if self._over.is_set():
+                if status:
+                    self._status = self._status or status
+                return
+            if change.is_set():
+                continue
+            how = f"signal {status - _SIGNAL_BASE}" if status > _SIGNAL_BASE else f"status {status}"
+            if self._watched is not None:
+                log.warning("process %d ended with %s: waiting for a change", child.pid, how)
+                await _either(self._over, change)
+            elif status == ExitCode.DONE:
+                return
+            elif status in _FOR_GOOD:
+                self._status = status
+                self._over.set()
+                self._pass_on(signal.SIGTERM)
+                return
+            else:
+                if loop.time() - began >= _HEALTHY:
+                    pause = _FIRST_PAUSE
+                log.error("process %d ended with %s: another begins in %g s", child.pid, how, pause)
+                await _within(self._over, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ternmq",
+            *sys.argv[1:],
+            env={**os.environ, LIFELINE: str(self._lifeline)},
+            pass_fds=(self._lifeline,),
+            stdin=asyncio.subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is passed on once, and not by the terminal as well
+        )
+
+    async def _wait(self, child: asyncio.subprocess.Process, change: asyncio.Event) -> int:
+        """Return how a process ended; tell it to when the source has changed."""
+        ended = asyncio.ensure_future(child.wait())
+        changed = asyncio.ensure_future(change.wait())
+        await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        if not ended.done() and not self._over.is_set():
+            child.terminate()
+        status = await ended
+        return status if status >= 0 else _SIGNAL_BASE - status
+
+    # -- its source
+
+    async def _watch(self, folder: Path) -> None:
+        """Begin anew when the source has changed, and has not since the last look."""
+        known = await asyncio.to_thread(sources.look, folder)
+        seen = known
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            found = await asyncio.to_thread(sources.look, folder)
+            changes = sources.changed(known, found)
+            if changes and found == seen:
+                known = found
+                more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+                log.info("%s%s changed: beginning anew", changes[0], more)
+                change, self._change = self._change, asyncio.Event()
+                change.set()
+            seen = found
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+async def _either(one: asyncio.Event, other: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(one.wait()), asyncio.ensure_future(other.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

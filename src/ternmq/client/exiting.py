@@ -1,0 +1,54 @@
+"""What is still said when the process ends, and ends handlers that run with it.
+
+A thread cannot be ended before its process is, so until then its message is nobody else's. The last
+thing that a process does is to have it come again, which is an attempt: a message whose handler
+hangs would come back for ever else, from one worker to the next. A process that dies cannot say so;
+there the broker waits for the end of its session, and counts the attempt itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from typing import Final, Protocol
+
+TIMEOUT: Final = 1.0
+"""Seconds that the end of a process waits for all keepers to have told the broker."""
+
+
+class Keeping(Protocol):
+    """What holds the messages of handlers that still run: ``Keeper``."""
+
+    def end_with_process(self) -> None:
+        """Have them come again, and leave. Any thread; does not wait."""
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it has left. Any thread."""
+
+
+_keeping: Final[dict[Keeping, int]] = {}
+"""With the process whose handlers they are: a forked child must leave its parent's alone."""
+
+
+def before_exit(keeper: Keeping) -> None:
+    """Have a keeper told when this process ends. Any thread."""
+    _keeping[keeper] = os.getpid()
+
+
+def forget(keeper: Keeping) -> None:
+    """A keeper has left: nothing runs any more. Any thread."""
+    _keeping.pop(keeper, None)
+
+
+def tell() -> None:
+    """Tell the broker; this process must end at once behind it. Main thread."""
+    keepers = [one for one, process in list(_keeping.items()) if process == os.getpid()]
+    for keeper in keepers:
+        keeper.end_with_process()
+    until = time.monotonic() + TIMEOUT
+    for keeper in keepers:
+        keeper.wait(max(0.0, until - time.monotonic()))
+
+
+atexit.register(tell)

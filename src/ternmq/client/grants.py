@@ -1,0 +1,49 @@
+"""Grants of an app as they are written: ``produce:orders``, ``consume:stock:orders-service``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ternmq.model.errors import InvalidRequest
+from ternmq.wire.commands import Right
+from ternmq.wire.control import GrantInfo
+
+_RIGHTS: Final = [one.value for one in Right]
+
+
+def grants_of(written: object) -> list[GrantInfo]:
+    """Return grants.
+
+    Raises:
+        InvalidRequest: They are none.
+    """
+    if not isinstance(written, Iterable) or isinstance(written, str | bytes):
+        kind = type(written).__name__
+        raise InvalidRequest(f"grants are a list, such as ['produce:orders'], not {kind}")
+    return [grant_of(one) for one in written]
+
+
+def grant_of(written: object) -> GrantInfo:
+    """Return a grant; one that is a ``GrantInfo`` as it is.
+
+    Raises:
+        InvalidRequest: It is none; the text says how one is written.
+    """
+    if isinstance(written, GrantInfo):
+        return written
+    if not isinstance(written, str):
+        kind = type(written).__name__
+        raise InvalidRequest(
+            f"grants are ternmq.GrantInfo, or text such as 'produce:orders', not {kind}"
+        )
+    right, *names = written.split(":")
+    if right in _RIGHTS and 1 <= len(names) <= 2 and all(names):
+        return GrantInfo(right=right, topic=names[0], group=names[1] if len(names) == 2 else "*")
+    form = f"{written!r} is not RIGHT:TOPIC or RIGHT:TOPIC:GROUP, RIGHT one of {', '.join(_RIGHTS)}"
+    if right in _RIGHTS:
+        raise InvalidRequest(f"{form}; for every topic write '{right}:*'")
+    from difflib import get_close_matches  # for a wrong name only
+
+    like = get_close_matches(right, _RIGHTS, n=1, cutoff=0.6)
+    raise InvalidRequest(form + (f"; did you mean {like[0]}?" if like else ""))

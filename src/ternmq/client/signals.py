@@ -1,0 +1,90 @@
+"""SIGTERM, SIGINT and SIGHUP of a run: the first stops it, a second ends it at once.
+
+SIGHUP says that the terminal was closed. It often comes twice, from the shell and from the kernel,
+so another one means nothing; and one that is ignored, as by ``nohup``, stays so.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+from ternmq.client import exiting
+from ternmq.client.forking import in_child
+
+_NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
+_HANGUP: Final = getattr(signal, "SIGHUP", None)
+
+
+class Signals:
+    """A context in which they are taken; in other threads than the main one it does nothing.
+
+    Leaving it puts back what was there before. After a second signal that gets the signal too, so
+    that the process ends as it would have done without a run (KeyboardInterrupt, or by SIGTERM).
+
+    Args:
+        post: Has a function called in the client's loop. It is called in a signal handler.
+        stop: Stops the run; ``True``: at once. Called in the loop.
+    """
+
+    def __init__(
+        self, post: Callable[[Callable[[], object]], object], stop: Callable[[bool], object]
+    ) -> None:
+        self._post = post
+        self._stop = stop
+        self._before: dict[int, Any] = {}
+        self._count = 0
+        self._heard = 0
+        self._second: int | None = None
+        self._forget: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _NUMBERS:
+                self._before[number] = signal.signal(number, self._came)
+            if _HANGUP is not None and signal.getsignal(_HANGUP) != signal.SIG_IGN:
+                self._before[_HANGUP] = signal.signal(_HANGUP, self._came)
+            # A signal to a child that a handler forks ends that child, and is not told to a run.
+            self._forget = in_child(self._put_back)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._forget()
+        self._put_back()
+        if self._second is not None:
+            if signal.getsignal(self._second) == signal.SIG_DFL:
+                exiting.tell()  # nobody else will: the process ends by it
+            signal.raise_signal(self._second)
+
+    def _put_back(self) -> None:
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._came:
+                signal.signal(number, signal.SIG_DFL if before is None else before)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if number == _HANGUP and self._count:
+            return
+        self._count += 1
+        if self._count > 2 or (self._count == 2 and not self._heard):
+            # Twice, and the loop does not even hear it: a handler blocks it.
+            self._second = None
+            usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, usual)
+            signal.raise_signal(number)
+            return
+        at_once = self._count == 2
+        if at_once:
+            self._second = number
+        self._post(lambda: self._hear(at_once=at_once))
+
+    def _hear(self, *, at_once: bool) -> None:
+        self._heard += 1
+        self._stop(at_once)

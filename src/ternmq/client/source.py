@@ -1,0 +1,68 @@
+"""What is consumed: a group on a topic, with what is stated of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ternmq.client.policy import RetryPolicy, spec_of
+from ternmq.client.validation import choose, seconds_us, text
+from ternmq.model.specs import Mode, Start, SubscriptionSpec, check_name
+from ternmq.model.tag_filter import check_filter
+from ternmq.wire import control
+
+
+class Source:
+    """A group on a topic, as it was asked for.
+
+    Attributes:
+        topic: Name.
+        group: Name.
+    """
+
+    __slots__ = ("group", "lease_us", "mode", "retry", "start", "tags", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        tags: str | None = None,
+        mode: Mode | str | None = None,
+        start: Start | str | None = None,
+        retry: RetryPolicy | None = None,
+        lease: float | timedelta | None = None,
+    ) -> None:
+        self.topic = check_name(topic, "a topic's name")
+        self.group = check_name(group, "group")
+        self.tags = tags
+        if tags is not None:
+            check_filter(text("tags", tags))
+        self.mode = None if mode is None else choose("mode", Mode, mode)
+        self.start = None if start is None else choose("start", Start, start)
+        self.retry = None if retry is None else spec_of(retry)
+        self.lease_us = None if lease is None else seconds_us("lease", lease)
+        if self.lease_us is not None:
+            SubscriptionSpec(lease_us=self.lease_us).check()
+
+    @property
+    def policy_stated(self) -> bool:
+        """Whether the retry policy or the lease is stated."""
+        return self.retry is not None or self.lease_us is not None
+
+    def join(self) -> control.GroupJoin:
+        """Return the request that sees that the group is there, as stated."""
+        return control.GroupJoin(
+            topic=self.topic,
+            group=self.group,
+            tags=self.tags,
+            mode=self.mode,
+            start=self.start,
+            retry=self.retry,
+            lease_us=self.lease_us,
+        )
+
+    @property
+    def stated(self) -> tuple[object, ...]:
+        """What a join is remembered by."""
+        return (
+            self.topic, self.group, self.tags, self.mode, self.start, self.retry, self.lease_us,
+        )  # fmt: skip

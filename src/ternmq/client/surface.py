@@ -1,0 +1,134 @@
+"""What applications import, under ``ternmq``: the client, what it takes, returns and raises.
+
+``ternmq`` shows these names as its own, and imports this module with the first that is asked for.
+"""
+
+from __future__ import annotations
+
+from ternmq.client.again import Replayed
+from ternmq.client.client import Client
+from ternmq.client.connecting import options_of
+from ternmq.client.consumer import Consumer
+from ternmq.client.deadletters import FailedMessage, Redriven
+from ternmq.client.deliveries import Deliveries
+from ternmq.client.delivery import Delivery, Reject, Retry
+from ternmq.client.depends import Depends
+from ternmq.client.lookup import FoundMessage
+from ternmq.client.message import Failure, Message, Receipt
+from ternmq.client.middleware import Outbound
+from ternmq.client.options import Options
+from ternmq.client.policy import RetryPolicy
+from ternmq.client.stats import ClientStats
+from ternmq.client.topic import Topic
+from ternmq.client.transacting import Committed, Prepared
+from ternmq.model.errors import (
+    AlreadySettled,
+    BufferFull,
+    Busy,
+    CannotConnect,
+    ClientClosed,
+    ClientError,
+    ClientForked,
+    ClientStalled,
+    ConnectionLost,
+    DecodeError,
+    DiskFull,
+    EncodeError,
+    Forbidden,
+    GroupExists,
+    GroupPaused,
+    GroupSettingsMismatch,
+    IdConflict,
+    InvalidHandler,
+    InvalidName,
+    InvalidRequest,
+    InvalidUrl,
+    LeaseExpired,
+    MessageNotFound,
+    MessageTooLarge,
+    ModeNotAllowed,
+    NotABroker,
+    OffsetExpired,
+    OrderingKeyRequired,
+    PartialSendError,
+    ProtocolError,
+    RefusedError,
+    ReplayTooLarge,
+    ResendTooOld,
+    SendTimeout,
+    ShuttingDown,
+    StrictNeedsReplica,
+    TernMQError,
+    TopicExists,
+    TopicNotOrdered,
+    TopologyMismatch,
+    TransactionConflict,
+    TransactionDecided,
+    TransactionTooLarge,
+    TransactionTooOld,
+    Unauthenticated,
+    UnknownApp,
+    UnknownGroup,
+    UnknownQueue,
+    UnknownTopic,
+    UnknownTransaction,
+    Unreadable,
+    UnsentMessages,
+    WriterTaken,
+    WrongEventLoop,
+)
+from ternmq.model.specs import Durability, Exhausted, Mode, Start
+from ternmq.wire.control import GrantInfo
+
+
+def connect(
+    url: str | None = None,
+    *,
+    app: str | None = None,
+    token: str | None = None,
+    timeout: float = 10.0,
+    max_processing_time: float = 600.0,
+    drain_timeout: float = 30.0,
+    options: Options | None = None,
+) -> Client:
+    """Return a client of a broker. No I/O: ``await`` it, enter it, or just use it to connect.
+
+    Args:
+        url: ``ternmq://host:7117``, or ``ternmqs://`` over TLS; None: ``TERNMQ_URL``, else the
+            broker of this machine.
+        app: The application; None: as the url says, ``TERNMQ_APP``, else none.
+        token: Its secret; None: as the url says, ``TERNMQ_TOKEN``, else none.
+        timeout: Seconds that a send or request may take in all, at most 10 for sends.
+        max_processing_time: Seconds for which the leases of messages are extended; while a handler
+            runs on a message, its lease is extended until it ends.
+        drain_timeout: Seconds that handlers which run have to finish when the client stops.
+        options: All settings at once, instead of the others.
+
+    Raises:
+        InvalidUrl: The url is none.
+        InvalidRequest: A setting is out of its range.
+    """
+    if options is None:
+        options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)
+    return Client(options)
+
+
+__all__ = [
+    "connect", "Client", "Options", "Message", "Receipt", "Failure",
+    "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
+    "FailedMessage", "Redriven", "Replayed", "GrantInfo", "Prepared", "Committed",
+    "Topic", "RetryPolicy", "Depends", "Outbound", "Durability", "Exhausted", "Mode", "Start",
+    "TernMQError", "RefusedError", "ClientError",
+    "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",
+    "ClientStalled", "ConnectionLost", "DecodeError", "DiskFull", "EncodeError", "Forbidden",
+    "GroupExists", "GroupPaused", "GroupSettingsMismatch", "IdConflict", "InvalidHandler",
+    "InvalidName", "InvalidRequest", "InvalidUrl", "LeaseExpired", "MessageNotFound",
+    "MessageTooLarge", "ModeNotAllowed", "NotABroker", "OffsetExpired", "OrderingKeyRequired",
+    "PartialSendError", "ProtocolError", "ReplayTooLarge", "ResendTooOld", "SendTimeout",
+    "ShuttingDown", "StrictNeedsReplica", "TopicExists", "TopicNotOrdered",
+    "TopologyMismatch",
+    "TransactionConflict", "TransactionDecided", "TransactionTooLarge", "TransactionTooOld",
+    "Unauthenticated", "UnknownApp", "UnknownGroup", "UnknownQueue", "UnknownTopic",
+    "UnknownTransaction", "Unreadable", "UnsentMessages", "WriterTaken", "WrongEventLoop",
+
+]  # fmt: skip

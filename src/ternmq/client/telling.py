@@ -1,0 +1,63 @@
+"""What the log says of a message that failed: what becomes of it, and where its handler failed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from ternmq.model.specs import Exhausted
+
+if TYPE_CHECKING:
+    from ternmq.client.delivery import Delivery
+
+log: Final = logging.getLogger("ternmq")
+
+_LIBRARY: Final = str(Path(__file__).parents[1]) + "/"
+_Info = tuple[type[BaseException], BaseException, TracebackType | None]
+
+
+def last_attempt(delivery: Delivery) -> bool:
+    """Return whether the group's policy has no attempt after this one, as far as is known."""
+    policy = delivery.lease.policy
+    return policy is not None and (not policy.enabled or delivery.attempt >= policy.attempts)
+
+
+def fate_of(delivery: Delivery) -> str:
+    """Return what becomes of a message that failed, for the log."""
+    policy, attempt = delivery.lease.policy, delivery.attempt
+    if policy is None:  # it was changed, or another broker is there: nobody has asked anew
+        return f"attempt {attempt}: the retry policy says what becomes of it"
+    most = policy.attempts if policy.enabled else 1
+    of = (
+        f"attempt {attempt} of {most}"
+        if attempt <= most
+        else (
+            f"attempt {attempt}, the retry policy has {most}"  # an operator let it come again
+        )
+    )
+    if not last_attempt(delivery):
+        return f"{of}: it is tried again by the retry policy"
+    if policy.exhausted is Exhausted.HOLD:
+        return f"{of}: its ordering key waits for an operator now (`ternmq retry list`)"
+    return f"{of}: it is a dead letter now"
+
+
+def where(error: BaseException) -> BaseException | _Info:
+    """Return an error as ``exc_info`` wants it: its traceback begins at the user's code.
+
+    What this library did before it called that is of no use to whoever reads the log. At level
+    DEBUG it is there; and the error's own traceback is left as it is.
+    """
+    if log.isEnabledFor(logging.DEBUG):
+        return error
+    return type(error), error, outside(error.__traceback__)
+
+
+def outside(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of this library that it begins with; else all."""
+    found = traceback
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+        found = found.tb_next
+    return found or traceback

@@ -1,0 +1,340 @@
+"""Topics and groups as an application declares them, held against those that are there.
+
+``plan`` compares and changes nothing; ``apply`` makes the difference. A setting that is not stated
+is left as it is; for what is made it is the broker's default. What cannot be changed (fewer queues,
+the order of a topic, a group's mode and start) is a conflict, and then nothing is changed at all.
+
+Nothing is ever deleted: topics and groups that are not declared are nobody's business here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from ternmq.client.admin import Admin
+from ternmq.client.declarations import Declarations
+from ternmq.client.policy import RetryPolicy
+from ternmq.client.source import Source
+from ternmq.client.topic import Topic, spec_of
+from ternmq.client.validation import seconds_us
+from ternmq.model.errors import (
+    Forbidden,
+    TopicExists,
+    TopologyMismatch,
+    UnknownGroup,
+    UnknownTopic,
+)
+from ternmq.model.policies import write_retry
+from ternmq.model.specs import SubscriptionSpec, TopicSpec
+from ternmq.model.units import write_duration
+
+log: Final = logging.getLogger("ternmq")
+
+_TRIES: Final = 3
+"""How often a plan is made anew when somebody else makes the same topics at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between what is declared and what is there.
+
+    Attributes:
+        action: ``create``, ``change``, or ``conflict``: it cannot be changed.
+        topic: The topic.
+        group: The group on it; empty: the topic itself.
+        setting: What differs; empty for what is created.
+        has: As it is.
+        wants: As it is declared; for what is created all that is stated.
+    """
+
+    action: str
+    topic: str
+    group: str
+    setting: str
+    has: str
+    wants: str
+
+    def __str__(self) -> str:
+        """Say what was done, or what cannot be."""
+        return self.told("created")
+
+    def told(self, created: str) -> str:
+        """Return it as a line for people.
+
+        Args:
+            created: What to say of something that is missing, such as ``would be created``.
+        """
+        what = f"group {self.group} on {self.topic}" if self.group else f"topic {self.topic}"
+        if self.action == "create":
+            return f"{what}: {created}" + (f" with {self.wants}" if self.wants else "")
+        told = f"{what}: {self.setting} {self.has} -> {self.wants}"
+        return told + (" cannot be changed" if self.action == "conflict" else "")
+
+
+def advice(conflicts: Iterable[Change]) -> str:
+    """Return what can be done about changes that cannot be made; empty if there are none."""
+    gone = dict.fromkeys(
+        f"`ternmq group delete {one.topic} {one.group}`"
+        if one.group
+        else f"`ternmq topic delete {one.topic}`, with its messages"
+        for one in conflicts
+        if one.action == "conflict"
+    )
+    if not gone:
+        return ""
+    return (
+        f"declare what is there, or delete it: {'; '.join(gone)}; "
+        "a `ternmq dev` without a folder can be started again instead"
+    )
+
+
+class Topology:
+    """What a client declares, held against a broker. Made by ``client.topology``.
+
+    Args:
+        declared: Topics and handlers.
+    """
+
+    def __init__(self, declared: Declarations) -> None:
+        self._declared = declared
+
+    @property
+    def topics(self) -> list[Topic]:
+        """The topics that are declared, with all that is stated of them."""
+        return list(self._declared.topics.values())
+
+    async def plan(self, admin: Admin) -> list[Change]:
+        """Return the differences, topics first. Changes nothing.
+
+        A topic that the app has no right on looks as if it were not there.
+        """
+        topics, sources = self._declared.topics, self._declared.sources
+        names = dict.fromkeys([*topics, *[source.topic for source in sources]])
+        there = {one.spec.name: one.spec for one in await admin.topics(names)} if names else {}
+        found: list[Change] = []
+        for name, topic in topics.items():
+            found += _topic_changes(topic, there.get(name))
+        for source in sources:
+            groups = await admin.groups(source.topic, source.group) if source.topic in there else []
+            found += _group_changes(source, groups[0].spec if groups else None)
+        return found
+
+    async def apply(
+        self, admin: Admin, only: Callable[[Change], bool] = lambda _: True
+    ) -> list[Change]:
+        """Make topics and groups what is declared; durable when it returns. Returns what was done.
+
+        The client of ``admin`` does it again, while it lives, at a broker that began anew
+        (``ternmq dev``, which forgets).
+
+        Args:
+            admin: Of a client whose app may manage what is declared.
+            only: Which of the differences are to be seen at all.
+
+        Raises:
+            TopologyMismatch: Something cannot be changed, or this app may not; the text names each
+                difference. In the first case nothing was changed.
+        """
+        admin.redeclaring.keep(id(self._declared.topics), _Applied(self, admin, only))
+        done: list[Change] = []
+        for _ in range(_TRIES):
+            anew = admin.redeclaring.anew
+            changes = [one for one in await self.plan(admin) if only(one)]
+            if any(one.action == "conflict" for one in changes):
+                mismatch = TopologyMismatch(_undone(changes, admin.app))
+                mismatch.hint = advice(changes)
+                raise mismatch
+            if not changes:
+                return done
+            try:
+                done += await self._make(admin, changes)
+            except Forbidden as error:
+                raise TopologyMismatch(f"{_undone(changes, admin.app)}. {error.args[0]}") from error
+            except TopicExists:  # somebody made it meanwhile: is it what is declared?
+                continue
+            except (UnknownTopic, UnknownGroup):
+                if anew == admin.redeclaring.anew:
+                    raise
+                continue  # the broker that had it is gone
+            return done
+        raise TopologyMismatch("others change the same topics at the same time")
+
+    async def settle(self, admin: Admin) -> None:
+        """See that topics, retry policies and leases are what is declared: before handlers begin.
+
+        Groups that are missing are made when they are joined, and the filter, mode and start of
+        those that are there are checked then.
+        """
+        declared = self._declared
+        if not declared.topics and not any(one.policy_stated for one in declared.sources):
+            return
+        for change in await self.apply(admin, _when_it_runs):
+            log.info("%s", change)
+
+    async def _make(self, admin: Admin, changes: Sequence[Change]) -> list[Change]:
+        for topic in dict.fromkeys([one.topic for one in changes if not one.group]):
+            wanted = self._declared.topics[topic]
+            if any(one.action == "create" for one in changes if one.topic == topic):
+                spec = spec_of(wanted)
+                await admin.create_topic(
+                    topic,
+                    queues=spec.queues,
+                    ordered=spec.ordered,
+                    durability=spec.durability,
+                    retention=timedelta(microseconds=spec.retention_us),
+                    keep_until_consumed=spec.keep_until_consumed,
+                    ignore_ordering_keys=spec.ignore_ordering_keys,
+                )
+            else:
+                await admin.change_topic(
+                    topic,
+                    queues=wanted.queues,
+                    durability=wanted.durability,
+                    retention=wanted.retention,
+                    keep_until_consumed=wanted.keep_until_consumed,
+                    ignore_ordering_keys=wanted.ignore_ordering_keys,
+                )
+        for one in changes:
+            if one.group and one.action == "create":
+                await admin.join_group(self._source(one.topic, one.group))
+        differing = [one for one in changes if one.group and one.action == "change"]
+        for (topic, group), settings in _by_group(differing).items():
+            source = self._source(topic, group)
+            await admin.change_group(
+                topic,
+                group,
+                tags=source.tags if "tags" in settings else None,
+                retry=None if source.retry is None else RetryPolicy.of(source.retry),
+                lease=None if source.lease_us is None else timedelta(microseconds=source.lease_us),
+            )
+        return list(changes)
+
+    def _source(self, topic: str, group: str) -> Source:
+        return next(
+            one for one in self._declared.sources if (one.topic, one.group) == (topic, group)
+        )
+
+
+def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], set[str]]:
+    """Return which settings differ of each group."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for one in changes:
+        found.setdefault((one.topic, one.group), set()).add(one.setting)
+    return found
+
+
+def _when_it_runs(change: Change) -> bool:
+    """Return whether a worker that starts minds a difference; joining a group tells of the rest."""
+    if not change.group:
+        return True
+    return change.action == "change" and change.setting in {"retry", "lease"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    """What a client applied, as ``redeclaring.Declared``."""
+
+    topology: Topology
+    admin: Admin
+    only: Callable[[Change], bool]
+
+    def specs(self) -> Iterable[TopicSpec]:
+        return [spec_of(topic) for topic in self.topology.topics]
+
+    async def again(self) -> None:
+        for change in await self.topology.apply(self.admin, self.only):
+            log.info("%s", change)
+
+
+def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
+    stated = _stated_of_topic(topic)
+    if has is None:
+        return [Change("create", topic.name, "", "", "", _all(stated))]
+    now = _stated_of_topic(
+        Topic(
+            topic.name,
+            queues=has.queues,
+            ordered=has.ordered,
+            durability=has.durability,
+            retention=timedelta(microseconds=has.retention_us),
+            keep_until_consumed=has.keep_until_consumed,
+            ignore_ordering_keys=has.ignore_ordering_keys,
+        )
+    )
+    found = []
+    for setting, wants in stated.items():
+        if wants == now[setting]:
+            continue
+        fixed = setting == "ordered" or (
+            setting == "queues" and (has.ordered or (topic.queues or 0) < has.queues)
+        )
+        action = "conflict" if fixed else "change"
+        found.append(Change(action, topic.name, "", setting, now[setting], wants))
+    return found
+
+
+def _stated_of_topic(topic: Topic) -> dict[str, str]:
+    """Return what is stated of a topic, as it is written on a terminal."""
+    told: dict[str, str] = {}
+    if topic.queues is not None:
+        told["queues"] = str(topic.queues)
+    if topic.ordered is not None:
+        told["ordered"] = "yes" if topic.ordered else "no"
+    if topic.durability is not None:
+        told["durability"] = topic.durability.value
+    if topic.retention is not None:
+        told["retention"] = write_duration(seconds_us("retention", topic.retention))
+    if topic.keep_until_consumed is not None:
+        told["keep_until_consumed"] = "yes" if topic.keep_until_consumed else "no"
+    if topic.ignore_ordering_keys is not None:
+        told["ignore_ordering_keys"] = "yes" if topic.ignore_ordering_keys else "no"
+    return told
+
+
+def _group_changes(source: Source, has: SubscriptionSpec | None) -> list[Change]:
+    stated = _stated_of_group(
+        source.tags,
+        None if source.mode is None else source.mode.value,
+        None if source.start is None else source.start.value,
+        None if source.retry is None else write_retry(source.retry),
+        None if source.lease_us is None else write_duration(source.lease_us),
+    )
+    if has is None:
+        return [Change("create", source.topic, source.group, "", "", _all(stated))]
+    now = _stated_of_group(
+        has.tags, has.mode.value, has.start.value, write_retry(has.retry),
+        write_duration(has.lease_us),
+    )  # fmt: skip
+    return [
+        Change(
+            "conflict" if setting in {"mode", "start"} else "change",
+            source.topic, source.group, setting, now[setting], wants,
+        )
+        for setting, wants in stated.items()
+        if wants != now[setting]
+    ]  # fmt: skip
+
+
+def _stated_of_group(
+    tags: str | None, mode: str | None, start: str | None, retry: str | None, lease: str | None
+) -> dict[str, str]:
+    told = {
+        "tags": None if tags is None else repr(tags),
+        "mode": mode, "start": start, "retry": retry, "lease": lease,
+    }  # fmt: skip
+    return {setting: value for setting, value in told.items() if value is not None}
+
+
+def _all(stated: dict[str, str]) -> str:
+    return ", ".join(f"{setting} {value}" for setting, value in stated.items())
+
+
+def _undone(changes: Sequence[Change], app: str) -> str:
+    """Return changes that were not made; what an app has no right on looks as if missing."""
+    who = f"app {app!r}" if app else "this app"
+    missing = f"it is not there, or {who} has no right on it; declared"
+    return "; ".join(one.told(missing) for one in changes)

@@ -1,0 +1,17 @@
+"""How a retry policy is written for people: on a terminal, in the log, in errors."""
+
+from __future__ import annotations
+
+from ternmq.model.specs import RetryPolicy
+from ternmq.model.units import write_duration
+
+
+def write_retry(policy: RetryPolicy) -> str:
+    """Return a policy: ``1s x 2, cap 5m, jitter 20%, 16 attempts, then dead-letter``."""
+    if not policy.enabled:
+        return f"off: the first failure is the last, then {policy.exhausted.value}"
+    return (
+        f"{write_duration(policy.first_us)} x {policy.factor:g}, "
+        f"cap {write_duration(policy.cap_us)}, jitter {policy.jitter:.0%}, "
+        f"{policy.attempts} attempts, then {policy.exhausted.value}"
+    )

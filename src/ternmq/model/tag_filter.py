@@ -1,0 +1,48 @@
+"""What a filter by tag says: ``paid || refunded``; ``*`` or nothing means every message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ternmq.model.errors import InvalidRequest
+
+MAX_TAGS: Final = 64
+
+
+def check_filter(expression: str) -> None:
+    """Refuse what is no filter, or could let nothing pass.
+
+    For filters that are stated now. Those of a group that is there are only parsed: earlier
+    versions took ``a|b`` for one tag.
+
+    Raises:
+        InvalidRequest: saying what is right.
+    """
+    for tag in sorted(tags_of(expression) or ()):
+        if "*" in tag:
+            raise InvalidRequest(
+                f"not a tag filter: {expression[:80]!r}; '*' is for every message when it stands "
+                "alone, and part of no tag: there are no patterns"
+            )
+        if "|" in tag or "," in tag:
+            raise InvalidRequest(
+                f"not a tag filter: {expression[:80]!r}; alternatives are separated by '||', as in "
+                "'paid || refunded'"
+            )
+
+
+def tags_of(expression: str) -> frozenset[str] | None:
+    """Return the tags that a filter names, or None where every message passes.
+
+    Raises:
+        InvalidRequest: an empty alternative, too many tags, or white space within a tag.
+    """
+    text = expression.strip()
+    if text in {"", "*"}:
+        return None
+    tags = [part.strip() for part in text.split("||")]
+    if len(tags) > MAX_TAGS or any(not tag or len(tag.split()) != 1 for tag in tags):
+        raise InvalidRequest(
+            f"not a tag filter: {expression[:80]!r}; write it like 'paid || refunded'"
+        )
+    return frozenset(tags)

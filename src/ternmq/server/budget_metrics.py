@@ -1,0 +1,63 @@
+"""What apps hold, and how often one had to wait for it, as families of numbers.
+
+Apps are labels only while a budget is more than half used, and then only the ``MOST`` apps that
+hold most of it: a scrape stays short, however many apps there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nlargest
+from typing import Final
+
+from ternmq.server.families import Numbers, counter_by, gauge, gauge_by
+from ternmq.server.hub import Hub
+from ternmq.server.ledgers import Account
+
+MOST: Final = 8
+"""Apps that are named for each budget."""
+
+
+def budget_families(hub: Hub) -> Iterator[Numbers]:
+    """Yield the families of budgets and places. Loop only."""
+    ledgers = hub.ledgers
+    yield counter_by(
+        "held_back",
+        "How often an app had to wait, was cut off or refused for what it held: `requests` without"
+        " an answer, `answers` not taken, `unfinished` requests, `connections`, requests that"
+        " are `waiting`.",
+        ("what",),
+        [
+            (("requests",), ledgers.pending.held_back),
+            (("answers",), ledgers.unwritten.held_back),
+            (("unfinished",), ledgers.unfinished.held_back),
+            (("connections",), hub.admission.apps.refused),
+            (("waiting",), hub.waiting.refused),
+        ],
+    )
+    yield gauge("apps_connected", "Apps that are here, or left something.", len(ledgers.by_app))
+    most = gauge_by(
+        "app_bytes",
+        f"Bytes that the {MOST} greediest apps hold of a budget (`requests`, `answers`,"
+        " `unfinished`), while more than half of it is used.",
+        ("app", "what"),
+        [],
+    )
+    for what, budget, of in (
+        ("requests", ledgers.pending, "pending"),
+        ("answers", ledgers.unwritten, "unwritten"),
+        ("unfinished", ledgers.unfinished, "unfinished"),
+    ):
+        if 2 * budget.held > budget.limit:
+            accounts: list[tuple[str, Account]] = [
+                (app, getattr(one, of)) for app, one in ledgers.by_app.items()
+            ]
+            for app, account in nlargest(MOST, accounts, key=lambda one: one[1].held):
+                if account.held:
+                    most.add((app, what), account.held)
+    yield most
+    yield gauge(
+        "waiting_requests",
+        "Pulls and reads that wait for messages; cap `limits.waiters`.",
+        hub.waiting.taken,
+    )

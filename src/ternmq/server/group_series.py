@@ -1,0 +1,174 @@
+"""The series that every group has of its own in ``/metrics``, made a piece at a time.
+
+With 40,000 groups these are most of a scrape, so a piece looks at some hundred queues and the loop
+does other things before the next one; the numbers of two groups may be some milliseconds apart.
+Only so many groups have series (setting ``metrics_groups``): those that were made first, so that a
+series that is there stays until its group is deleted. The gauge ``ternmq_groups_left_out`` tells
+how many have none.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ternmq.broker.catalog import Subscription
+from ternmq.broker.queries import Queries
+from ternmq.model.errors import CorruptJournal, DiskReadError, JournalError
+from ternmq.server.families import Family
+
+PIECE_QUEUES: Final = 200
+"""Queues that one piece looks at, those of one group at least: below a millisecond."""
+GROUP_WORK: Final = 2
+"""What a group counts for besides its queues: some lines are written of it."""
+
+
+FAMILIES: Final = (
+    Family("ternmq_delivered_total", "counter", ("topic", "group"), "Messages handed out."),
+    Family(
+        "ternmq_settled_total", "counter", ("topic", "group", "outcome"),
+        "Messages settled: `done`, `retry`, `dead` or `released`.",
+    ),
+    Family("ternmq_group_lag", "gauge", ("topic", "group"), "Messages not handed out yet."),
+    Family("ternmq_group_leased", "gauge", ("topic", "group"), "Messages in consumers' hands."),
+    Family(
+        "ternmq_group_ready", "gauge", ("topic", "group"),
+        "Messages handed out before that wait for a consumer: given back, or behind a busy key.",
+    ),
+    Family(
+        "ternmq_group_retrying", "gauge", ("topic", "group"), "Messages that wait for a retry."
+    ),
+    Family("ternmq_group_dead_letters", "gauge", ("topic", "group"), "Dead letters."),
+)  # fmt: skip
+"""In the order in which they are written."""
+
+
+class Standing(NamedTuple):
+    """Sums over the queues of a group."""
+
+    lag: int
+    leased: int
+    ready: int
+    waiting: int
+    dead: int
+
+
+class GroupSeries:
+    """One look at the groups. Loop only.
+
+    Args:
+        queries: Questions to the core.
+        most: Groups that have series.
+    """
+
+    def __init__(self, queries: Queries, most: int) -> None:
+        self._queries = queries
+        self._catalog = queries.catalog
+        self._left = most
+        self._last = 0
+        self.failed: list[JournalError] = []
+        """Why groups have no series this time."""
+        self._chunks: list[list[bytes]] = [[] for _ in FAMILIES]
+        self._pieces: list[list[str]] = [[] for _ in FAMILIES]
+
+    def step(self) -> bool:
+        """Look at some more groups; return whether there are others to look at.
+
+        Raises:
+            WouldBlock: Where a group stands must be read first; nothing is lost: call it again.
+        """
+        work = 0
+        for number in islice(self._catalog.group_numbers.behind(self._last), self._left):
+            if work >= PIECE_QUEUES:
+                break
+            one = self._catalog.groups[number]
+            try:
+                standing = standing_of(self._queries, one)
+            except (DiskReadError, CorruptJournal) as error:
+                self.failed.append(error)
+            else:
+                self._write(one, standing)
+            self._last = number
+            self._left -= 1
+            work += len(one.queues) + GROUP_WORK
+        else:
+            self._end_piece()
+            return False
+        self._end_piece()
+        return True
+
+    def _write(self, one: Subscription, standing: Standing) -> None:
+        delivered, settled, lag, leased, ready, retrying, dead = self._pieces
+        # Names of topics and groups have no character that would have to be escaped.
+        labels = f'group="{one.name}"'
+        behind = f'topic="{one.topic.name}"}}'
+        counts = one.counts
+        if counts is not None:
+            delivered.append(f"ternmq_delivered_total{{{labels},{behind} {counts.delivered}\n")
+            for outcome, rows in counts.settled.items():
+                settled.append(
+                    f'ternmq_settled_total{{{labels},outcome="{outcome}",{behind} {rows}\n'
+                )
+        lag.append(f"ternmq_group_lag{{{labels},{behind} {standing.lag}\n")
+        leased.append(f"ternmq_group_leased{{{labels},{behind} {standing.leased}\n")
+        ready.append(f"ternmq_group_ready{{{labels},{behind} {standing.ready}\n")
+        retrying.append(f"ternmq_group_retrying{{{labels},{behind} {standing.waiting}\n")
+        dead.append(f"ternmq_group_dead_letters{{{labels},{behind} {standing.dead}\n")
+
+    def _end_piece(self) -> None:
+        for lines, chunks in zip(self._pieces, self._chunks, strict=True):
+            if lines:
+                chunks.append("".join(lines).encode("ascii"))
+                lines.clear()
+
+    def text(self) -> list[bytes]:
+        """Return everything that was written, family by family, in pieces."""
+        found: list[bytes] = []
+        for family, chunks in zip(FAMILIES, self._chunks, strict=True):
+            head = f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n"
+            found.append(head.encode("ascii"))
+            found += chunks
+        return found
+
+
+def series_of(queries: Queries, one: Subscription) -> dict[str, float]:
+    """Return the same of one group, by name and labels, for STATUS.
+
+    Raises:
+        WouldBlock: See ``Queries.visible``.
+    """
+    labels = f'group="{one.name}"'
+    topic = f'topic="{one.topic.name}"'
+    standing = standing_of(queries, one)
+    values = {
+        f"ternmq_group_lag{{{labels},{topic}}}": standing.lag,
+        f"ternmq_group_leased{{{labels},{topic}}}": standing.leased,
+        f"ternmq_group_ready{{{labels},{topic}}}": standing.ready,
+        f"ternmq_group_retrying{{{labels},{topic}}}": standing.waiting,
+        f"ternmq_group_dead_letters{{{labels},{topic}}}": standing.dead,
+    }
+    counts = one.counts
+    if counts is not None:
+        values[f"ternmq_delivered_total{{{labels},{topic}}}"] = counts.delivered
+        for outcome, rows in counts.settled.items():
+            values[f'ternmq_settled_total{{{labels},outcome="{outcome}",{topic}}}'] = rows
+    return {name: float(value) for name, value in values.items()}
+
+
+def standing_of(queries: Queries, one: Subscription) -> Standing:
+    """Return how a group stands on all queues together. O(its queues).
+
+    Raises:
+        WouldBlock: See ``Queries.visible``.
+    """
+    lag = leased = ready = waiting = dead = 0
+    topic = one.topic
+    for queue, held in zip(topic.queues, one.queues, strict=True):
+        unread = queries.visible(topic, queue) - max(held.cursor, held.scan)
+        if unread > 0:
+            lag += unread
+        leased += held.leased_rows
+        ready += held.ready.rows
+        waiting += held.failures.waiting_rows
+        dead += held.failures.dead_rows
+    return Standing(lag, leased, ready, waiting, dead)

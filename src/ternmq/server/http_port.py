@@ -1,0 +1,161 @@
+"""HTTP for machines that ask how the broker is: a few fixed paths, one answer a connection.
+
+Requests are GET or HEAD without a body, and everything else about them is ignored. That is all of
+HTTP that probes and scrapers need, and saves every broker the memory and the start of a whole
+library. What needs more than this (a body, a session, an upgrade) takes a library, not a longer
+file here.
+
+Every answer has a second line ``TernMQ-Clients: URL``, the address for clients: a client of TernMQ
+that was given this port by mistake is answered with 400, and can tell its user where to connect.
+
+A peer has ``PATIENCE_S`` for the whole exchange, ``HEAD_BYTES`` for its request, and there are at
+most ``MOST`` of them. Who comes then takes the place of the one that has been there for longest
+without a whole request, so that who only connects keeps no probe out; where all have asked, who
+comes is closed without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+PATIENCE_S: Final = 10.0
+HEAD_BYTES: Final = 8192
+MOST: Final = 64
+CLIENTS: Final = "TernMQ-Clients"
+"""Name of the header; ``ternmq.wire.session`` looks for it in what it hears instead of WELCOME."""
+_TEXT: Final = "text/plain; charset=utf-8"
+_LEFT_BYTES: Final = 65_536
+
+
+class Answer(NamedTuple):
+    """What a path says now.
+
+    Attributes:
+        body: In pieces; other turns of the loop are made between them.
+        status: Of the answer.
+        content_type: Of the body.
+    """
+
+    body: Sequence[bytes]
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = _TEXT
+
+
+class HttpPort:
+    """Listens and answers. Loop only.
+
+    Args:
+        paths: What to call for each path; may not raise, save that it is cancelled.
+        clients: The URL that clients of the broker connect to.
+    """
+
+    def __init__(self, paths: Mapping[str, Callable[[], Awaitable[Answer]]], clients: str) -> None:
+        self._paths = paths
+        self._clients = clients
+        self._peers: set[asyncio.Task[None]] = set()
+        self._silent: dict[asyncio.Task[None], None] = {}
+        """Those that have not asked yet, oldest first."""
+        self._listener: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; return the port.
+
+        Raises:
+            OSError: The address cannot be had.
+        """
+        self._listener = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening, and end what is under way."""
+        if self._listener is not None:
+            self._listener.close()
+        for peer in self._peers:
+            peer.cancel()
+        await asyncio.gather(*self._peers, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._peers) >= MOST:
+            if not self._silent:
+                writer.transport.abort()
+                return
+            oldest = next(iter(self._silent))
+            self._forget(oldest)
+            oldest.cancel()
+        self._peers.add(task)
+        self._silent[task] = None
+        try:
+            # A peer that is late, gone, or sends half a request gets nothing.
+            with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await self._exchange(reader, writer)
+        finally:
+            self._forget(task)
+            writer.transport.abort()  # nothing is left to be written, or nobody to read it
+
+    def _forget(self, peer: asyncio.Task[None]) -> None:
+        self._peers.discard(peer)
+        self._silent.pop(peer, None)
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        method, answer = await self._asked(reader)
+        head = (
+            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}\r\n"
+            f"{CLIENTS}: {self._clients}\r\n"
+            f"Content-Type: {answer.content_type}\r\n"
+            f"Content-Length: {sum([len(piece) for piece in answer.body])}\r\n"
+            "Allow: GET, HEAD\r\nConnection: close\r\n\r\n"
+        )
+        writer.transport.set_write_buffer_limits(high=0)  # drain: until the kernel has all of it
+        writer.write(head.encode("ascii"))
+        if method != b"HEAD":
+            for piece in answer.body:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+        await writer.drain()
+        writer.write_eof()
+        # What it still sends would reset the connection if it were closed now, and the answer
+        # would be lost on the way: its end is waited for, up to a bound.
+        left = _LEFT_BYTES
+        while left > 0 and (some := await reader.read(left)):
+            left -= len(some)
+
+    async def _asked(self, reader: asyncio.StreamReader) -> tuple[bytes, Answer]:
+        """Return the method of a request and what to answer to it."""
+        begin = await reader.readexactly(3)
+        if not begin.isalpha():  # another protocol, whose peer would wait for an answer
+            told = f"; clients of TernMQ connect to {self._clients}"
+            return b"", _refusal(HTTPStatus.BAD_REQUEST, told)
+        try:
+            rest = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return b"", _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        task = asyncio.current_task()
+        assert task is not None
+        self._silent.pop(task, None)
+        return await self._answer((begin + rest).split(b"\r\n", 1)[0])
+
+    async def _answer(self, line: bytes) -> tuple[bytes, Answer]:
+        """Return the method and what to answer to a request's first line."""
+        method, _, rest = line.partition(b" ")
+        target, _, version = rest.partition(b" ")
+        if not version.startswith(b"HTTP/1."):
+            return method, _refusal(HTTPStatus.BAD_REQUEST)
+        if method not in {b"GET", b"HEAD"}:
+            return method, _refusal(HTTPStatus.METHOD_NOT_ALLOWED)
+        path = target.split(b"?", 1)[0].decode("ascii", "replace")
+        asked = self._paths.get(path)
+        if asked is None:
+            return method, _refusal(HTTPStatus.NOT_FOUND, f": there are {', '.join(self._paths)}")
+        return method, await asked()
+
+
+def _refusal(status: HTTPStatus, more: str = "") -> Answer:
+    return Answer([f"{status.value} {status.phrase}{more}\n".encode()], status)

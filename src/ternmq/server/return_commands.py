@@ -1,0 +1,95 @@
+"""BYE and KEEP: a session returns leases, all of them or those that never reached its client.
+
+The core gives them back in pieces, one in each turn. The answer comes when all are; what the
+connection asked meanwhile waits, since it was asked of a session without these leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ternmq.access import Authoriser
+from ternmq.broker.drains import Drain
+from ternmq.broker.replies import DoneReply
+from ternmq.server.hub import Handler, Hub
+from ternmq.server.peer import Peer
+from ternmq.server.sessions import Sessions
+from ternmq.wire import bodies, control
+from ternmq.wire.commands import Command
+from ternmq.wire.session import Request
+
+
+class _Waiting(NamedTuple):
+    """A request whose leases are being given back."""
+
+    peer: Peer
+    request: Request
+    body: bytes
+    """Of its answer."""
+
+
+class ReturnCommands:
+    """Handlers of the two. Loop only.
+
+    Args:
+        hub: What connections share.
+        authoriser: Who may what.
+        sessions: Which connections a session has.
+        end_all: Answers all requests of a connection that wait.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        authoriser: Authoriser,
+        sessions: Sessions,
+        end_all: Callable[[Peer], None],
+    ) -> None:
+        self._hub = hub
+        self._core = hub.core
+        self._broker = hub.core.broker
+        self._authoriser = authoriser
+        self._sessions = sessions
+        self._end_all = end_all
+        self._over = hub.core.broker.drains.over
+        self._waiting: dict[Drain, _Waiting] = {}
+        self.handlers: dict[Command, Handler] = {Command.BYE: self.bye, Command.KEEP: self.keep}
+
+    def bye(self, peer: Peer, request: Request) -> None:
+        """BYE: close the session; what it holds goes to others, uncounted."""
+        bodies.unpack_nothing(request.body)
+        self._end_all(peer)
+        found = self._broker.clients.leave(self._core.now_us(), peer.session)
+        self._sessions.left(peer.session, peer)
+        self._answer(found, _Waiting(peer, request, b""))
+
+    def keep(self, peer: Peer, request: Request) -> None:
+        """KEEP: end the session's leases that have not reached the client."""
+        asked = control.decode(request.body, control.Keep)
+        self._authoriser.check(peer.app, Command.KEEP)
+        leases = [(one.epoch, one.lease) for one in asked.leases]
+        found = self._broker.clients.keep(self._core.now_us(), peer.session, leases)
+        self._answer(found, _Waiting(peer, request, control.encode(control.Nothing())))
+
+    def _answer(self, found: DoneReply | Drain, waiting: _Waiting) -> None:
+        """Answer now, or when the leases have been given back."""
+        if isinstance(found, DoneReply):
+            waiting.peer.answer(waiting.request, waiting.body, found.position)
+            return
+        self._waiting[found] = waiting
+        waiting.peer.block()
+        self._core.touch()
+
+    def answer(self) -> None:
+        """Answer those whose leases have been given back; in each turn that ticks."""
+        for drain in self._over:
+            waiting = self._waiting.pop(drain, None)
+            if waiting is None:
+                continue  # one of before the start
+            peer, request, body = waiting
+            if not peer.closed:
+                peer.unblock()
+                peer.answer(request, body, drain.position)
+                self._hub.run_later(peer)
+        self._over.clear()

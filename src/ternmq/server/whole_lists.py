@@ -1,0 +1,97 @@
+"""Lists that are asked for in one answer, as clients did before there were pages.
+
+Such an answer is put together from pages, each behind the reads of others (``Hub.read_late``), so
+that it holds nobody up; it is bounded all the same, since it has to be encoded in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ternmq.journal.cold import WouldBlock
+from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, RefusedError
+from ternmq.server.hub import Hub
+from ternmq.server.peer import Peer
+from ternmq.wire import control
+from ternmq.wire.session import Request
+
+MOST: Final = 1000
+"""Entries of one answer."""
+
+Page = Callable[[msgspec.Struct], "tuple[msgspec.Struct, int]"]
+"""Takes a request for a page, returns the page and the position that it rests on."""
+
+
+class WholeList:
+    """One such request. Loop only.
+
+    Args:
+        hub: What connections share.
+        peer: Who asks.
+        request: What is answered.
+        asked: Its body; it has the fields ``after`` and ``limit``.
+        entries: The field of an answer that is a list; it also has a field ``next``.
+        page: Makes a page.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        peer: Peer,
+        request: Request,
+        asked: msgspec.Struct,
+        entries: str,
+        page: Page,
+    ) -> None:
+        self._hub = hub
+        self._peer = peer
+        self._request = request
+        self._asked = msgspec.structs.replace(asked, limit=MOST)
+        self._entries = entries
+        self._page = page
+        self._first: msgspec.Struct | None = None
+        self._found: list[Any] = []
+
+    def go_on(self) -> None:
+        """Make a page, and have the next one made when it is its app's turn; answer at the end.
+
+        Raises:
+            RefusedError, WouldBlock, DiskReadError, CorruptJournal: As the list does.
+        """
+        page, position = self._page(self._asked)
+        self._found += getattr(page, self._entries)
+        if self._first is None:
+            self._first = page
+        next_ = page.next  # type: ignore[attr-defined]
+        if next_ and len(self._found) > MOST:
+            raise InvalidRequest(
+                f"there are more {self._entries} than the {MOST} that one answer tells of: ask for "
+                "pages, with limit and after"
+            )
+        if next_:
+            self._asked = msgspec.structs.replace(self._asked, after=next_)
+            self._hub.read_late(self._peer, self._request, self._again)
+            return
+        whole = {self._entries: self._found, "next": type(next_)()}
+        answer = msgspec.structs.replace(self._first, **whole)
+        self._peer.answer(self._request, control.encode(answer), position)
+
+    def _again(self) -> None:
+        peer, core = self._peer, self._hub.core
+        if peer.closed:
+            return
+        core.touch()
+        if not peer.roomy:
+            peer.put_back(self._request)  # it begins anew when there is room
+            return
+        try:
+            self.go_on()
+        except WouldBlock as blocked:
+            core.read_first(blocked, self._again, peer)
+        except RefusedError as error:
+            peer.refuse(self._request, error, core.broker.refusal_rests_on(error))
+        except (DiskReadError, CorruptJournal) as error:
+            peer.refuse(self._request, core.unreadable(error))

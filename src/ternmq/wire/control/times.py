@@ -1,0 +1,18 @@
+"""Times of control structs, as programs read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def at(time_us: int) -> datetime:
+    """Return a time of the broker."""
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+def span(duration_us: int) -> timedelta:
+    """Return a duration."""
+    return timedelta(microseconds=duration_us)
