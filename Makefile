@@ -6,6 +6,8 @@ SECONDS ?= 60
 SEED    ?=
 DEMO    ?=
 SPARK   ?= yes
+PYTHONS ?=
+TESTS   ?=
 
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
@@ -14,7 +16,7 @@ SPARKED := $(VENV)/.installed-spark
 CHECKED := src tests $(wildcard bench examples)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo venv test lint format types unit sim mutants bench bench-large bench-spark spark spark-matrix fault fuzz rows docs docs-check clean
+.PHONY: help demo venv test pytest pythons quick quick-list lint format types unit sim mutants bench bench-large bench-spark spark spark-matrix fault fuzz rows docs docs-check clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +44,17 @@ test: lint types docs-check $(if $(filter yes,$(SPARK)),$(SPARKED)) ## checks, t
 	$(BIN)/python -m pytest --rows-report=.pytest_rows.json
 	@$(BIN)/python -m tests.rows --summary
 
+# Which tests: tests/quick_plugin.py. The simulator's 20 s are a seed of their own each time.
+quick: lint types docs-check ## checks, quick tests and 20 s of simulated crashes: for each change, under ten minutes
+	$(BIN)/python -m pytest --quick
+	@# 3: no violation, but so short a run did not reach every path.
+	$(BIN)/python -m tests.sim run --seconds 20 || [ $$? -eq 3 ]
+
+# What `quick` leaves out by its folder is not measured; a test that fails is no measurement.
+quick-list: venv ## measure which tests are not quick, on a quiet machine: writes tests/slow_tests.txt
+	-$(BIN)/python -m pytest $(addprefix --ignore=tests/,spark fault demo examples) --junitxml=.pytest_quick.xml
+	$(BIN)/python -m tests.quick_plugin .pytest_quick.xml
+
 lint: venv ## ruff, formatting, import contracts
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
@@ -59,6 +72,12 @@ spark: $(SPARKED) ## tests of the data pipeline only
 
 spark-matrix: $(SPARKED) ## the same with each release line of Spark, more kills, and a checkpoint that is carried over
 	$(BIN)/python -m tests.spark.matrix
+
+pytest: $(STAMP) $(if $(filter yes,$(SPARK)),$(SPARKED)) ## some tests: TESTS="tests/unit -k name"
+	$(BIN)/python -m pytest $(TESTS)
+
+pythons: venv ## all tests with each newer Python (PYTHONS="3.13 3.14"); each takes as long as `make test`
+	$(BIN)/python -m tests.pythons $(PYTHONS)
 
 unit: venv ## unit tests only
 	$(BIN)/python -m pytest tests/unit
@@ -105,5 +124,5 @@ docs-check: venv ## every link in the documents leads somewhere
 	$(BIN)/python bench/page.py --check
 
 clean: ## remove what make made, caches included
-	rm -rf $(VENV) .venv-spark-* build dist .pytest_rows.json .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-spark-* .venv-python-* .pytest_python_*.xml build dist .pytest_rows.json .pytest_quick.xml .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -35,3 +35,12 @@ async def until(condition: Callable[[], object], what: str = "", seconds: float 
         if time.monotonic() > end:
             pytest.fail(f"not within {seconds} s: {what or condition}")
         await asyncio.sleep(0.002)
+
+
+async def until_true(asked: Callable[[], Awaitable[object]], what: str = "") -> None:
+    """Ask until the answer is true, a broker for one; fail after a deadline."""
+    end = time.monotonic() + DEADLINE_S / 2
+    while not await asked():
+        if time.monotonic() > end:
+            pytest.fail(f"not within {DEADLINE_S / 2} s: {what or asked}")
+        await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What every test run has: mission rows, the rule about skips, reproducible examples."""
+"""What every test run has: quick ones, mission rows, the rule about skips, examples that repeat."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import signal
 
 import hypothesis
 
-pytest_plugins = ["pytester", "tests.rows_plugin", "tests.skips_plugin"]
+pytest_plugins = [
+    "pytester",
+    "tests.memory_plugin",
+    "tests.quick_plugin",
+    "tests.rows_plugin",
+    "tests.skips_plugin",
+]
 
 # Two cores and a shared disk: how long an example took says nothing about the code.
 # A failing example is printed in a form that can be pasted into the test.

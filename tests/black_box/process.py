@@ -56,6 +56,8 @@ class BrokerProcess:
         self.port = free_port()
         self.http_port = free_port() if http else 0
         self.settings = settings
+        self.arguments: list[str] = []
+        """More of them, for the next start."""
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -82,7 +84,7 @@ class BrokerProcess:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ternmq", self.verb, "--data", str(self.data),
-                 "--listen", f"127.0.0.1:{self.port}", "--http", http],
+                 "--listen", f"127.0.0.1:{self.port}", "--http", http, *self.arguments],
                 stdout=subprocess.PIPE, stderr=log, cwd=self.folder,
                 env=kept | {f"TERNMQ_{k.upper()}": v for k, v in self.settings.items()},
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Apps, tokens and grants, as a stranger over the socket finds them."""
+"""Apps, tokens and grants, as a stranger over the socket finds them (SEC-2, of tokens)."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_who_lost_the_token_comes_in_again_by_a_setting(tmp_path: Path) -> None:
     broker = start(tmp_path)
     with Stranger(broker.address) as admin:
         admin.hello(app="admin", token=TOKEN, client="c" * 32)
-        put(admin, "other", grant("produce"))
+        put(admin, "other", grant("manage"))  # the last one with manage:* cannot be deleted
         admin.control(APP_DELETE, app="admin")
     stop(broker)
     broker = start(tmp_path, admin_token="another-token")

@@ -1,4 +1,4 @@
-"""Bad input of every kind: a named error or a closed connection, and nobody else notices."""
+"""Bad input of every kind: a named error or a closed connection, nobody else notices (BAD-1)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pytest
 
 from tests.black_box import stranger
 from tests.black_box.conftest import TOKEN
+from tests.black_box.requests import OF_THE_CONNECTION, listed, sound_requests
 from tests.black_box.stranger import (
     ANSWER,
     GROUP_JOIN,
     HELLO,
+    JOURNAL_READ,
     ONE_WAY,
     PING,
     PULL,
@@ -38,6 +40,8 @@ from tests.black_box.stranger import (
 _numbers = count(1)
 CREDENTIALS = {"name": "TernMQ", "versions": [1], "app": "admin", "token": TOKEN}
 GOOD_HELLO = CREDENTIALS | {"client": "somebody"}
+MOST_GROWTH = 16 << 20
+"""Of the broker's memory, whatever comes."""
 PROTOCOL, TOO_LARGE, VERSION, TIMEOUT = 300, 301, 302, 303
 
 
@@ -96,7 +100,6 @@ BEFORE_HELLO = {
     "bad magic": (b"\x10\0\0\0X" + bytes(11), PROTOCOL),
     "zeros": (bytes(64), PROTOCOL),
     "ones": (b"\xff" * 64, PROTOCOL),
-    "HTTP": (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", PROTOCOL),
     "TLS": (bytes.fromhex("1603010200010001fc0303") + bytes(64), PROTOCOL),
     "redis": (b"*1\r\n$4\r\nPING\r\n*1\r\n$4\r\nPING\r\n", PROTOCOL),
     "a length below 16": (struct.pack("<IBBBBQ", 15, 0x54, 1, 0, 0, 1), PROTOCOL),
@@ -127,6 +130,20 @@ BEFORE_HELLO = {
     "HELLO twice at once": (opening() * 2, PROTOCOL),
     "HELLO and a request": (opening() + frame(PING, 0, 2, b""), PROTOCOL),
 }
+
+
+@pytest.mark.row("A8")
+def test_http_is_told_where_it_is_spoken(connect, witness):
+    bad = connect(hello=False)
+    bad.socket.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    witness.works()
+    said = b""
+    while some := bad.socket.recv(65_536):
+        said += some
+    head, _, text = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert text.count(b"\n") == 1
+    assert b"HTTP" in text
 
 
 @pytest.mark.row("A8")
@@ -264,38 +281,9 @@ def mutated(body: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def sound_requests(topic: str) -> list[tuple[int, bytes]]:
-    """Return a request of every command, as it should be."""
-    batch = stranger.make_batch(topic, [b"x"] * 3, 1, 0)
-    return [
-        (SEND, stranger.send_body(topic, batch)),
-        (PULL, stranger.pull_body(topic, "g")),
-        (SETTLE, struct.pack("<IIQqIHBB", 1, 0, 1, -1, 1, 0, 0, len(topic)) + sizes("g")
-         + struct.pack("<QQ", 0, 3) + names(topic, "g")),
-        (13, struct.pack("<IIQQ", 1, 0, 1, 1000) + sizes(topic, "g") + names(topic, "g")),
-        (READ, stranger.read_body(topic, 0, 0)),
-        (4, struct.pack("<Q", 1)),
-        (20, pack({"topic": topic, "producer": 1,
-                   "entries": [{"bucket_us": 0, "sent": 1, "given_up": 0}]})),
-        (31, pack({"topic": topic, "spec": {"name": topic, "queues": 2}})),
-        (33, pack({"names": [topic], "after": "", "limit": 10})),
-        (GROUP_JOIN, pack({"topic": topic, "group": "g", "tags": "a || b", "mode": "shared"})),
-        (41, pack({"topic": topic, "group": "g", "spec": {"lease_us": 10**6, "window": 10}})),
-        (43, pack({"topic": topic, "group": "g"})),
-        (44, pack({"topic": topic, "group": "g", "queue": 0, "offset": 0, "dry_run": True})),
-        (44, pack({"topic": topic, "group": "g", "to": "latest", "queue": 1})),
-        (45, pack({"topic": topic, "group": "g", "queue": 0, "offset": 0})),
-        (50, pack({"topic": topic, "key": "k", "limit": 3, "after": "1.2.3"})),
-        (50, pack({"topic": topic, "id": "1:0"})),
-        (50, pack({"topic": topic, "offset": 0, "queue": 0})),
-        (51, pack({"topic": topic, "queue": 0, "time_us": 5})),
-        (52, pack({"topic": topic, "group": "g", "dead": False, "queue": 0, "after": 3})),
-        (53, pack({"topic": topic, "group": "g", "queue": 0, "offsets": [0, 1]})),
-        (54, pack({"topic": topic, "group": "g", "queue": 0, "offsets": [0, 1]})),
-        (60, pack({})), (61, pack({})),
-        (70, pack({"app": "other", "grants": [{"right": "consume", "topic": "a*"}]})),
-        (71, pack({"app": "other"})), (72, pack({})),
-    ]  # fmt: skip
+def test_there_is_a_sound_request_of_every_command():
+    asked = {command for command, _ in sound_requests("t")}
+    assert asked == {one.number for one in listed() if one.name not in OF_THE_CONNECTION}
 
 
 def test_mutated_requests_of_every_command(connect, witness, broker):
@@ -307,11 +295,12 @@ def test_mutated_requests_of_every_command(connect, witness, broker):
     first.control(TOPIC_CREATE, topic=topic, spec={"name": topic, "queues": 2})
     first.control(GROUP_JOIN, topic=topic, group="g")
     sound = sound_requests(topic)
+    before = broker.rss_bytes()
     bad = connect()
     for turn in range(1500):
         command, body = chance.choice(sound)
         data = mutated(body, chance)
-        if command in {PULL, READ}:
+        if command in {PULL, READ, JOURNAL_READ}:
             data = data[:12] + bytes(4) + data[16:]  # nobody waits here
         code = 0
         try:
@@ -324,6 +313,7 @@ def test_mutated_requests_of_every_command(connect, witness, broker):
         if turn % 300 == 0:
             witness.works()
     assert broker.process.poll() is None
+    assert broker.rss_bytes() - before < MOST_GROWTH
 
 
 def test_bent_conversations(connect, witness, broker):
@@ -335,6 +325,7 @@ def test_bent_conversations(connect, witness, broker):
     first.control(TOPIC_CREATE, topic=topic, spec={"name": topic, "queues": 2})
     first.control(GROUP_JOIN, topic=topic, group="g")
     sound = sound_requests(topic)
+    before = broker.rss_bytes()
     answers = 0
     codes: set[int] = set()
     for turn in range(100):
@@ -368,6 +359,7 @@ def test_bent_conversations(connect, witness, broker):
     assert {PROTOCOL} <= codes <= {PROTOCOL, TOO_LARGE}, seed
     assert answers > 20, "some are sound up to their end"
     assert broker.process.poll() is None
+    assert broker.rss_bytes() - before < MOST_GROWTH
 
 
 def test_many_bad_peers_take_no_memory(broker, connect, witness):
@@ -384,4 +376,4 @@ def test_many_bad_peers_take_no_memory(broker, connect, witness):
             peer.socket.close()
         if turn % 10 == 0:
             witness.works()
-    assert broker.rss_bytes() - before < 16 << 20
+    assert broker.rss_bytes() - before < MOST_GROWTH

@@ -79,7 +79,7 @@ def test_reasons_and_counts_can_be_asked_and_the_last_is_a_dead_letter(
     client: ternmq.sync.Client, topic: str
 ) -> None:
     client.send(topic, {"n": 1}, key="order-1")
-    policy(client, topic, first_us=50_000, attempts=3)
+    policy(client, topic, first=0.05, attempts=3)
     for number in (1, 2):
         fail(client, topic, f"reason {number}")
         (failed,) = client.deadletters.waiting(topic, "g")
@@ -108,17 +108,17 @@ def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, to
         return told
 
     client.send(topic, b"x")
-    policy(client, topic, first_us=500_000)
+    policy(client, topic, first=0.5)
     assert delay() == pytest.approx(0.5, abs=1e-3)
-    policy(client, topic, first_us=100_000, factor=4.0)
+    policy(client, topic, first=0.1, factor=4.0)
     assert delay() == pytest.approx(0.4, abs=1e-3)  # 0.1 × 4: it is the second failure
-    policy(client, topic, first_us=100_000, factor=4.0, cap_us=200_000)
+    policy(client, topic, first=0.1, factor=4.0, cap=0.2)
     assert delay() == pytest.approx(0.2, abs=1e-3)
-    policy(client, topic, first_us=100_000, enabled=False)
+    policy(client, topic, first=0.1, enabled=False)
     fail(client, topic, "off")
     assert [one.reason for one in client.deadletters.browse(topic, "g")] == ["off"]
     client.send(topic, b"y")
-    policy(client, topic, first_us=100_000, attempts=1)
+    policy(client, topic, first=0.1, attempts=1)
     fail(client, topic, "one attempt")
     assert len(list(client.deadletters.browse(topic, "g"))) == 2
 
@@ -126,7 +126,7 @@ def test_each_field_of_the_policy_is_changed_live(client: ternmq.sync.Client, to
 @pytest.mark.row("G3")
 def test_who_gets_a_message_again_is_told_why(client: ternmq.sync.Client, topic: str) -> None:
     client.send_many(topic, [b"a", b"b"])
-    policy(client, topic, first_us=50_000)
+    policy(client, topic, first=0.05)
     (first, second) = client.pull(topic, group="g", wait=10)
     assert (first.last_reason, second.last_reason) == ("", "")
     first.retry(reason="no money")
@@ -147,10 +147,10 @@ def test_attempts_and_the_policy_s_switch_are_changed_live(
 ) -> None:
     """What waits already is judged by the policy at its next failure."""
     client.send_many(topic, [b"a", b"b"])
-    policy(client, topic, first_us=50_000, attempts=2)
+    policy(client, topic, first=0.05, attempts=2)
     batch = client.pull(topic, group="g", max_messages=2)
     batch.retry(reason="first")
-    policy(client, topic, first_us=50_000, attempts=4)
+    policy(client, topic, first=0.05, attempts=4)
     for number in (2, 3, 4):
         for _ in range(2):
             (one,) = client.pull(topic, group="g", max_messages=1, wait=20)
@@ -166,7 +166,7 @@ def test_a_dead_letter_is_kept_and_never_delivered_as_normal(tmp_path: Path, top
     with BrokerProcess("dev", tmp_path) as broker:
         with ternmq.sync.connect(broker.url) as client:
             client.send_many(topic, [b"poison", b"good"])
-            policy(client, topic, first_us=10_000, attempts=3)
+            policy(client, topic, first=0.01, attempts=3)
             for number in (1, 2, 3):
                 one = poison(client, topic)
                 assert one.attempt == number
@@ -213,7 +213,7 @@ def poison(client: ternmq.sync.Client, topic: str) -> ternmq.sync.Delivery:
 @pytest.mark.row("G8")
 def test_only_the_group_that_fails_sees_the_retry(client: ternmq.sync.Client, topic: str) -> None:
     client.send(topic, b"x")
-    policy(client, topic, first_us=100_000)
+    policy(client, topic, first=0.1)
     other = client.pull(topic, group="other")
     other.ack()
     fail(client, topic)
@@ -277,7 +277,7 @@ def test_a_handler_that_raises_goes_on_with_the_next_message(
     client.send_many(topic, [b"%d" % n for n in range(10)])
     for group, work in (("handler", by_handler), ("process", by_process)):
         client.admin.create_group(topic, group)
-        client.admin.change_group(topic, group, retry=ternmq.RetryPolicy(first_us=60_000_000))
+        client.admin.change_group(topic, group, retry=ternmq.RetryPolicy(first=60))
         done: list[bytes] = []
         run(dev.url, lambda own, work=work, done=done: work(own, done))  # type: ignore[misc]
         assert done == [b"%d" % n for n in range(1, 10)]
@@ -292,7 +292,7 @@ def test_retries_and_live_messages_do_not_starve_one_another(
 ) -> None:
     """Ten thousand that fail again and again, and live traffic beside."""
     client.send_many(topic, [b"old"] * 10_000)
-    policy(client, topic, first_us=200_000, cap_us=200_000, attempts=1000)
+    policy(client, topic, first=0.2, cap=0.2, attempts=1000)
     for _ in range(10):
         client.pull(topic, group="g", max_messages=1000).retry()
     retried = live = 0
@@ -410,7 +410,7 @@ def test_a_shared_group_of_an_ordered_topic_keeps_order_as_well_as_it_can(
     """A group's choice, by mode: a failing message waits apart, the later ones of its key go on."""
     client.admin.create_topic(topic, ordered=True)
     client.admin.create_group(topic, "g", mode="shared")
-    policy(client, topic, first_us=200_000)
+    policy(client, topic, first=0.2)
     keyed = [ternmq.Message(b"%d" % n, ordering_key="k") for n in range(5)]
     client.send_many(topic, keyed)
     (first,) = client.pull(topic, group="g", max_messages=1)
@@ -453,14 +453,14 @@ def test_a_log_of_changes_makes_an_identical_table(
         changes: list[ternmq.Message] = []
         for _ in range(2000):
             number, cents = chance.randrange(40), chance.randrange(1000)
-            sql, values = chance.choice(
+            values = {"number": number, "cents": cents}
+            sql = chance.choice(
                 [
-                    ("INSERT OR IGNORE INTO accounts VALUES (?1, ?2)", [number, cents]),
-                    ("UPDATE accounts SET cents = cents * 3 % 1009 + ?2 WHERE id = ?1",
-                     [number, cents]),
-                    ("DELETE FROM accounts WHERE id = ?1 AND ?2 < 300", [number, cents]),
+                    "INSERT OR IGNORE INTO accounts VALUES (:number, :cents)",
+                    "UPDATE accounts SET cents = cents * 3 % 1009 + :cents WHERE id = :number",
+                    "DELETE FROM accounts WHERE id = :number AND :cents < 300",
                 ]
-            )  # fmt: skip
+            )
             source.execute(sql, values)
             changes.append(ternmq.Message([sql, values], ordering_key=f"row-{number}"))
         client.send_many(topic, changes)

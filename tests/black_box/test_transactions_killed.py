@@ -1,4 +1,4 @@
-"""Transactions of writers whose broker is killed again and again: a batch is there once, whole."""
+"""Transactions of writers whose broker is killed again and again: a batch is there once (TXN-2)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,11 +77,13 @@ class Processes:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
-    def start(self, *arguments: object, **more: Any) -> subprocess.Popen[bytes]:
-        """Start one; what it reads and says are pipes."""
+    def start(
+        self, *arguments: object, program: Sequence[str] | None = None, **more: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start one, or another program; what it reads and says are pipes."""
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         return subprocess.Popen(
-            [sys.executable, "-m", "ternmq", *map(str, arguments)],
+            [*(program or (sys.executable, "-m", "ternmq")), *map(str, arguments)],
             cwd=self.folder, env=self.environment, **(pipes | more),
         )  # fmt: skip
 

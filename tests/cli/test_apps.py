@@ -64,6 +64,29 @@ def test_an_app_from_its_token_to_its_end(admin: CommandLine, topic: str) -> Non
     admin("send", topic, "hello", "--app", "shop", "--token", new, code=5)
 
 
+def test_names_that_are_not_there(admin: CommandLine) -> None:
+    said = admin("app", "set", "nobody", "--owner", "x", code=4).err
+    assert "there is no app 'nobody' (`ternmq app list` shows them)" in said
+
+
+def test_a_wrong_token_is_first_of_all_a_wrong_token(admin: CommandLine) -> None:
+    said = admin("topic", "list", "--token", "mistyped", code=5).err
+    assert said.startswith("ternmq: app 'admin' is not known, or the token is not its own; where ")
+    assert "where nobody has that token any more, `ternmq serve --new-admin-token`" in said
+    assert said.rstrip().endswith("TERNMQ_APP and TERNMQ_TOKEN, or the context")
+
+
+def test_reading_a_topic_needs_the_right_though_it_is_empty(admin: CommandLine, topic: str) -> None:
+    admin("topic", "create", topic, "--queues", 2)
+    token = admin("app", "create", f"only-{topic}", "--grant", f"produce:{topic}").out.strip()
+    as_producer = ("--app", f"only-{topic}", "--token", token)
+    for more in ((), ("--since", "1h"), ("-n", 0), ("--queue", 1), ("--follow",)):
+        assert "consume" in admin("tail", topic, *more, *as_producer, code=5).err
+    assert admin("tail", topic).out == ""
+    admin("send", topic, "x", *as_producer)
+    assert "consume" in admin("tail", topic, *as_producer, code=5).err
+
+
 def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TERNMQ_TOKEN")
     monkeypatch.delenv("TERNMQ_APP")
@@ -103,3 +126,28 @@ def test_a_token_in_a_context_file_is_nobody_elses(
     admin("topic", "list")
     file.chmod(0o644)
     assert f"chmod 600 {file}" in admin("topic", "list", code=1).err
+
+
+def test_the_last_app_that_manages_apps_stays(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerProcess("serve", tmp_path / "own", segment="4MiB") as own:
+        monkeypatch.setenv("TERNMQ_URL", own.url)
+        monkeypatch.setenv("TERNMQ_APP", "admin")
+        monkeypatch.setenv("TERNMQ_TOKEN", (own.data / "admin.token").read_text().strip())
+        _last(cli)
+
+
+def _last(admin: CommandLine) -> None:
+    said = admin("app", "delete", "admin", "--yes", code=2).err
+    assert "app 'admin' is the last one with manage:*" in said
+    assert "give another app manage:* first" in said
+    assert "last one" in admin("app", "set", "admin", "--revoke", "manage:*", code=2).err
+    assert "last one" in admin("app", "set", "admin", "--deny", "manage:x", code=2).err
+    admin("app", "create", "half", "--grant", "manage:*", "--deny", "manage:secret")
+    assert "last one" in admin("app", "delete", "admin", "--yes", code=2).err
+    token = admin("app", "create", "other", "--grant", "manage:*").out.strip()
+    admin("app", "delete", "admin", "--yes")
+    as_other = ("--app", "other", "--token", token)
+    assert [row[0] for row in admin("app", "list", *as_other).rows] == ["half", "other"]
+    assert "last one" in admin("app", "delete", "other", "--yes", *as_other, code=2).err

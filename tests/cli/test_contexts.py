@@ -35,7 +35,9 @@ def test_a_context_is_used(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) ->
 def test_names_that_are_not_there(cli: CommandLine) -> None:
     cli("context", "add", "production", "--url", cli.url)
     assert "did you mean production?" in cli("context", "use", "prodction", code=4).err
-    cli("context", "remove", "zzz", code=4)
+    for verb in ("use", "remove"):
+        said = cli("context", verb, "zzz", code=4).err
+        assert "no context 'zzz' (`ternmq context list` shows them)" in said
     said = cli("topic", "list", "--context", "production2", code=4).err
     assert "did you mean production?" in said
     assert "--replace" in cli("context", "add", "production", "--url", cli.url, code=1).err

@@ -53,6 +53,8 @@ from tests.cli.conftest import CommandLine
         (["completion", "tcsh"], "'bash', 'zsh', 'fish'"),
         (["completion"], "SHELL"),
         (["worker", "nothing"], "MODULE:CLIENT"),
+        (["worker", "consumers.py:client"], "name the module: consumers:client"),
+        (["worker", "./shop/consumers.py:client"], "name the module: shop.consumers:client"),
         (["worker", "no_such_module:client"], "no module 'no_such_module'"),
         (["worker", "os:nothing"], "has no 'nothing'"),
         (["worker", "os:sep"], "is a str"),

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -51,7 +53,7 @@ def test_waiting_messages_come_at_once(cli: CommandLine, failed: str) -> None:
     assert out == "message 3\nmessage 4\n"
     ended = cli("retry", "now", failed, "billing", 5, 7, "--json", code=4)
     assert ended.json == {"done": 1, "missing": [7]}
-    assert "did not wait: 7" in ended.err
+    assert "did not wait: 0/7" in ended.err
     cli("consume", failed, "-g", "billing", "--wait", "0")
     assert "0 messages" in cli("retry", "now", failed, "billing", "--all").err
 
@@ -70,6 +72,8 @@ def test_dead_letters(cli: CommandLine, failed: str, tmp_path: Path) -> None:
     file = tmp_path / "dead.ndjson"
     cli("deadletter", "export", failed, "billing", "-o", file)
     assert [json.loads(line) for line in file.read_text().splitlines()] == exported.lines
+    assert [one.name for one in tmp_path.iterdir() if "dead" in one.name] == ["dead.ndjson"]
+    assert cli("deadletter", "export", failed, "billing", "-o", "-").out == exported.out
     cli("send", failed, "--json-in", "--lines", file)
     assert cli("tail", failed, "-n", 3, "--raw").out == "message 0\nmessage 1\nmessage 2\n"
 
@@ -80,6 +84,45 @@ def test_dead_letters(cli: CommandLine, failed: str, tmp_path: Path) -> None:
     cli("deadletter", "delete", failed, "billing", "--all", "--yes")
     empty = cli("deadletter", "list", failed, "billing")
     assert "no dead letters" in empty.err
+
+
+def test_dead_letters_with_ids_are_sent_again_as_new_messages(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client, tmp_path: Path
+) -> None:
+    sent = client.send(topic, {"n": 1}, id="pay-1", key="k", headers={"h": "v"})
+    cli("group", "create", topic, "billing")
+    (got,) = client.pull(topic, group="billing", wait=5)
+    got.reject("card declined")
+    file = tmp_path / "dead.ndjson"
+    cli("deadletter", "export", topic, "billing", "-o", file)
+    assert json.loads(file.read_text())["message"]["application_id"] == "pay-1"
+    cli("deadletter", "delete", topic, "billing", "--all", "--yes")
+
+    said = cli("send", topic, "--json-in", "--lines", file)
+    assert said.err == f"stored 1 message in {topic}\n"
+    (again,) = client.pull(topic, group="billing", wait=5)
+    assert (again.value, again.key, again.headers) == ({"n": 1}, "k", {"h": "v"})
+    assert (again.offset, again.id == sent.id, again.application_id) == (1, False, "")
+    again.ack()
+    cli("send", topic, "--json-in", file.read_text().strip(), "--id", "pay-1-again")
+    (named,) = client.pull(topic, group="billing", wait=5)
+    assert named.application_id == "pay-1-again"
+    named.ack()
+
+
+def test_lines_that_had_been_stored_before_are_not_counted_as_stored(
+    cli: CommandLine, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text('{"body": 1, "id": "a"}\n{"body": 2, "id": "b"}\n')
+    assert cli("send", topic, "--json-in", "--lines", file).err.startswith("stored 2 messages")
+    with file.open("a") as out:
+        out.write('{"body": 3, "id": "c"}\n')
+    said = cli("send", topic, "--json-in", "--lines", file).err
+    assert said == (
+        f"stored 1 message in {topic}; not stored again: 2 messages with an id that was stored "
+        "before\n"
+    )
 
 
 def test_what_is_not_clear(cli: CommandLine, failed: str) -> None:
@@ -95,4 +138,121 @@ def test_what_is_not_clear(cli: CommandLine, failed: str) -> None:
     assert "2 queues" in cli("retry", "now", failed, "billing", 3, code=2).err
     cli("deadletter", "list", failed, "billing", "--queue", 1)
     cli("deadletter", "show", failed, "billing", "one", code=2)
-    cli("deadletter", "export", failed, "billing", "-o", "/nowhere/at/all", code=2)
+    said = cli("deadletter", "export", failed, "billing", "-o", "/nowhere/at/all", code=2).err
+    assert "/nowhere/at/all: No such file" in said
+
+
+def test_an_export_is_on_the_disk_before_one_may_delete(
+    cli: CommandLine, failed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`deadletter delete` says to export first: that file must not be lost to a power cut."""
+    file = tmp_path / "dead.ndjson"
+    synced: list[tuple[bool, int]] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        folder = stat.S_ISDIR(found.st_mode)
+        synced.append((folder, 0 if folder else found.st_size))
+        assert file.exists() is folder, "the file has its name only when its bytes are durable"
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    cli("deadletter", "export", failed, "billing", "-o", file)
+    assert synced == [(False, file.stat().st_size), (True, 0)]
+
+
+def test_places_as_lists_print_them(cli: CommandLine, failed: str) -> None:
+    """``QUEUE/OFFSET`` and ``TOPIC/QUEUE/OFFSET`` go wherever an offset goes."""
+    cli("topic", "set", failed, "--queues", 2)
+    for command, offset in (("deadletter", 1), ("retry", 4)):
+        told = cli(command, "show", failed, "billing", offset, code=2).err
+        assert "has 2 queues: say which with --queue" in told
+        for place in (f"0/{offset}", f"{failed}/0/{offset}"):
+            assert cli(command, "show", failed, "billing", place, "--json").json["queue"] == 0
+        cli(command, "show", failed, "billing", f"1/{offset}", code=4)
+        cli(command, "show", failed, "billing", f"9/{offset}", code=4)
+        for place, said in (
+            (f"other/0/{offset}", "is on topic 'other'"),
+            (f"a/b/0/{offset}", "is no place"),
+            (f"x/{offset}", "is no place"),
+            ("0/1-2", "one is shown at a time"),
+            ("0/one", "neither an offset"),
+        ):
+            assert said in cli(command, "show", failed, "billing", place, code=2).err
+    wrong = cli("deadletter", "show", failed, "billing", "0/1", "--queue", 1, code=2)
+    assert "is on queue 0, not 1" in wrong.err
+    cli("retry", "now", failed, "billing", "0/3", f"{failed}/0/4-5")
+    cli("deadletter", "redrive", failed, "billing", "0/0", "-y")
+    cli("deadletter", "delete", failed, "billing", f"{failed}/0/1-2", "-y")
+    assert cli("deadletter", "list", failed, "billing", "--json").lines == []
+
+
+def test_what_is_redriven_is_said_in_one_way(cli: CommandLine, failed: str) -> None:
+    redrive = ("deadletter", "redrive", failed, "billing")
+    ways = "say one of: offsets, --reason, --fingerprint, --all"
+    for named in ((), (0, "--all"), (0, "--reason", "card"), ("--all", "--fingerprint", "x")):
+        assert ways in cli(*redrive, *named, "--dry-run", code=2).err
+    assert len(cli("deadletter", "list", failed, "billing").rows) == 3
+
+
+def test_places_that_have_none_are_named_whole(cli: CommandLine, failed: str) -> None:
+    """Of a topic with several queues an offset alone says little; nor is nothing reported done."""
+    cli("topic", "set", failed, "--queues", 2)
+    ended = cli("deadletter", "redrive", failed, "billing", "1/9999", "-y", code=4)
+    assert ended.err == "ternmq: these are no dead letters: 1/9999\n"
+    ended = cli("deadletter", "delete", failed, "billing", "1/9999", "0/77", "-y", code=4)
+    assert ended.err == "ternmq: these were no dead letters: 1/9999, 0/77\n"
+    ended = cli("retry", "now", failed, "billing", "1/9999", code=4)
+    assert ended.err == "ternmq: these did not wait: 1/9999\n"
+    ended = cli("retry", "now", failed, "billing", "0/3", "1/9999", code=4)
+    assert ended.err.splitlines() == [
+        f"1 message of {failed} comes again to billing now",
+        "ternmq: these did not wait: 1/9999",
+    ]
+    ended = cli("deadletter", "redrive", failed, "billing", "0/1", "-y")
+    assert ended.err == f"1 dead letter of {failed} comes to billing again\n"
+
+
+def test_messages_that_wait_are_deleted(cli: CommandLine, failed: str) -> None:
+    assert "say --yes" in cli("retry", "delete", failed, "billing", "0/3", code=1).err
+    said = cli("retry", "delete", failed, "billing", "0/3", "-y").err
+    assert said == f"deleted 1 message of billing on {failed}\n"
+    assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/4", "0/5"]
+    ended = cli("retry", "delete", failed, "billing", "0/3", 4, "-y", "--json", code=4)
+    assert (ended.json, ended.err) == (
+        {"done": 1, "missing": [3]}, "ternmq: these did not wait: 0/3\n",
+    )  # fmt: skip
+    cli("retry", "delete", failed, "billing", "--all", "-y")
+    assert cli("retry", "list", failed, "billing").rows == []
+    assert len(cli("deadletter", "list", failed, "billing").rows) == 3
+
+
+def test_a_key_that_is_held_goes_on_when_its_message_is_deleted(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client
+) -> None:
+    client.admin.create_topic(topic, ordered=True, queues=1)
+    held = ternmq.RetryPolicy(attempts=1, exhausted=ternmq.Exhausted.HOLD)
+    client.admin.create_group(topic, "billing", retry=held)
+    client.send(topic, "bad", ordering_key="a")
+    client.send(topic, "next", ordering_key="a")
+    (bad,) = client.pull(topic, group="billing", max_messages=1, wait=5)
+    bad.retry(reason="no stock")
+    (row,) = cli("retry", "list", topic, "billing").rows
+    assert (row[0], row[2]) == ("0/0", "held")
+    cli("retry", "delete", topic, "billing", "0/0", "-y")
+    (after,) = client.pull(topic, group="billing", wait=5)
+    assert after.value == "next"
+    after.ack()
+
+
+def test_a_delete_takes_nothing_of_the_other_kind(cli: CommandLine, failed: str) -> None:
+    """What waits for a retry is no dead letter: deleting it would lose a message."""
+    ended = cli("deadletter", "delete", failed, "billing", "0/3", "-y", code=4)
+    assert ended.err == "ternmq: these were no dead letters: 0/3\n"
+    ended = cli("deadletter", "delete", failed, "billing", "2-3", "-y", "--json", code=4)
+    assert ended.json == {"done": 1, "missing": [3]}
+    ended = cli("retry", "delete", failed, "billing", "0/1", "-y", code=4)
+    assert ended.err == "ternmq: these did not wait: 0/1\n"
+    assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/3", "0/4", "0/5"]
+    assert [row[0] for row in cli("deadletter", "list", failed, "billing").rows] == ["0/0", "0/1"]

@@ -52,20 +52,62 @@ def test_pausing_and_resuming(cli: CommandLine, filled: str) -> None:
     assert len(cli("consume", filled, "-g", "billing", "--wait", "0").out.splitlines()) == 10
 
 
+def test_what_is_asked_of_an_unknown_group_ends_in_one_way(cli: CommandLine, filled: str) -> None:
+    for command in (
+        ("group", "lag"), ("group", "lag", "--json"), ("group", "show"), ("group", "pause"),
+        ("deadletter", "list"), ("deadletter", "list", "--json"), ("retry", "list"),
+    ):  # fmt: skip
+        verb, flags = command[:2], command[2:]
+        said = cli(*verb, filled, "nobody", *flags, code=4)
+        assert (said.out, "group 'nobody'" in said.err) == ("", True), command
+        said = cli(*verb, "no-such-topic", "nobody", *flags, code=4)
+        assert (said.out, "topic 'no-such-topic'" in said.err) == ("", True), command
+    assert "no groups" in cli("group", "lag", filled).err
+
+
 def test_lag(cli: CommandLine, filled: str, client: ternmq.sync.Client) -> None:
     cli("group", "create", filled, "billing")
     held = client.pull(filled, group="billing", max_messages=4)
     held.ack(rows=[0])
     (row,) = cli("group", "lag", filled).rows
-    assert row[:6] == [filled, "billing", "6", "3", "0", "0"]
+    assert row[:6] == [filled, "billing", "6", "0", "3", "0"]
     (told,) = cli("group", "lag", filled, "billing", "--json").lines
     assert (told["lag"], told["leased"]) == (6, 3)
     assert told["queues"] == [
-        {"queue": 0, "lag": 6, "leased": 3, "floor": 1, "cursor": 4, "end": 10}
+        {
+            "queue": 0,
+            "lag": 6,
+            "ready": 0,
+            "leased": 3,
+            "retrying": 0,
+            "dead": 0,
+            "floor": 1,
+            "cursor": 4,
+            "end": 10,
+        }
     ]
     (row,) = cli("group", "lag", filled, "--queues").rows
-    assert row == [filled, "billing", "0", "6", "3", "0", "0", "1", "4", "10"]
+    assert row == [filled, "billing", "0", "6", "0", "3", "0", "0", "1", "4", "10"]
     held.release()
+
+
+def test_what_was_given_back_is_ready_and_retries_nothing(cli: CommandLine, filled: str) -> None:
+    cli("consume", filled, "-g", "billing", "-n", 5, "--no-ack", "--wait", 0)
+    (row,) = cli("group", "lag", filled, "billing").rows
+    assert row[:7] == [filled, "billing", "5", "5", "0", "0", "0"]
+    (told,) = cli("group", "lag", filled, "billing", "--json").lines
+    assert (told["lag"], told["ready"], told["retrying"]) == (5, 5, 0)
+    assert (told["queues"][0]["ready"], told["queues"][0]["retrying"]) == (5, 0)
+    (shown,) = cli("group", "show", filled, "billing", "--json").json["queues"]
+    assert (shown["ready"], shown["retrying"], shown["waiting"]) == (5, 0, 0)
+    metrics = cli("broker", "status", "--json").json["metrics"]
+    labels = f'{{group="billing",topic="{filled}"}}'
+    assert metrics[f"ternmq_group_ready{labels}"] == 5
+    assert metrics[f"ternmq_group_retrying{labels}"] == 0
+    assert cli("retry", "list", filled, "billing", "--json").lines == []
+
+    cli("consume", filled, "-g", "billing", "--wait", 0)
+    assert cli("group", "lag", filled).rows[0][2:4] == ["0", "0"]
 
 
 def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, filled: str) -> None:
@@ -168,3 +210,18 @@ def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync
     assert name in {row[0] for row in cli("hold", "list").rows}
     cli("hold", "delete", name, "--yes")
     assert "hold list" in cli("hold", "delete", name, "--yes", code=1).err
+
+
+def test_a_skip_that_is_not_clear_or_skips_nothing(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    cli("group", "skip", filled, "billing", "--offset", 4, "-y")
+    said = cli("group", "skip", filled, "billing", "--offset", 4, "-y").err
+    assert said == "nothing to skip: group billing is at offset 4 of queue 0\n"
+    said = cli("group", "skip", filled, "billing", "--offset", 3, "-y").err
+    assert said == "nothing to skip: group billing is at offset 4 of queue 0, past 3\n"
+    cli("group", "skip", filled, "billing", "--offset", 10, "-y")
+    said = cli("group", "skip", filled, "billing", "--offset", 99999, "-y").err
+    assert said == "nothing to skip: group billing has read queue 0 to its end, offset 10\n"
+    cli("topic", "set", filled, "--queues", 2)
+    assert "2 queues" in cli("group", "skip", filled, "billing", "--offset", 1, code=2).err
+    cli("group", "skip", filled, "billing", "--offset", 1, "--queue", 1, "-y")

@@ -46,13 +46,41 @@ def of(told: Any) -> dict[str, Any]:
 
 
 def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str]) -> None:
-    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "settled"
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "not owed"
     assert of(cli(*TRACE, ids[3], "--json").json)["now"] == "dead: no such customer"
     assert of(cli(*TRACE, ids[4], "--json").json)["now"] == "waits for a retry: later"
     assert of(cli(*TRACE, ids[9], "--json").json)["now"] == "not handed out yet"
     by_key = cli(*TRACE, "--key", f"{topic}-k3", "--json").json
     assert [(one["id"], one["offset"], one["kept"]) for one in by_key] == [(ids[3], 3, True)]
     assert "no such customer" in cli(*TRACE, ids[3], "--topic", topic).out
+    failed = of(by_key)
+    assert (failed["deliveries"], failed["attempts"]) == (1, 1)
+    (failure,) = failed["failures"]
+    assert (failure["attempt"], failure["outcome"]) == (1, "dead")
+    assert failed["state_time"] == failure["time"]
+    *_, columns, row, _, names, line = [one.split() for one in cli(*TRACE, ids[3]).out.splitlines()]
+    assert columns == ["group", "since", "deliveries", "attempts", "now"]
+    assert (row[0], row[2:]) == ("billing", ["1", "1", "dead:", "no", "such", "customer"])
+    assert names == ["failed_in", "time", "attempt", "outcome", "cause", "reason"]
+    assert (line[0], line[2:]) == (
+        "billing", ["1", "dead", "rejected", "no", "such", "customer"]
+    )  # fmt: skip
+    assert cli(*TRACE, ids[9]).out.splitlines()[-2].split() == ["group", "now"]
+
+
+def test_what_a_group_does_not_get_is_not_called_settled(
+    cli: CommandLine, topic: str, ids: dict[int, str]
+) -> None:
+    """The broker keeps only that a message is not owed: not whether anybody handled it."""
+    cli("deadletter", "delete", topic, "billing", "--all", "--yes")
+    cli("group", "create", topic, "latecomer", "--start", "latest")
+    told = cli(*TRACE, ids[3], "--json").json[0]["groups"]
+    assert [(one["group"], one["now"]) for one in told] == [
+        ("billing", "not owed"), ("latecomer", "not owed"),
+    ]  # fmt: skip
+    said = cli(*TRACE, ids[3]).err
+    assert said.startswith("not owed: done, a dead letter that was deleted, skipped,")
+    assert "older than the group's start" in said
 
 
 @pytest.mark.row("R7")
@@ -67,7 +95,7 @@ def test_going_on_in_the_table(
     monkeypatch.setenv(archived.TABLES, str(tables))
     cli("pipeline", "run", "--once", "--engine", "local", "--jobs", "archive,trace")
     told = of(cli(*TRACE, ids[0], "--json").json)
-    assert (told["state"], told["deliveries"], told["now"]) == ("done", 1, "settled")
+    assert (told["state"], told["deliveries"], told["now"]) == ("done", 1, "not owed")
     client.admin.delete_topic(topic)
     (life,) = cli(*TRACE, ids[3], "--json").json
     assert (life["kept"], life["topic"], life["offset"]) == (False, topic, 3)
@@ -77,11 +105,14 @@ def test_going_on_in_the_table(
     (by_key,) = cli(*TRACE, "-k", f"{topic}-k3", "--json").json
     assert by_key["id"] == ids[3]
     text = cli(*TRACE, ids[3]).out
-    assert "attempt 1" in text
+    assert text.splitlines()[-2].split()[:3] == ["failed_in", "time", "attempt"]
+    assert text.splitlines()[-1].split()[2:4] == ["1", "dead"]
     assert "no such customer" in text
 
 
 def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[int, str]) -> None:
-    assert "no message 00f3a1c2d4e5b697:1f" in cli(*TRACE, "00f3a1c2d4e5b697:1f", code=4).err
+    said = cli(*TRACE, "00f3a1c2d4e5b697:1f", code=4).err
+    assert "no message 00f3a1c2d4e5b697:1f" in said
+    assert "--tables DIR finds what the pipeline has archived" in said
     assert str(tables) in cli(*TRACE, "-k", "none", "--tables", tables, code=4).err
     assert "say an id, or --key" in cli(*TRACE, code=2).err

@@ -8,6 +8,7 @@ import pytest
 from ternmq.cli import output
 from ternmq.cli.parameters import ranges_of, read_when
 from ternmq.cli.percentiles import percentile
+from ternmq.model.printing import printable
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,8 @@ def test_documents(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_came_from_others_moves_no_cursor() -> None:
-    assert output.printable("plain grün 漢字") == "plain grün 漢字"
-    assert output.printable("a\x1b[2Jb\r\n\x9b\u202e\ud800") == r"a\x1b[2Jb\r\n\x9b\u202e\ud800"
+    assert printable("plain grün 漢字") == "plain grün 漢字"
+    assert printable("a\x1b[2Jb\r\n\x9b\u202e\ud800") == r"a\x1b[2Jb\r\n\x9b\u202e\ud800"
 
 
 NOW = 1_769_870_000.0

@@ -155,3 +155,11 @@ def test_finding_by_key_and_time(cli: CommandLine, filled: str) -> None:
     assert len(cli("message", "find", filled, "--until", "now").out.splitlines()) == 13
     assert cli("message", "find", filled, "--since", "now", "--json").out == ""
     assert "--key" in cli("message", "find", filled, code=2).err
+
+
+def test_an_offset_of_a_topic_with_several_queues_is_not_clear(
+    cli: CommandLine, filled: str
+) -> None:
+    assert "2 queues: say which" in cli("message", "get", filled, "--offset", 0, code=2).err
+    assert cli("message", "get", filled, "--offset", 0, "--queue", 1, "--raw").out == "message 1"
+    assert "no topic" in cli("message", "get", f"{filled}-none", "--offset", 0, code=4).err

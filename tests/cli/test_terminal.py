@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,6 +120,49 @@ def test_top_is_drawn_anew_and_q_gives_the_terminal_back(
     assert "traffic" not in seen  # it had a screen of its own
 
 
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (60, 15), (120, 40)])
+def test_top_with_more_than_a_terminal_shows(
+    terminal: Terminal, broker: BrokerProcess, cli: CommandLine, topic: str,
+    columns: int, lines: int,
+) -> None:  # fmt: skip
+    for n in range(12):
+        cli("send", f"{topic}-of-many-{n}", "x")
+        cli("group", "create", f"{topic}-of-many-{n}", f"group-{n}")
+    terminal.resize(columns, lines)
+    terminal.run("top", "--interval", "100ms")
+    seen = terminal.wait("q ends it", "(page 1 of ", "  group  ", " lag ")
+    assert "q ends it" in seen.rstrip("\n").split("\n")[lines - 1]
+    terminal.keys("Space")
+    terminal.wait("(page 2 of ")
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        terminal.wait("these figures are ")
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+    terminal.wait("q ends it")
+    terminal.keys("q")
+    terminal.wait("ended:0")
+
+
+@pytest.mark.parametrize("command", ["top", "lag"])
+def test_old_figures_are_marked(
+    terminal: Terminal, broker: BrokerProcess, filled: str, command: str
+) -> None:
+    words = ["top"] if command == "top" else ["group", "lag", filled, "--watch"]
+    terminal.run(*words, "--interval", "100ms")
+    terminal.wait("billing", " ends it")
+    assert broker.process is not None
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        terminal.wait("billing", "these figures are ", "old: the broker does not answer")
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+    terminal.wait("billing", " ends it")
+    terminal.keys("C-c")
+    terminal.wait("ended:130")
+
+
 def test_ctrl_c_ends_what_goes_on(terminal: Terminal, filled: str) -> None:
     terminal.run("top", "--interval", "100ms")
     terminal.wait("q ends it")
@@ -151,6 +195,22 @@ def test_tables_have_weight_and_others_words_stay_words(terminal: Terminal, fill
     terminal.run("group", "list", filled)
     seen = terminal.wait("ended:0")
     assert "running" in seen  # no name is cut: lines are longer than the terminal
+
+
+def test_long_lines_are_folded_between_words(
+    terminal: Terminal, cli: CommandLine, topic: str
+) -> None:
+    words = [f"word-number-{n:03}" for n in range(40)]
+    cli("send", topic, " ".join(words))
+    terminal.resize(80, 30)
+    terminal.run("tail", topic)
+    seen = terminal.wait("ended:0")
+    assert [word for word in words if word not in seen] == []
+    terminal.run("doctor", "--data", "/dev/shm")  # a short path: what has no blanks stays whole
+    seen = terminal.wait("ended:")
+    for line in seen.splitlines():
+        if line.strip() and not line.startswith(("ok ", "warn ", "fail ", "ended", "$")):
+            assert line.startswith(" " * 20), seen  # under what it goes on with
 
 
 def test_questions(terminal: Terminal, cli: CommandLine, filled: str) -> None:

@@ -37,12 +37,17 @@ _STARTS_ONE = re.compile(r"\bternmq (serve|dev)\b")
 
 _CURL = """\
 #!{python}
-# What the pages want of curl, for machines without it: curl -s[f] URL
-import sys, urllib.request
-try:
-    sys.stdout.write(urllib.request.urlopen(sys.argv[-1], timeout=10).read().decode())
-except OSError:
-    sys.exit(22)
+# What the pages want of curl, for machines without it: curl -s[f] [--retry ...] URL
+import sys, time, urllib.request
+until = time.monotonic() + (30 if "--retry" in sys.argv else 0)
+while True:
+    try:
+        sys.stdout.write(urllib.request.urlopen(sys.argv[-1], timeout=10).read().decode())
+        break
+    except OSError:
+        if time.monotonic() > until:
+            sys.exit(22)
+        time.sleep(0.1)
 """
 
 
@@ -54,6 +59,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     for name, words in {
         "python": [sys.executable],
         "ternmq": [sys.executable, "-m", "ternmq"],
+        "gunicorn": [sys.executable, "-m", "gunicorn"],
     }.items():
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
@@ -69,7 +75,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def ports() -> dict[str, str]:
     """Return which ports stand for those that the pages name."""
-    return {"7117": str(free_port()), "7118": str(free_port())}
+    return {shown: str(free_port()) for shown in ("7117", "7118", "8000")}
 
 
 @pytest.mark.timeout(300)  # a page may start many programs, on a machine that does much else
@@ -104,14 +110,47 @@ def test_page(
         monkeypatch.setenv("TERNMQ_URL", url)
         environment["TERNMQ_URL"] = url
         shell = stack.enter_context(Shell(folder, environment)) if commands else None
-        for step in found:
-            if step.kind == "python":
-                run_python(step, page, module)
-                printed = capsys.readouterr().out
-            else:
-                assert shell is not None
-                printed = run_command(step, shell, ports)
-            assert agrees(step.output, printed), f"line {step.line}: {printed}"
+        run_steps(found, page, module, shell, ports, capsys)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("back", [False, True])
+def test_the_first_pages_work_one_after_the_other(
+    back: bool,
+    tmp_path: Path,
+    environment: dict[str, str],
+    ports: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A reader leaves the broker running and reads on: names of one page are not in the other."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "guide" / "first-steps.md"]
+    module = ModuleType("page")
+    monkeypatch.setitem(sys.modules, "page", module)
+    with broker(manual=False) as one:
+        monkeypatch.setenv("TERNMQ_URL", one.url)
+        with Shell(tmp_path, environment | {"TERNMQ_URL": one.url}) as shell:
+            for page in reversed(pages) if back else pages:
+                run_steps(steps(page), page, module, shell, ports, capsys)
+
+
+def run_steps(
+    found: list[Step],
+    page: Path,
+    module: ModuleType,
+    shell: Shell | None,
+    ports: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Run what a page shows, and compare what it prints."""
+    for step in found:
+        if step.kind == "python":
+            run_python(step, page, module)
+            printed = capsys.readouterr().out
+        else:
+            assert shell is not None
+            printed = run_command(step, shell, ports)
+        assert agrees(step.output, printed), f"{page.name}, line {step.line}: {printed}"
 
 
 def run_python(step: Step, page: Path, module: ModuleType) -> None:

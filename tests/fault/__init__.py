@@ -1,4 +1,4 @@
-"""Faults on real processes, files and disks.
+"""Faults on real processes, files and disks. ``README.md``: which scenario has which test.
 
 ``worker`` is a broker core on a real folder with a small shell around it and writes a history of
 what was answered, on another file system. It is killed, its disk fails, fills or loses power. Then

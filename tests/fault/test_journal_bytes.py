@@ -325,6 +325,16 @@ def opened_or_refused(disk: MemoryDisk, end: int) -> Drainer | None:
     return None
 
 
+def records_of(image: dict[str, bytes], end: int) -> dict[str, bytes]:
+    """Return the bytes of the journal below a position: behind the last record there may be others.
+
+    Damage that lies before the newest STATE set is met only after the end was mended: what a kill
+    left behind it is zeros by then, and half-made spares are gone.
+    """
+    bases = {segment_name(base): base for base in range(0, end, SEGMENT)}
+    return {name: image[name][: end - base] for name, base in bases.items() if name in image}
+
+
 def test_what_is_opened_is_the_longest_prefix(made):
     """At or above D: opens with exactly the whole records before the damage, and goes on."""
     damaged, oracle = Damaged(made), Oracle(made)
@@ -339,7 +349,7 @@ def test_what_is_opened_is_the_longest_prefix(made):
             drainer = opened_or_refused(disk, end)
             if drainer is None:
                 refused += 1
-                assert disk.image() == before
+                assert records_of(disk.image(), made.end) == records_of(before, made.end)
                 continue
             # Behind the STATE set that it starts from all is well; the damage is met when read.
             unseen += 1
@@ -356,7 +366,8 @@ def test_what_is_opened_is_the_longest_prefix(made):
         assert all(identity_of(body) is not None for body in rows.values())
         assert len(list(drainer.drain())) > 0
     assert opened > 10
-    assert refused > 3
+    assert refused > 0
+    assert refused + unseen > 3
 
 
 def test_repair_gives_the_longest_prefix_and_says_what_is_missing(made):
@@ -401,10 +412,10 @@ def test_repair_gives_the_longest_prefix_and_says_what_is_missing(made):
 
 @pytest.mark.row("C7")
 @pytest.mark.parametrize("damage", ["garbage", "garbage appended", "bytes cut", "file cut"])
-def test_a_broker_starts_after_a_torn_tail(damage, tmp_path, verdicts: Verdicts):
+def test_a_broker_starts_after_a_torn_tail(damage, memory_folder, verdicts: Verdicts):
     """Garbage behind the end, or bytes gone from it: it starts, says where it cut, and goes on."""
-    made = made_by_a_worker(tmp_path, 350_000)
-    data, record = tmp_path / "data", tmp_path / "history"
+    made = made_by_a_worker(memory_folder, 350_000)
+    data, record = memory_folder / "data", memory_folder / "history"
     middle = made.records[
         next(n for n, one in enumerate(made.records) if one.position > made.durable)
     ]

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from ternmq.model.errors import InvalidRequest, ProtocolError
 from ternmq.wire import bodies, control, frames
 from ternmq.wire.commands import PUSHES, TABLE, Command
@@ -57,7 +59,7 @@ def stream(data: bytes) -> None:
     assert found[: len(whole)] == whole
     if why is None:
         assert found == whole
-        told = b"".join(frames.pack(*frame) for frame in found)
+        told = b"".join(frames.pack(*astuple(frame)) for frame in found)
         assert data.startswith(told)
 
 

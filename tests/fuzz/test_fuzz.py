@@ -1,4 +1,4 @@
-"""The fuzzers run: the corpus whole, and bent inputs for two seconds."""
+"""The fuzzers run: the corpus whole, and bent inputs for two seconds (BAD-1, of the codecs)."""
 
 from __future__ import annotations
 

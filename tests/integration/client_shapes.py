@@ -60,7 +60,14 @@ class Shaped:
         value = getattr(self._target, name)
         if name in {"admin", "deadletters"}:
             return Shaped(value)
-        if not callable(value) or name in {"handler", "stop", "send_oneway", "to_arrow", "decode"}:
+        if not callable(value) or name in {
+            "handler",
+            "declare",
+            "stop",
+            "send_oneway",
+            "to_arrow",
+            "decode",
+        }:
             return value
         if name == "process":
             return lambda **settings: _Context(value(**settings))

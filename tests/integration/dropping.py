@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from msgspec.structs import astuple
+
 from ternmq.wire import frames
 from ternmq.wire.commands import Command
 from ternmq.wire.frames import Frame, FrameReader
@@ -55,7 +57,7 @@ class DroppingProxy:
             while data := client.recv(65_536):
                 for frame in reader.feed(data):
                     if not self._drops(frame):
-                        there.sendall(frames.pack(*frame))
+                        there.sendall(frames.pack(*astuple(frame)))
         _end(there)
 
     def _drops(self, frame: Frame) -> bool:

@@ -40,6 +40,8 @@ class RawClient:
         auxiliary: bool = False,
         app: str = "",
         token: str = "",
+        library: str = "",
+        language: str = "",
     ) -> None:
         self.client = client or secrets.token_hex(16)
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
@@ -50,7 +52,13 @@ class RawClient:
         self.sequence = 0
         self.producer = secrets.randbits(63)
         hello = control.Hello(
-            client=self.client, session=session, auxiliary=auxiliary, app=app, token=token
+            client=self.client,
+            session=session,
+            auxiliary=auxiliary,
+            app=app,
+            token=token,
+            library=library,
+            language=language,
         )
         try:
             self.socket.sendall(self.session.hello(hello))

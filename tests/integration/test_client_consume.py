@@ -132,11 +132,13 @@ async def test_process_settles_as_it_ends(
         fail(ternmq.Retry("later", after=3600))
     async with batch[3].process():
         fail(ternmq.Reject("never"))
+    caplog.clear()
     with pytest.raises(KeyError):
         async with batch[4].process(reraise=True):
             fail(KeyError("on"))
     stand = await settled(client)
     assert (stand.waiting, stand.dead) == (3, 1)
+    assert "KeyError" not in caplog.text  # it is raised
     reasons = [one.reason async for one in client.deadletters.waiting("orders", "g")]
     assert reasons == ["ValueError: broken", "later", "KeyError: 'on'"]
     await client.close()
@@ -215,7 +217,7 @@ async def test_never_more_in_flight_than_asked_for(real: InProcessBroker) -> Non
 
 async def test_leaving_gives_back(api: API, real: InProcessBroker) -> None:
     client = await filled(api, real.url)
-    async with client.consume("orders", group="g") as deliveries:
+    async with client.consume("orders", group="g", max_in_flight=16) as deliveries:
         async for delivery in deliveries:
             await delivery.ack()
             break

@@ -9,8 +9,9 @@ from decimal import Decimal
 import pydantic
 
 import ternmq
+from ternmq.client.deadletters import FailedMessage
 from ternmq.testing import InProcessBroker
-from tests.asynchronous import until
+from tests.asynchronous import until, until_true
 from tests.integration.client_shapes import API
 
 
@@ -47,7 +48,7 @@ async def test_a_model_is_a_body_and_is_decoded(api: API, real: InProcessBroker)
 async def test_a_handler_s_annotation_is_a_model(real: InProcessBroker) -> None:
     client = await ternmq.connect(real.url)
     got: list[Order] = []
-    dead: list[ternmq.FailedMessage] = []
+    dead: list[FailedMessage] = []
 
     @client.handler("orders", group="g")
     async def handle(order: Order) -> None:
@@ -58,11 +59,12 @@ async def test_a_handler_s_annotation_is_a_model(real: InProcessBroker) -> None:
     running = asyncio.ensure_future(client.run())
     async with ternmq.connect(real.url) as other:
         await until(lambda: got, "the good one is worked on", 30.0)
-        for _ in range(3000):
-            dead = [one async for one in other.deadletters.browse("orders", "g")]
-            if dead:
-                break
-            await asyncio.sleep(0.01)
+
+        async def died() -> bool:
+            dead[:] = [one async for one in other.deadletters.browse("orders", "g")]
+            return bool(dead)
+
+        await until_true(died)
     client.stop()
     await running
     assert got == [ORDER]

@@ -14,6 +14,8 @@ import pytest
 
 import ternmq
 import ternmq.sync
+import ternmq.testing
+from ternmq.model.errors import SettingsError
 from ternmq.testing import InProcessBroker
 from tests.asynchronous import until
 from tests.integration.proxy import Proxy
@@ -89,6 +91,39 @@ async def test_without_an_answer_the_outcome_is_unknown(real: InProcessBroker) -
         await client.close(timeout=0.1)
 
 
+@pytest.mark.parametrize("how", ["connect", "run"])
+async def test_whoever_waits_for_a_connection_learns_of_the_end(
+    real: InProcessBroker, how: str
+) -> None:
+    """It is an error of ours: nobody has cancelled the task that waits."""
+    async with Proxy(real.port) as proxy:
+        proxy.mute = True
+        client = ternmq.connect(proxy.url)
+
+        @client.handler("orders", group="g")
+        async def handle(body: bytes) -> None: ...
+
+        waiting = asyncio.ensure_future(client.connect() if how == "connect" else client.run())
+        await until(lambda: proxy.made == 1)
+        await client.close()
+        with pytest.raises(ternmq.ClientClosed):
+            await waiting
+
+
+async def test_who_cancels_a_connection_that_is_made_is_told_so(real: InProcessBroker) -> None:
+    async with Proxy(real.port) as proxy:
+        proxy.mute = True
+        client = ternmq.connect(proxy.url)
+        waiting = asyncio.ensure_future(client.connect())
+        await until(lambda: proxy.made == 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        proxy.mute = False
+        await client.connect()
+        await client.close()
+
+
 async def test_a_session_is_resumed_with_its_leases(real: InProcessBroker) -> None:
     async with Proxy(real.port) as proxy, ternmq.connect(proxy.url) as client:
         await client.admin.create_topic("orders")
@@ -135,6 +170,27 @@ async def test_consumers_go_on_over_cut_connections(real: InProcessBroker) -> No
                     break
         assert set(got) == set(range(500))
         await floor_at(client, 500)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_broker_that_is_stopped_and_started(clean: bool) -> None:
+    """It is where it was, its HTTP port as well; so clients come back."""
+    with ternmq.testing.broker(settings={"http": "127.0.0.1:0"}) as broker:
+        places = broker.url, broker.http_port
+        async with ternmq.connect(broker.url) as client:
+            await client.send("orders", b"1")
+            await asyncio.to_thread(broker.stop, clean=clean)
+            await asyncio.to_thread(broker.start)
+            assert (broker.url, broker.http_port) == places
+            assert (await client.send("orders", b"2")).offset == 1
+
+
+def test_a_setting_of_the_testing_kit_that_is_none() -> None:
+    with (
+        pytest.raises(SettingsError, match=r"'create_topic' in broker\(settings="),
+        ternmq.testing.broker(settings={"create_topic": False}),
+    ):
+        raise AssertionError
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing import util
+from multiprocessing.queues import SimpleQueue
 
 import pytest
 
@@ -135,7 +138,7 @@ async def test_stopping_finishes_what_runs_and_gives_back_the_rest(real: InProce
     client = ternmq.connect(real.url)
     begun, go = [], asyncio.Event()
 
-    @client.handler("orders", group="g", concurrency=3)
+    @client.handler("orders", group="g", concurrency=3, max_in_flight=50)
     async def on_order(order: Order) -> None:
         begun.append(order.number)
         await go.wait()
@@ -225,12 +228,54 @@ async def test_a_run_waits_for_its_broker(real: InProcessBroker) -> None:
         got.set()
 
     running = asyncio.ensure_future(client.run())
-    await asyncio.sleep(0.1)
+    await until(lambda: client._session.failure, "an attempt to connect failed")
     real._settings["listen"] = client.options.address.host + f":{client.options.address.port}"
     await asyncio.to_thread(real.start)
     await got.wait()
     client.stop()
     await running
+
+
+async def test_a_run_that_is_stopped_while_it_connects_waits_no_longer() -> None:
+    """Not for the time that a broker has to answer, which may be minutes."""
+    came = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        await reader.read(-1)
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        options = ternmq.connect(f"ternmq://127.0.0.1:{port}").options
+        client = ternmq.connect(options=replace(options, connect_timeout=600))
+
+        @client.handler("orders", group="g")
+        async def on_order(order: Order) -> None: ...
+
+        running = asyncio.ensure_future(client.run())
+        await came.wait()
+        client.stop()
+        async with asyncio.timeout(60):
+            await running
+
+
+def _come_and_go(url: str, told: SimpleQueue[int]) -> None:
+    for _ in range(5):
+        with ternmq.sync.connect(url) as client:
+            client.send("orders", b"x")
+    told.put(len(util._finalizer_registry))  # type: ignore[attr-defined]
+
+
+def test_clients_of_a_child_of_multiprocessing_leave_nothing_for_its_end(
+    real: InProcessBroker,
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    told: SimpleQueue[int] = context.SimpleQueue()
+    child = context.Process(target=_come_and_go, args=(real.url, told))
+    child.start()
+    assert told.get() == 1
+    child.join()
 
 
 async def test_a_worker_without_rights_or_handlers_says_so(real: InProcessBroker) -> None:
@@ -266,3 +311,110 @@ def test_a_blocking_worker(real: InProcessBroker) -> None:
 
     worker.run()
     assert sorted(got) == list(range(10))
+
+
+# -- handlers that are mistaken
+
+
+@dataclass
+class Basket:
+    orders: list[Missing]  # type: ignore[name-defined] # noqa: F821
+
+
+class Plain:
+    """Nothing here can decode it."""
+
+
+@pytest.mark.parametrize("connect", [ternmq.connect, ternmq.sync.connect])
+@pytest.mark.parametrize(("kind", "says"), [(Basket, "'Missing' is not"), (Plain, "a dataclass")])
+def test_a_type_that_no_body_can_be_decoded_to(real: InProcessBroker, connect, kind, says) -> None:
+    with ternmq.sync.connect(real.url) as other:
+        other.send("orders", {"orders": []})
+    client = connect(real.url)
+
+    async def on_body(body) -> None: ...
+
+    on_body.__annotations__["body"] = kind
+    client.handler("orders", group="g")(on_body)
+    with pytest.raises(ternmq.InvalidHandler, match=says):
+        asyncio.run(client.run()) if connect is ternmq.connect else client.run()
+    with ternmq.sync.connect(real.url) as other:
+        assert "g" not in [one.group for one in other.admin.groups("orders")]
+
+
+@pytest.mark.parametrize("sort", ["coroutine", "generator", "coroutine of an async def"])
+async def test_a_handler_that_returns_its_work_undone(timed: InProcessBroker, sort: str) -> None:
+    await fill(timed.url, 1)
+    client = ternmq.connect(timed.url)
+    calls: list[int] = []
+
+    async def work(order: Order) -> None:
+        raise AssertionError
+
+    def generate(order: Order):
+        calls.append(order.number)
+        yield order
+
+    if sort == "coroutine":
+
+        @client.handler("orders", group="g")
+        def on_order(order: Order):
+            calls.append(order.number)
+            return work(order)
+
+    elif sort == "generator":
+
+        @client.handler("orders", group="g")
+        def on_order(order: Order):
+            calls.append(order.number)
+            return generate(order)
+
+    else:
+
+        @client.handler("orders", group="g")
+        async def on_order(order: Order):
+            calls.append(order.number)
+            return work(order)
+
+    running = asyncio.ensure_future(client.run())
+    await until(lambda: len(calls) == 1)
+    client.stop()
+    await running
+    found = await stand(timed.url)
+    assert (found.waiting, found.dead) == (1, 0)
+    await asyncio.to_thread(timed.clock.advance, seconds=5)
+    async with ternmq.connect(timed.url) as other:
+        (again,) = await other.pull("orders", group="g")
+        assert "whose work nobody has done" in again.last_reason
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_delivery_is_of_the_type_that_is_annotated(
+    real: InProcessBroker, blocking: bool
+) -> None:
+    with ternmq.sync.connect(real.url) as other:
+        other.send("orders", Order(1))
+    client = ternmq.sync.connect(real.url) if blocking else ternmq.connect(real.url)
+    got: dict[str, bool] = {}
+
+    def see(name: str, delivery: object, kind: type) -> None:
+        got[name] = isinstance(delivery, kind)
+        if len(got) == 3:
+            client.stop()
+
+    @client.handler("orders", group="a")
+    async def in_the_loop(order: Order, delivery: ternmq.Delivery) -> None:
+        await delivery.ack()
+        see("async", delivery, ternmq.Delivery)
+
+    @client.handler("orders", group="b")
+    def in_a_thread(order: Order, delivery: ternmq.sync.Delivery) -> None:
+        delivery.ack()
+        see("thread", delivery, ternmq.sync.Delivery)
+
+    @client.handler("orders", group="c")
+    def alone(delivery: ternmq.sync.Delivery) -> None:
+        see("alone", delivery, ternmq.sync.Delivery)
+
+    client.run() if isinstance(client, ternmq.sync.Client) else asyncio.run(client.run())
+    assert got == {"async": True, "thread": True, "alone": True}

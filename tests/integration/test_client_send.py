@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from dataclasses import dataclass
 
 import msgspec
@@ -159,6 +160,96 @@ async def test_what_nobody_heard_of_is_logged_and_raised(
         await client.close()  # that one was heard
 
 
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.name == "ternmq"]
+
+
+async def test_what_is_raised_is_not_logged(
+    api: API, real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ternmq")
+    with broker_without_topics(real) as url:
+        async with api.connect(url) as client:
+            with pytest.raises(ternmq.UnknownTopic):
+                await client.send("nowhere", b"x")
+            with pytest.raises(ternmq.PartialSendError):
+                await client.send_many("nowhere", [b"x", b"y"])
+            future = asyncio.ensure_future(client.send_soon("nowhere", b"x"))
+            with pytest.raises(ternmq.UnknownTopic):
+                await future
+            await client.admin.create_topic("orders")
+            await client.send("orders", b"x", id="a")
+            with pytest.raises(ternmq.IdConflict):
+                await client.send("orders", b"y", id="a")
+    assert logged(caplog) == []
+
+
+def test_a_thread_that_does_not_look_is_told_at_the_end(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker_without_topics(real) as url:
+        client = ternmq.sync.connect(url)
+        client.send_soon("nowhere", b"secret", key="k1")
+        with pytest.raises(ternmq.UnsentMessages) as raised:
+            client.flush()
+        assert isinstance(raised.value.failures[0].error, ternmq.UnknownTopic)
+        assert "topic=nowhere key=k1 id=" in caplog.text
+        assert "secret" not in caplog.text
+        client.flush()  # that one is known
+
+        seen = client.send_soon("nowhere", b"x")
+        client.send_soon("no name", b"x", key="k2")  # refused before it is sent
+        with pytest.raises(ternmq.UnknownTopic):
+            seen.result(10)
+        with pytest.raises(ternmq.UnsentMessages) as raised:
+            client.close()
+        (failure,) = raised.value.failures
+        assert isinstance(failure.error, ternmq.InvalidName)
+        assert "not sent: topic=no name key=k2: InvalidName" in caplog.text
+
+
+def test_a_future_of_a_thread_that_is_cancelled(real: InProcessBroker) -> None:
+    with ternmq.sync.connect(real.url) as client:
+        client.connect()
+        told = client.send_soon("orders", b"x")
+        told.cancel()
+        client.flush()
+        assert told.cancelled() or told.result().offset == 0
+
+
+async def test_a_producer_hears_nothing_of_leases(
+    api: API, real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "ternmq")
+    before = {one for one in threading.enumerate() if one.name == "ternmq-keeper"}
+
+    def keepers() -> list[threading.Thread]:
+        return [
+            one
+            for one in threading.enumerate()
+            if one.name == "ternmq-keeper" and one not in before and one.is_alive()
+        ]
+
+    async with api.connect(real.url) as client:
+        await client.send("orders", b"x")
+        # Its session is gone, as after a day without a network.
+        number = real.port
+        await asyncio.to_thread(real.stop)
+        real._settings["listen"] = f"127.0.0.1:{number}"
+        await asyncio.to_thread(real.start)
+        await client.send("orders", b"y")
+        assert not await client.pull("orders", group="g", wait=0, start="latest")
+        assert keepers() == []
+        said = " ".join(logged(caplog))
+        assert "connected to" in said
+        assert "lease" not in said.replace("released", "")
+        assert "delivered again" not in said
+        await client.send("orders", b"z")
+        batch = await client.pull("orders", group="g", wait=5)
+        assert len(keepers()) == 1
+        await batch.ack()
+
+
 def broker_without_topics(one: InProcessBroker):
     del one
     from contextlib import contextmanager
@@ -208,8 +299,9 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(
             await client.send("orders", b"", id="x" * 129)
         with pytest.raises(ternmq.OrderingKeyRequired):
             await client.send("ordered", b"")
-        with pytest.raises(ternmq.OrderingKeyRequired):
+        with pytest.raises(ternmq.PartialSendError) as told:
             await client.send_many("ordered", [b"", b""])
+        assert [type(one.error) for one in told.value.failures] == [ternmq.OrderingKeyRequired] * 2
         assert await bodies_of(client, "orders") == []
 
 
@@ -247,3 +339,84 @@ async def test_a_closed_client_says_so(api: API, real: InProcessBroker) -> None:
     await client.close()
     with pytest.raises(ternmq.ClientClosed):
         await client.send("orders", b"")
+
+
+class Text(str):
+    __slots__ = ()
+
+
+async def test_no_bad_message_keeps_another_back(api: API, real: InProcessBroker) -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    bad: list[tuple[object, type[Exception]]] = [
+        (object(), ternmq.EncodeError),
+        (loop, ternmq.EncodeError),
+        (None, ternmq.EncodeError),
+        (float("nan"), ternmq.EncodeError),
+        (bytes(2 << 20), ternmq.MessageTooLarge),
+        (ternmq.Message(7, content_type="x/y"), ternmq.EncodeError),
+        (ternmq.Message(b"", headers={"a": 1}), ternmq.InvalidRequest),  # type: ignore[dict-item]
+        (ternmq.Message(b"", headers={Text("a"): "b"}), ternmq.InvalidRequest),
+        (ternmq.Message(b"", headers=[1]), ternmq.InvalidRequest),  # type: ignore[arg-type]
+        (ternmq.Message(b"", headers={f"h{n}": "v" * 60_000 for n in range(20)}),
+         ternmq.InvalidRequest),
+        (ternmq.Message(b"", key="\ud800"), ternmq.InvalidRequest),
+        (ternmq.Message(b"", key=None), ternmq.InvalidRequest),  # type: ignore[arg-type]
+        (ternmq.Message(b"", tag="t" * 5000), ternmq.InvalidRequest),
+        (ternmq.Message(b"", tag="a|b"), ternmq.InvalidRequest),
+        (ternmq.Message(b"", tag="a,b"), ternmq.InvalidRequest),
+        (ternmq.Message(b"", tag="a b"), ternmq.InvalidRequest),
+        (ternmq.Message(b"", tag="*"), ternmq.InvalidRequest),
+        (ternmq.Message(b"", id="i" * 129), ternmq.InvalidRequest),
+        (ternmq.Message(b"", queue=7), ternmq.UnknownQueue),
+        (ternmq.Message(b"", queue="0"), ternmq.InvalidRequest),  # type: ignore[arg-type]
+        (ternmq.Message(b"", queue=lambda message, queues: 1 // 0), ternmq.InvalidRequest),
+        (ternmq.Message(b"", ordering_key="o"), ternmq.TopicNotOrdered),
+        (ternmq.Message(b"other", id="taken"), ternmq.IdConflict),
+        (ternmq.Message(b"a", id="taken", key="other"), ternmq.IdConflict),
+    ]  # fmt: skip
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("t")
+        await client.send("t", b"a", id="taken")
+        items: list[object] = []
+        for at, (one, _) in enumerate(bad):
+            items += [b"%d" % at, one]
+        told = await client.send_many("t", items, return_errors=True)
+        assert all(isinstance(one, ternmq.Receipt) for one in told[::2])
+        for (_, error), one in zip(bad, told[1::2], strict=True):
+            assert type(one) is error, (error, one)
+        assert await bodies_of(client, "t") == [b"a", *[b"%d" % at for at in range(len(bad))]]
+
+
+async def test_an_id_twice_in_one_call(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("t")
+        items = [ternmq.Message(b"%d" % (n % 3000), id=f"i{n % 3000}") for n in range(9000)]
+        items.append(ternmq.Message(b"other", id="i7"))
+        told = await client.send_many("t", items, return_errors=True)
+        assert isinstance(told.pop(), ternmq.IdConflict)
+        assert [one.offset for one in told] == [*range(3000)] * 3  # over several batches
+        assert [one.duplicate for one in told] == [False] * 3000 + [True] * 6000
+        soon = [
+            client.send_soon("t", b"x", id="soon"),
+            client.send_soon("t", b"x", id="soon"),
+            client.send_soon("t", b"y", id="soon"),
+            client.send_soon("t", b"z", id="another"),
+        ]
+        await asyncio.wait(soon)
+        assert [soon[0].result().offset, soon[1].result().offset] == [3000, 3000]
+        assert [soon[0].result().duplicate, soon[1].result().duplicate] == [False, True]
+        assert isinstance(soon[2].exception(), ternmq.IdConflict)
+        assert soon[3].result().offset == 3001
+
+
+async def test_messages_with_large_headers_are_cut_into_batches(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("t")
+        items = [ternmq.Message(b"", headers={"h": f"{n}" * 3000}) for n in range(1000, 3000)]
+        assert len(await client.send_many("t", items)) == 2000
+        soon = [client.send_soon("t", b"", headers={"h": f"{n}" * 3000}) for n in range(100, 500)]
+        await client.flush()
+        assert max(one.result().offset for one in soon) == 2399

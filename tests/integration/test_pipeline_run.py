@@ -198,7 +198,9 @@ def test_a_broker_that_is_killed_while_it_is_sent_to(broker, client, tmp_path):
     run(broker, tables, *RUN)
     replay = ("pipeline", "replay", "--topic", "orders", "--to-topic", "again", "-y", "--no-marks")
     process = start(broker, tables, *replay, "--json")
+    until = time.monotonic() + DEADLINE
     while process.poll() is None and not client.admin.topic("again").queues[0].next:
+        assert time.monotonic() < until, "nothing is sent"
         time.sleep(0.002)
     broker.kill()
     broker.start()

@@ -20,7 +20,7 @@ MINUTE_MS = 60_000
 
 @pytest.fixture
 def one() -> Iterator[InProcessBroker]:
-    with broker() as started:
+    with broker(settings={"stall_timeout": "1s"}) as started:
         yield started
 
 
@@ -78,9 +78,10 @@ async def test_who_goes_away_leaves_nothing_behind(one: InProcessBroker, client:
     client.close()
     with RawClient(one.port) as other:
         assert other.read("t", 1).start == 1
-        counters = one._server.hub.counters
-        await until(lambda: counters.connections == 1, "the broker noticed")
-        await until(lambda: counters.pending_bytes + counters.unwritten_bytes == 0)
+        hub = one._server.hub
+        await until(lambda: hub.counters.connections == 1, "the broker noticed")
+        await until(lambda: hub.ledgers.pending.held == 0)
+        await until(lambda: hub.ledgers.unwritten.held == 0, "cooled down", 30)
 
 
 def test_a_stop_answers_reads_that_have_not_begun(one: InProcessBroker, client: RawClient) -> None:

@@ -34,13 +34,14 @@ def test_together_they_are_bounded_and_others_go_on() -> None:
         contextlib.ExitStack() as stack,
     ):
         counters = one._server.hub.counters
+        unfinished = one._server.hub.ledgers.unfinished
         good = stack.enter_context(RawClient(one.port))
         slow = [stack.enter_context(RawClient(one.port)) for _ in range(40)]
         for peer in slow:
             with contextlib.suppress(OSError):  # it was cut off on the way
                 peer.socket.sendall(HEAD + bytes(PART))
             assert good.send("orders", "a").stored == 1
-            assert counters.unfinished_bytes <= 2 * MEMORY + PART
+            assert unfinished.held <= 2 * MEMORY + PART
         until = time.monotonic() + DEADLINE_S
         while sum(map(cut, [peer.socket for peer in slow])) < 40 - 2 * MEMORY // PART - 1:
             assert time.monotonic() < until
@@ -49,7 +50,7 @@ def test_together_they_are_bounded_and_others_go_on() -> None:
         assert not cut(slow[-1].socket)
         assert good.send("orders", "b").stored == 1
         stack.close()
-        while counters.unfinished_bytes:
+        while unfinished.held:
             assert time.monotonic() < until
             time.sleep(0.01)
 

@@ -174,7 +174,7 @@ def test_rows_are_written(real, client):
 def test_a_broker_that_is_away_is_named(real, client):
     reader = batch(real, ternmq__timeoutMs="200", fetchOffset__numRetries="0")
     real.stop()
-    with pytest.raises(CannotConnect, match=r"no broker answers at ternmq://127.0.0.1:"):
+    with pytest.raises(CannotConnect, match=r"no broker at ternmq://127.0.0.1:"):
         reader.plan()
 
 

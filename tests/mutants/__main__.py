@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=1, help="runs at a time (default 1)")
     parser.add_argument("--no-control", action="store_true", help="leave out the unpatched run")
     parser.add_argument("--json", type=Path, default=None, help="default results.json, if all run")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)
     try:
         patches = load(FOLDER)
     except PatchError as error:

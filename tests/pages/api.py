@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import textwrap
+import types
 import typing
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -20,6 +21,8 @@ import ternmq.sync
 import ternmq.testing
 from ternmq.client.admin import Admin
 from ternmq.client.deadletters import DeadLetters
+from ternmq.client.unawaited import makes_coroutines
+from ternmq.model import specs
 from ternmq.model.errors import TernMQError
 from ternmq.wire import control
 from tests.unit.wire.control_tables import texts_of
@@ -38,20 +41,25 @@ _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
     control.ResetQueue, control.FailureInfo, control.AppInfo, control.GrantInfo,
     control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
+    specs.TopicSpec, specs.SubscriptionSpec,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
 )  # fmt: skip
 _FIRST_RETURNED: Final = f"## `{_RETURNED[0].__name__}`\n"
 _RETURNED_TEXT: Final = """\
 # What `admin` and `deadletters` return
 
-These are structs of `ternmq.wire.control`; `GrantInfo` is also what `admin.put_app` takes.
+These are structs of `ternmq.wire.control`, settings of `ternmq.model.specs`: the name of a topic is
+`(await client.admin.topics())[0].spec.name`, the retry policy of a group `info.spec.retry`;
+`GrantInfo` is also what `admin.put_app` takes.
 
 """
 _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
 _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
-    "Client.after_fork", "Client.reach", "RetryPolicy.check",
+    "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve",
+    "Admin.join_group",
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
+    "Deliveries.here",
     "Consumer.opened", "Consumer.lost", "Consumer.refused", "Consumer.pushed", "Consumer.writable",
     "Consumer.asking", "Consumer.closing", "Consumer.take", "Consumer.came", "Consumer.leased",
     "Consumer.failed", "Consumer.pull_lost", "Consumer.settled", "Consumer.start", "Consumer.close",
@@ -145,9 +153,10 @@ def _page(parts: list[str], named: list[tuple[str, Any]]) -> str:
 def _class(name: str, kind: type) -> Iterator[str]:
     yield f"## `{name}`\n"
     if dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct):
-        yield _code(name.rpartition(".")[2], inspect.signature(kind), "")
+        yield _code(name.rpartition(".")[2], _public(kind, inspect.signature(kind)), "")
     yield _doc(kind) + "\n"
     below = texts_of(kind) if issubclass(kind, msgspec.Struct) else {}
+    below = {field: text for field, text in below.items() if not _is_raw(kind, field)}
     if below:
         yield "\n".join(f"* `{field}`: {text}" for field, text in below.items()) + "\n"
     if issubclass(kind, enum.Enum):
@@ -160,6 +169,18 @@ def _class(name: str, kind: type) -> Iterator[str]:
     for member, value in members:
         if callable(value):
             yield from _function(f"### `{name.rpartition('.')[2]}.{member}`", member, value)
+
+
+def _is_raw(kind: type, field: str) -> bool:
+    """Return whether a field is a time in µs that a property gives as a datetime or timedelta."""
+    plain = field.removesuffix("_us")
+    return plain != field and isinstance(inspect.getattr_static(kind, plain, None), property)
+
+
+def _public(kind: type, signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature without the fields that programs read as a property of another name."""
+    kept = [one for name, one in signature.parameters.items() if not _is_raw(kind, name)]
+    return signature.replace(parameters=kept)
 
 
 def _choices(kind: type[enum.Enum]) -> Iterator[str]:
@@ -189,7 +210,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
 
 def _function(heading: str, name: str, function: Callable[..., Any]) -> Iterator[str]:
     yield f"{heading}\n"
-    kind = "async " if inspect.iscoroutinefunction(function) else ""
+    kind = "async " if makes_coroutines(function) else ""
     yield _code(name.rpartition(".")[2], inspect.signature(function), kind)
     yield _doc(function) + "\n"
 
@@ -235,6 +256,10 @@ def _annotation(given: Any) -> str:
         return given
     if typing.get_origin(given) is typing.Annotated:
         given = typing.get_args(given)[0]
+    if typing.get_origin(given) in {typing.Union, types.UnionType}:  # written alike by every Python
+        return " | ".join(
+            "None" if one is type(None) else _annotation(one) for one in typing.get_args(given)
+        )
     if isinstance(given, type) and typing.get_origin(given) is None:
         return given.__name__
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(given))
@@ -260,6 +285,10 @@ def _doc(thing: Any) -> str:
     parts: list[str] = []
     section = ""
     for line in lines:
+        if line == "::":
+            # reStructuredText's sign of an example; here its indentation says it.
+            parts = parts[:-1] if parts and not parts[-1] else parts
+            continue
         found = _SECTION.match(line)
         if found:
             section = found[1]

@@ -55,7 +55,7 @@ def _commands(block: str, first_line: int) -> list[Step]:
     for number, line in enumerate(block.splitlines()):
         if line.startswith("$ "):
             found.append(Step(first_line + number, "console", line[2:]))
-        elif line.startswith("> ") and found and not found[-1].output:
+        elif (line == ">" or line.startswith("> ")) and found and not found[-1].output:
             found[-1].code += "\n" + line[2:]
         else:
             assert found, f"line {first_line}: a block of commands begins with `$ `"

@@ -38,12 +38,12 @@ asyncio.run(ask())
 
 ```output
 110 UnknownTopic False
-there is no topic 'oders', or this app has no right on it (create the topic first)
+there is no topic 'oders', or this app has no right on it (`ternmq topic create` makes it, or `ternmq apply MODULE:CLIENT` what a program declares)
 ```
 
 Classes that `ternmq` exports are printed **bold**. The others are met in logs, on the wire, or
 under their base class. The same table for who writes a client: [protocol](../protocol/errors.md).
-"""
+"""  # noqa: E501
 _REFUSED: Final = """\
 The broker said no. This is definite: nothing of the request was stored. Catch them all as
 `ternmq.RefusedError`."""

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
-from prometheus_client.core import Metric
-
+from ternmq.server.families import Family
+from ternmq.server.group_series import FAMILIES
 from ternmq.testing import broker
-
-
-class Shown(NamedTuple):
-    """A metric as Prometheus shows it."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    text: str
-
 
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Messages": (
-        "messages_sent", "sent_bytes", "sends_total", "delivered", "settled", "pulls", "refusals",
-        "audit_",
+        "messages_sent", "messages_delivered", "messages_settled", "sent_bytes", "sends_total",
+        "delivered", "settled", "pulls", "refusals", "audit_",
     ),
-    "Groups": ("group_lag", "group_leased", "group_retrying", "group_dead"),
+    "Groups": (
+        "groups", "group_lag", "group_leased", "group_ready", "group_retrying", "group_dead",
+    ),
     "Disk and journal": (
         "sync", "last_sync", "group_commit", "journal_", "records", "state_", "moved_",
         "removed_", "expired_", "upkeep_", "hold", "sends_blocked", "sends_refused", "unreadable_",
-        "disk_",
+        "disk_", "oldest_",
     ),
     "Connections": (
         "connections", "accepted", "refused_connections", "protocol_errors", "cut_off",
-        "stalled", "pending_bytes", "unwritten_bytes", "unfinished_bytes", "received_bytes",
-        "written_bytes",
+        "stalled", "held_back", "apps_connected", "app_bytes", "waiting_requests", "pending_bytes",
+        "unwritten_bytes", "unfinished_bytes", "received_bytes", "written_bytes",
     ),
     "The process": ("uptime", "resident", "cpu_", "turns", "longest_turn", "loop_lag"),
 }  # fmt: skip
@@ -43,25 +35,15 @@ _REST: Final = "What the broker remembers"
 
 
 @cache
-def families() -> tuple[Shown, ...]:
+def families() -> tuple[Family, ...]:
     """Return every metric of a broker, sorted by name."""
 
-    async def ask() -> list[Metric]:
-        return list(running._server._collector.collect())
+    async def ask() -> list[Family]:
+        return [numbers.family for numbers in running._server._collector.collect()]
 
     with broker(manual=False) as running:
         found = asyncio.run_coroutine_threadsafe(ask(), running._loop).result()
-    return tuple(
-        sorted(
-            Shown(
-                one.name + ("_total" if one.type == "counter" else ""),
-                one.type,
-                tuple(getattr(one, "_labelnames", ())),
-                one.documentation,
-            )
-            for one in found
-        )
-    )
+    return tuple(sorted([*FAMILIES, *found]))
 
 
 def names() -> set[str]:
@@ -84,7 +66,7 @@ def _short(name: str) -> str:
     return name.removeprefix("ternmq_")
 
 
-def _table(title: str, rows: list[Shown]) -> list[str]:
+def _table(title: str, rows: list[Family]) -> list[str]:
     assert rows, f"no metric stands under {title!r}"
     lines = [f"## {title}\n", "| metric | kind | labels | what it is |", "|---|---|---|---|"]
     for one in rows:

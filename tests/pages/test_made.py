@@ -37,3 +37,21 @@ def test_every_name_of_the_package_is_told_of() -> None:
     )
     for name in ternmq.__all__:
         assert f"`ternmq.{name}`" in pages or f"**{name}**" in pages or name.startswith("_"), name
+
+
+def test_no_example_of_the_api_is_cut() -> None:
+    """What is fenced is Python as a whole, and no sign of another markup is left beside it."""
+    pages = list((DOCS / "reference" / "api").glob("*.md"))
+    assert pages
+    for page in pages:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        assert "::" not in lines, page
+        assert not [line for line in lines if re.match(r"(Yield|Return|Raise):", line)], page
+    around = (DOCS / "reference" / "api" / "ternmq.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"### `Client.handler_middleware`.*?```py\n(@client.*?)```", around, re.DOTALL
+    )
+    assert found is not None
+    compile(found[1], "handler_middleware", "exec")
+    assert "yield  # the handler runs" in found[1]
+    assert "time.monotonic() - began" in found[1]

@@ -1,4 +1,4 @@
-"""docs/promises.md names tests that exist, and commands that there are."""
+"""docs/promises.md and tests/fault/README.md name tests that exist, and commands that there are."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.pages.made import DOCS
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "promises.md").read_text(encoding="utf-8")
+SCENARIOS = (ROOT / "tests" / "fault" / "README.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -27,7 +28,9 @@ def named_in(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[^`]+\.py(?:::\w+)?)`", PAGE))))
+@pytest.mark.parametrize(
+    "named", sorted(set(re.findall(r"`(tests/[^`]+\.py(?:::\w+)?)`", PAGE + SCENARIOS)))
+)
 def test_the_test_is_there(named: str) -> None:
     path, _, function = named.partition("::")
     assert (ROOT / path).is_file()
@@ -43,6 +46,17 @@ def test_every_promise_names_a_test() -> None:
         if row.startswith("| what is planted"):
             continue
         assert "tests/" in row or "make " in row, row
+
+
+def test_a_scenario_that_a_test_names_is_in_the_table() -> None:
+    named = {
+        case
+        for path in (ROOT / "tests").rglob("*.py")
+        for case in re.findall(r"\b(?:DUR|ORD|TXN|RTY|OVL|BAD|SEC)-\d\b", path.read_text("utf-8"))
+    }
+    table = set(re.findall(r"^\| ([A-Z]{3}-\d) \|", SCENARIOS, re.MULTILINE))
+    assert named <= table
+    assert len(named) > 10
 
 
 def test_the_verbs_are_there() -> None:

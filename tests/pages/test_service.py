@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ternmq.cli.exits import ExitCode
+from ternmq.settings import Mode, load
 from ternmq.settings.fields import ALL_FIELDS
 from tests.pages.made import DOCS
 
@@ -24,7 +27,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert text.count(PROGRAM) == 1
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
-        return  # a container often has none; the rest of this file looks at the unit all the same
+        pytest.skip("needs systemd-analyze")
     unit = tmp_path / UNIT.name
     unit.write_text(text.replace(PROGRAM, sys.executable), encoding="utf-8")
     done = subprocess.run(
@@ -56,7 +59,59 @@ def test_toml_on_the_pages_is_made_of_settings(page: Path) -> None:
             assert set(named) <= set(ALL_FIELDS), named
 
 
-@pytest.mark.parametrize("file", ["ternmq.service", "Containerfile", "install.md"])
+def test_systemd_takes_the_unit_of_workers(tmp_path: Path) -> None:
+    text = (FOLDER / "ternmq-worker@.service").read_text(encoding="utf-8")
+    page = (FOLDER / "from-dev-to-serve.md").read_text(encoding="utf-8")
+    for name in re.findall(r"^(WORKER|TERNMQ_[A-Z]+)=", page.replace("    ", ""), re.MULTILINE):
+        assert f"{name}=" in text, name
+    stops = f"{ExitCode.USAGE:d} {ExitCode.NOT_ALLOWED:d} {ExitCode.UNSOUND:d}"
+    assert f"RestartPreventExitStatus={stops}\n" in text
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("needs systemd-analyze")
+    unit = tmp_path / "ternmq-worker@.service"
+    unit.write_text(text.replace("/opt/shop/bin/ternmq", sys.executable), encoding="utf-8")
+    named = tmp_path / "ternmq-worker@billing.service"
+    named.symlink_to(unit)
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(named)], capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if "ternmq-worker" in line]
+    assert not said, said
+
+
+def test_the_compose_file_starts_what_there_is(tmp_path: Path) -> None:
+    """Its command and environment, as the image would run them; Docker is not asked."""
+    text = (FOLDER / "compose.yml").read_text(encoding="utf-8")
+    found = re.search(r"command: (\[.*\])", text)
+    assert found is not None
+    arguments = json.loads(found[1])
+    assert arguments[-2:] == ["--listen", "0.0.0.0:7117"]
+    token = re.search(r"TERNMQ_ADMIN_TOKEN: (\S+)", text)
+    assert token is not None
+    assert f"TERNMQ_TOKEN: {token[1]}" in text
+    settings = load(
+        environ={"TERNMQ_ADMIN_TOKEN": token[1], "TERNMQ_LOG_FORMAT": "json"},
+        flags={"data": str(tmp_path), "listen": arguments[-1]},
+        mode=Mode(arguments[0]),
+    )
+    assert settings.auth
+
+
+def test_compose_reads_the_file() -> None:
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("needs docker-compose")
+    done = subprocess.run(
+        [program, "-f", str(FOLDER / "compose.yml"), "config"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "dockerfile: docs/operate/Containerfile" in done.stdout
+    assert done.stdout.count("stop_grace_period: ") == 2  # the worker drains, too
+
+
+@pytest.mark.parametrize("file", ["ternmq.service", "Containerfile", "install.md", "compose.yml"])
 def test_variables_are_settings(file: str) -> None:
     known = {"TERNMQ_" + key.upper().replace(".", "_") for key in ALL_FIELDS}
     named = set(re.findall(r"\bTERNMQ_[A-Z_]+", (FOLDER / file).read_text(encoding="utf-8")))

@@ -8,6 +8,7 @@ import time
 
 import ternmq
 from ternmq.testing import broker
+from tests.asynchronous import until
 
 
 def test_it_ends_with_the_loop() -> None:
@@ -23,11 +24,11 @@ def test_it_ends_with_the_loop() -> None:
             assert link is not None
             client._session.closed = True  # nobody connects again
             link.abort()
-            await asyncio.sleep(0.01)
+            await until(lambda: client._session.link is None, "the connection is lost")
             return thread, held
 
         thread, _held = asyncio.run(leave())
-        until = time.monotonic() + 5
+        end = time.monotonic() + 5
         while thread.is_alive():
-            assert time.monotonic() < until, "the keeper goes on"
+            assert time.monotonic() < end, "the keeper goes on"
             thread.join(0.1)

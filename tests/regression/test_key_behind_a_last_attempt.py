@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 import ternmq
-from ternmq.model.specs import RetryPolicy
 from ternmq.testing import InProcessBroker
 
 
@@ -17,7 +16,7 @@ async def test_the_next_comes_at_once(real: InProcessBroker) -> None:
     async with ternmq.connect(real.url) as client:
         await client.admin.create_topic("steps", ordered=True)
         await client.admin.create_group("steps", "g")
-        await client.admin.change_group("steps", "g", retry=RetryPolicy(attempts=1))
+        await client.admin.change_group("steps", "g", retry=ternmq.RetryPolicy(attempts=1))
         for number in range(3):
             await client.send("steps", b"%d" % number, ordering_key="k")
         async with client.consume("steps", group="g", max_in_flight=10) as deliveries:

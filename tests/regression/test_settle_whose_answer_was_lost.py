@@ -15,17 +15,17 @@ import pytest
 import ternmq
 from ternmq.server.settled import SettledLately
 from ternmq.testing import InProcessBroker
-from tests.asynchronous import until
+from tests.asynchronous import until, until_true
 from tests.integration.proxy import Proxy
 
 
 async def applied(client: ternmq.Client, floor: int) -> None:
     """Wait until the broker has carried the settle out."""
-    for _ in range(3000):
-        if (await client.admin.group("orders", "g")).queues[0].floor == floor:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("the settle did not arrive")
+
+    async def there() -> bool:
+        return (await client.admin.group("orders", "g")).queues[0].floor == floor
+
+    await until_true(there, "the settle has arrived")
 
 
 async def test_it_is_not_told_as_a_failure(

@@ -18,7 +18,7 @@ def test_many_that_wait_hold_nobody_up() -> None:
         client.join("orders", "billing")
         pull = bodies.pack_pull(bodies.Pull("orders", "billing", None, 1, 0, 300_000))
         read = bodies.pack_read(bodies.Read("orders", 0, 0, 1, 0, 300_000))
-        counters = one._server.hub.counters
+        pending = one._server.hub.ledgers.pending
         waiting = [RawClient(one.port) for _ in range(CONNECTIONS)]
         for peer in waiting:
             frames = [peer.session.ask(Command.PULL, pull)[1] for _ in range(WAITING - 10)]
@@ -27,12 +27,12 @@ def test_many_that_wait_hold_nobody_up() -> None:
             peer.socket.settimeout(20.0)
             peer.call(Command.PING)  # answered: what came before it waits
         assert one._server.core.broker.parked_pulls == CONNECTIONS * (WAITING - 10)
-        assert counters.pending_bytes < 10_000
+        assert pending.held < 10_000
         assert client.send("orders", "a").first_offset == 0
         for peer in waiting:
             peer.close()
         client.call(Command.PING)
-    assert counters.pending_bytes == 0
+    assert pending.held == 0
 
 
 def test_a_connection_may_have_so_many_waiting_and_no_more() -> None:

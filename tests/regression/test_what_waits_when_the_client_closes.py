@@ -7,6 +7,7 @@ import asyncio
 import ternmq
 from ternmq.model.errors import ClientError
 from ternmq.testing import InProcessBroker
+from tests.asynchronous import until
 
 
 async def test_an_ack_without_connection(real: InProcessBroker) -> None:
@@ -44,7 +45,7 @@ async def test_sends_while_it_closes(real: InProcessBroker) -> None:
             outcomes.append(error)
 
     senders = [asyncio.create_task(send_on()) for _ in range(8)]
-    await asyncio.sleep(0.05)
+    await until(lambda: len(outcomes) >= len(senders), "they send")
     await client.close(timeout=0.05)
     async with asyncio.timeout(5):
         await asyncio.gather(*senders)
@@ -55,7 +56,7 @@ async def test_many_more_than_the_buffer_while_it_closes(real: InProcessBroker) 
     await client.send("orders", b"one")
     body = bytes(1_000_000)
     sending = asyncio.create_task(client.send_many("orders", [body] * 100, return_errors=True))
-    await asyncio.sleep(0.02)
+    await until(lambda: client.stats().batches > 1, "the first have left")
     await client.close(timeout=0.01)
     async with asyncio.timeout(15):
         outcomes = await sending

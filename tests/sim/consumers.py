@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from ternmq.broker.drains import Drain
 from ternmq.broker.replies import DoneReply, PullReply, Reply, SettleReply
 from ternmq.model.errors import (
     GroupPaused,
@@ -20,7 +21,7 @@ from ternmq.record.batch import Batch, Row
 from ternmq.record.facts import Outcome
 from ternmq.record.header import HEADER_BYTES, Kind
 from tests.sim.history import GroupKey, Stored
-from tests.sim.reference import LEASED, WAITING, RefGroup
+from tests.sim.reference import LEASED, WAITING, RefGroup, at_once_of
 from tests.sim.tape import Violation
 
 if TYPE_CHECKING:
@@ -165,11 +166,25 @@ class Consumer:
                 if isinstance(reply, UnknownSession):
                     self._forget()
                 return
-            world.hold(reply, lambda told: world.history.rely(world.disk.at, told.position))
+            self._when_given_back(reply, session)
             world.reached("left")
         self._forget()
         if chance.random() < 0.7:
             self.leases.clear()  # else it will try to settle late
+
+    def _when_given_back(self, reply: DoneReply | Drain, session: int) -> None:
+        """Have an answer that says so relied on: its leases are over then."""
+        world = self.world
+
+        def told(reply: Reply) -> None:
+            world.history.rely(world.disk.at, reply.position)
+            if world.broker.views.figures.leased_to(session):
+                raise Violation(f"session {session} was told that it has left, and holds rows")
+
+        if isinstance(reply, Drain):
+            world.drains[reply] = told
+        else:
+            world.hold(reply, told)
 
     def _pull(self) -> None:
         world, chance = self.world, self.world.chance
@@ -184,7 +199,13 @@ class Consumer:
         max_bytes = chance.choice((None, None, None, 300))
         reply = world.command(
             lambda: world.broker.pull(
-                world.now_us(), session, self.topic, self.group, most, max_bytes
+                world.now_us(),
+                session,
+                self.topic,
+                self.group,
+                most,
+                max_bytes,
+                at_once=at_once_of(session),
             )
         )
         if isinstance(reply, UnknownSession):
@@ -197,7 +218,13 @@ class Consumer:
         elif self.park and chance.random() < 0.5:
             token = world.command(
                 lambda: world.broker.park(
-                    session, self.topic, self.group, most, 1 << 20, world.now_us() + 20_000
+                    session,
+                    self.topic,
+                    self.group,
+                    most,
+                    1 << 20,
+                    world.now_us() + 20_000,
+                    at_once_of(session),
                 )
             )
             if isinstance(token, int):

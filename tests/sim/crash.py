@@ -25,7 +25,7 @@ _STATE_END: Final = 4
 DAMAGED: Final = 0.05
 """Share of the images that are damaged at rest besides."""
 NEAR: Final = 3
-"""So many crash points from the removal of a segment on are swept more densely."""
+"""So many crash points from a segment's removal on are swept more densely, the first always."""
 NEAR_POINTS: Final = 0.5
 _NO_SEGMENT: Final = "journal/99999999999999999999.seg"
 
@@ -120,6 +120,8 @@ class Sweep:
                     removed = at
             near = at < removed + NEAR
             points = max(self.plan.points, NEAR_POINTS) if near else self.plan.points
+            if at == removed:
+                points = 1.0
             if self._until is not None and time.monotonic() > self._until + GRACE_S:
                 return  # the run is over; this case was one of its last
             if points < 1.0 and chance.random() >= points:
@@ -160,6 +162,8 @@ class Sweep:
             yield medium.everything()
             if medium.name_ops:
                 yield medium.only_names()
+            if len(medium.name_ops) > 1:
+                yield medium.last_name()
             for _ in range(self.plan.draws):
                 yield medium.draw(self.chance)
 

@@ -248,10 +248,11 @@ def _consume(world: World, session: int, number: int, topic: str, group: str, mo
         raise Violation(f"a pull was refused: {reply!r}")
     if reply is None:
         return False
-    world.end_turn()
     offsets = [one for start, stop, _, _ in reply.runs for one in range(start, stop)]
     rows = world.reference.topics[number].queues[reply.queue]
+    # As a shell does, at once: with the turn's end their segment may go.
     check_content(world, reply, [rows[offset] for offset in offsets])
+    world.end_turn()
     queue, epoch, lease = reply.queue, reply.epoch, reply.lease
     for _ in range(20):
         settled = world.command(

@@ -71,6 +71,8 @@ class Faults:
         self.lying = False
         """Syncs report success and do nothing: a self-test of the harness."""
         self.fired: dict[str, int] = {}
+        self.capacity = CAPACITY
+        """Bytes of the volume."""
         self.slow = 0.02
         """Share of the reads that must not wait which would wait."""
         self._chance = random.Random(0)
@@ -271,6 +273,8 @@ class SimDisk:
             raise NoSpace(f"no room for {name}")
         if name in self.files:
             self.remove(name)
+        if size > self.free_bytes():
+            raise NoSpace(f"no room for {size} bytes of {name}")
         inode = self.files[name] = self._inode(name)
         self.log.append((LINK, name, inode.number, 0))
         self.put(inode, 0, zeros(size // _HALF))
@@ -310,11 +314,13 @@ class SimDisk:
 
     def free_bytes(self) -> int:
         """Return what is left."""
-        return 0 if self.full else CAPACITY - sum(len(one.data) for one in self.files.values())
+        if self.full:
+            return 0
+        return max(0, self.faults.capacity - sum(len(one.data) for one in self.files.values()))
 
     def total_bytes(self) -> int:
         """Return the size of the volume."""
-        return CAPACITY
+        return self.faults.capacity
 
     def lock(self) -> None:
         """Nobody else is here."""

@@ -207,6 +207,11 @@ class Medium:
         """All changes of names are there, and nothing that was written."""
         return Draw((0,) * len(self.slots()), (True,) * len(self.name_ops), False)
 
+    def last_name(self) -> Draw:
+        """The last change of a name is there, none before it, and all that was written."""
+        cuts = tuple(len(slot.writes) for slot in self.slots())
+        return Draw(cuts, (False,) * (len(self.name_ops) - 1) + (True,), True)
+
     def all_draws(self) -> Iterator[Draw]:
         """Yield every way in which the pending slots and names can come out."""
         count = len(self.slots())

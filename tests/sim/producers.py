@@ -92,6 +92,10 @@ class Producer:
                     self._send(self._make())
         self._again()
 
+    def send_one(self) -> None:
+        """Send a new batch now."""
+        self._send(self._make())
+
     def _make(self) -> Tried:
         world, chance = self.world, self.world.chance
         rows: list[Row] = []

@@ -33,6 +33,11 @@ HELD: Final = "held"
 DEAD: Final = "dead"
 
 
+def at_once_of(session: int) -> int:
+    """Return how many rows at one time a consumer of this session says to work on; 0: none."""
+    return session % 3
+
+
 class Row:
     """A row that a group is owed, or that is dead."""
 
@@ -131,6 +136,8 @@ class Reference:
         self.topics: dict[int, RefTopic] = {}
         self.groups: dict[tuple[int, int, int], RefGroup] = {}
         self.sessions: dict[int, control.Joined] = {}
+        self.left: dict[int, int] = {}
+        """Sessions that left and still held rows -> epoch in which they did."""
         self.apps: dict[str, control.App] = {}
         self.holds: dict[str, control.Hold] = {}
         self.stored: dict[bytes, int] = {}
@@ -185,6 +192,8 @@ class Reference:
         elif kind in (Kind.SETTLED, Kind.ENDED):
             for settled in facts.unpack_settled(record.body):
                 self._settled(record, settled)
+                if kind == Kind.ENDED:
+                    self._check_begun(record, settled)
             for key in self.touched:
                 self._check_lines(record, key)
         elif kind == Kind.EXTENDED:
@@ -207,8 +216,11 @@ class Reference:
             raise Violation(f"session {left.session} left without being there")
         for group in self.groups.values():
             for lease in group.leases.values():
-                if lease.session == left.session:
-                    raise Violation(f"session {left.session} left and still holds rows")
+                if lease.session != left.session:
+                    continue
+                if left.reason != "closed":
+                    raise Violation(f"session {left.session} ended and still holds rows")
+                self.left[left.session] = record.epoch
 
     def _counts(self, record: RawRecord) -> None:
         counts = control.unpack_counts(record.body)
@@ -458,6 +470,26 @@ class Reference:
         if lease is not None and not lease.rows:
             del group.leases[lease_id]
 
+    def _check_begun(self, record: RawRecord, fact: Settled) -> None:
+        """What is released for its session's end, or its time, was not begun: so many are left."""
+        where = f"{Kind(record.kind).name} at {record.position}"
+        spec = self.topics[fact.topic].subscriptions[fact.group].spec
+        if fact.outcome is not Outcome.RELEASED or fact.cause not in (Cause.SESSION, Cause.TIME):
+            return
+        self.count(f"released unbegun by {fact.cause.name.lower()}")
+        at_once = at_once_of(fact.session)
+        left = sum(
+            len(lease.rows)
+            for key, group in self.groups.items()
+            if key[:2] == (fact.group, fact.topic)
+            for lease in group.leases.values()
+            if lease.session == fact.session
+        )
+        if not at_once:
+            raise Violation(f"{where}: nobody said what was begun, and rows are released")
+        if left < (at_once if spec.mode is not Mode.ORDERED else 1):
+            raise Violation(f"{where}: {left} rows count, {at_once} may have been begun")
+
     def _check_lines(self, record: RawRecord, key: tuple[int, int, int]) -> None:
         """Of a key's rows nobody holds one that stands behind a row that is to come again."""
         group = self.groups[key]
@@ -488,6 +520,12 @@ class Reference:
                 raise Violation(f"{where}: a lease ends {lease.until_us - record.time_us} us early")
             if cause in (Cause.DRAIN, Cause.KEY) and fact.outcome is not Outcome.RELEASED:
                 raise Violation(f"{where}: {cause.name} counts an attempt")
+            if lease.session not in self.sessions:
+                if cause is Cause.SESSION:
+                    raise Violation(f"{where}: session {lease.session} left, and an attempt counts")
+                self.count("given back behind the end of its session")
+                if record.epoch != self.left[lease.session]:
+                    self.count("given back after a start")
             self.count(f"lease ended by {cause.name.lower()}")
         elif cause is Cause.KEY:
             if lease is None or fact.outcome is not Outcome.RELEASED:

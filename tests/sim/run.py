@@ -8,22 +8,26 @@ from typing import Final
 from tests.sim import deep
 from tests.sim.checks import Judged
 from tests.sim.crash import Count, Plan, Sweep
+from tests.sim.crowded import Removals
 from tests.sim.medium import Medium
 from tests.sim.tape import Violation
 from tests.sim.workloads import KINDS
 from tests.sim.world import Stopped, World
 
 ROTATION: Final = (
-    "tiny", "replayed", "rolls", "transactions", "emptied", "returning", "pinned", "old_rows",
-    "faulty", "rolls", "ordered", "filtered", "shared", "old_rows", "consumed", "aged",
-    "settings", "faulty", "replayed", "transactions", "given_ids", "fast", "emptied", "faulty",
-    "pinned", "rolls", "shared", "rolls", "faulty", "returning",
+    "tiny", "replayed", "rolls", "crowded", "filled", "transactions", "emptied", "returning",
+    "pinned", "old_rows", "faulty", "rolls", "ordered", "filtered", "shared", "old_rows",
+    "consumed", "aged", "settings", "faulty", "filled", "replayed", "transactions", "given_ids",
+    "fast", "emptied", "crowded", "faulty", "pinned", "rolls", "shared", "rolls", "faulty",
+    "returning", "ordered", "settings",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
 
 CALM_US: Final = 400_000
 """How long a run goes on after a full disk; a timer that found no room comes again in 100 ms."""
+DIES_AT_REMOVAL: Final = 0.9
+"""Share of the reigns of ``crowded`` that end as soon as a removal is not durable."""
 EARLY: Final = 3 * len(ROTATION)
 """The first cases of a run are swept thinly, so that a short run has met every kind."""
 
@@ -45,6 +49,10 @@ class Case:
         self.paths: dict[str, int] = {}
         self.reigns = 0
         self.reign = 0
+        self._removal_pending = False
+        """A segment was removed in the reign that ended, and the folder was not synced since."""
+        self._killed_at_removal = False
+        """So it was in the reign before this one, and the machine lived on."""
 
     def reached(self, path: str) -> None:
         """Note that a path was reached."""
@@ -76,7 +84,7 @@ class Case:
         try:
             self.world = KINDS[self.kind](self.name)
             reigns = 1 + (self.kind != "tiny") * chance.choice((1, 2) if self.early else (0, 1, 2))
-            reigns += self.kind == "returning"
+            reigns += {"returning": 1, "crowded": 3}.get(self.kind, 0)
             for reign in range(reigns):
                 self.reign = reign
                 self.where = f"reign {reign} forward"
@@ -94,13 +102,19 @@ class Case:
     def _forward(self, chance: random.Random) -> None:
         world = self.world
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
-        if self.kind in ("rolls", "emptied", "aged", "consumed", "replayed", "old_rows", "pinned"):
+        if self.kind in (
+            "rolls", "emptied", "aged", "consumed", "filled", "replayed", "old_rows", "pinned"
+        ):  # fmt: skip
             operations = chance.randint(300, 700)
+        if self.kind == "crowded":  # most reigns end long before
+            operations = chance.randint(500, 800)
         if self.kind == "returning":  # at first so few that leases of both reigns share numbers
             operations = chance.choice((30, 60)) if not self.reign else chance.randint(120, 260)
         world.faults.plan(chance, on=self.kind == "faulty")
+        removals = Removals(world)
+        die_early = self.kind == "crowded" and chance.random() < DIES_AT_REMOVAL
         try:
-            world.run(operations)
+            world.run(operations, until=removals.look if die_early else None)
             world.check_live()
             if world.faults.fired.keys() & {"no room for a segment"}:
                 self._calm(chance)
@@ -108,6 +122,10 @@ class Case:
                 world.close()
         except Stopped:
             pass
+        removals.look()
+        if self._killed_at_removal and removals.count:
+            self.reached("segment removed first after a kill at a removal")
+        self._removal_pending = removals.pending
         world.faults.plan(chance, on=False)
 
     def _calm(self, chance: random.Random) -> None:
@@ -175,10 +193,12 @@ class Case:
         medium = reign.medium.clone()
         for op in reign.disk.log:
             medium.feed(op)
-        if chance.random() < (0.8 if world.faults.fired else 0.4):
+        if chance.random() < (0.8 if world.faults.fired or self._removal_pending else 0.4):
+            self._killed_at_removal = self._removal_pending
             files = medium.image(medium.everything())
             self.reached("restart after a kill")
         else:
+            self._killed_at_removal = False
             files = medium.image(medium.draw(chance))
             medium = Medium(files)
             self.reached("restart after a power cut")

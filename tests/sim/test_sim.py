@@ -7,9 +7,11 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ternmq.journal.journal import Journal
 from tests.sim.__main__ import main
 from tests.sim.crash import Count, Plan, Sweep
 from tests.sim.run import Case
@@ -57,6 +59,25 @@ def test_a_disk_that_lies_about_syncs_is_noticed() -> None:
     world.run(120)
     with pytest.raises(Violation, match="loss"):
         _swept(world)
+
+
+def test_a_removal_that_the_reign_before_did_not_sync_is_noticed_when_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = Journal.__init__
+
+    def forget(journal: Journal, *args: Any, **kwargs: Any) -> None:
+        begin(journal, *args, **kwargs)
+        journal._removed = journal._removed_durable
+
+    monkeypatch.setattr(Journal, "__init__", forget)
+
+    def run() -> None:
+        for number in range(8):
+            Case(f"crowded/pytest.{number}").run()
+
+    with pytest.raises(Violation, match="it does not start"):
+        run()
 
 
 def test_an_answer_before_its_sync_is_noticed() -> None:

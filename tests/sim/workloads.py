@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import msgspec
 
 from ternmq.broker.start import Options
@@ -17,6 +20,8 @@ from ternmq.model.specs import (
 )
 from ternmq.record.batch import Compression
 from tests.sim.consumers import Consumer, Returning, Straggler
+from tests.sim.crowded import Others
+from tests.sim.filling import Filling
 from tests.sim.medium import Medium
 from tests.sim.operators import Operator
 from tests.sim.producers import Producer
@@ -236,6 +241,54 @@ def consumed(seed: str) -> World:
         Consumer(world, "t", "g", "c", every_us=6_000, most=20, fail=0.0, vanish=0.0, stay=True),
     )
     world.sync_us = (100, 300, 1000, 20_000)
+    return world
+
+
+def crowded(seed: str) -> World:
+    """Others take so much of the volume that several segments go one after the other, with no new
+    file between them; the broker is killed in the midst of it, most times."""
+    limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=1_000_000)
+    watermark = 0.25
+    retention = RetentionSpec(watermark=watermark)
+    world = World(seed, options(8192, 3000, retention=retention, limits=limits))
+    world.patience = 0.5
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(now, TopicSpec(name="t"))
+    broker.administration.subscribe(now, "t", "g", SubscriptionSpec(lease_us=2_000_000, window=40))
+    _client(world, Producer(world, "t", 11, every_us=100_000, body=900, resend_us=300_000))
+    _client(
+        world,
+        Consumer(world, "t", "g", "c", every_us=6_000, most=20, fail=0.0, vanish=0.0, stay=True),
+    )
+    others = Others(world, watermark=watermark, segments=6, every_us=20_000)
+    _client(world, others)
+    world.sync_us = (300, 4000, 20_000)
+    return world
+
+
+def filled(seed: str) -> World:
+    """A small disk that is filled, drained, and filled again; no set is written as it grows."""
+    limits = msgspec.structs.replace(SMALL_LIMITS, session_grace_us=1_000_000)
+    chance = random.Random(f"filled {seed}")
+    retention = RetentionSpec(watermark=chance.choice((0.8, 1.0)))
+    chosen = options(8192, 1 << 40, retention=retention, limits=limits)
+    world = World(seed, replace(chosen, reserve_bytes=3 * 8192))
+    world.faults.capacity = chance.randint(6, 9) * 8192 + (24 << 10)
+    world.patience = 0.7
+    _begin(world)
+    broker, now = world.broker, world.now_us()
+    broker.administration.create_topic(
+        now, TopicSpec(name="t", retention_us=chance.choice((1_000, 3_600_000_000)))
+    )
+    broker.administration.subscribe(now, "t", "g", SubscriptionSpec(lease_us=2_000_000, window=60))
+    producer = Producer(world, "t", 11, every_us=6_000, body=900, ids=chance.choice((0, 200)))
+    _client(world, producer)
+    _client(world, Filling(world, producer))
+    _client(
+        world,
+        Consumer(world, "t", "g", "c", every_us=8_000, most=50, fail=0.0, vanish=0.0, stay=True),
+    )
     return world
 
 
@@ -560,6 +613,8 @@ KINDS = {
     "emptied": emptied,
     "aged": aged,
     "consumed": consumed,
+    "crowded": crowded,
+    "filled": filled,
     "returning": returning,
     "ordered": ordered,
     "faulty": faulty,

@@ -16,7 +16,9 @@ from typing import TypeVar
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.clock import BrokerClock
-from ternmq.broker.replies import Gate, Reply
+from ternmq.broker.drains import Drain
+from ternmq.broker.leases import ENDED_ROWS_A_TURN
+from ternmq.broker.replies import DoneReply, Gate, Reply
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.broker.views import Views
 from ternmq.journal.cold import Job, WouldBlock
@@ -139,6 +141,9 @@ class World:
         self.gate: Gate[Told]
         self.clock: BrokerClock
         self.dead = False
+        self.drains: dict[Drain, Callable[[Reply], None]] = {}
+        """What waits until leases have been given back."""
+        self.work_a_turn = random.Random(f"{seed} work").choice((1, 7, 30, ENDED_ROWS_A_TURN))
         self._at_once: list[Told] = []
         self._writes_back = self.chance.random() < 0.8
         self._syncing: SyncJob | None = None
@@ -217,6 +222,8 @@ class World:
             self.dead = True
             raise Stopped from error
         self.broker = self.started.broker
+        self.broker.ticking.work_a_turn = self.work_a_turn
+        self.drains = {}
         self.clock = BrokerClock(
             max(self.started.report.time_us, self.broker.views.last_time_us), self.monotonic_us
         )
@@ -426,6 +433,11 @@ class World:
             raise Stopped from error
         except JournalError:
             self.reached("tick found the journal full")
+        for drain in self.broker.drains.over:
+            then = self.drains.pop(drain, None)
+            if then is not None:
+                self.hold(DoneReply(drain.position), then)
+        self.broker.drains.over.clear()
         self._wake()
 
     def _wake(self) -> None:

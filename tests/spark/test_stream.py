@@ -159,7 +159,8 @@ def test_a_listener_tells_of_the_last_batch_too(spark, real, client, tmp_path):
         )  # fmt: skip
         # Listeners are told a moment later.
         until = time.monotonic() + WAIT_S
-        while (at := _cursor(client)) < 100 and time.monotonic() < until:
+        while (at := _cursor(client)) < 100:
+            assert time.monotonic() < until, at
             time.sleep(0.05)
         assert at == 100
     finally:

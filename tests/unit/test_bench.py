@@ -122,3 +122,15 @@ def test_steady_rounds_are_chosen_by_the_pace_of_the_machine(monkeypatch, paces,
     assert [paces[number - 1] for number in kept] == pace["rounds"]
     assert pace["slowed"] == sum(one > 1.15 for one in pace["rounds"])
     assert pace["steady"]
+
+
+def test_a_figure_that_a_round_lacks_is_judged_by_the_others(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH.parent)
+    runner = importlib.import_module("runner")
+    core_kit = importlib.import_module("core_kit")
+    one = core_kit.Measurement("name", "about", lambda _: {})
+    rounds = [{"per_s": 1.0}, {"per_s": 3.0, "syncs_each": 2.0}, {"per_s": 2.0, "syncs_each": 4.0}]
+    judged = runner._judge(one, rounds)
+    assert judged["per_s"]["values"] == [1.0, 3.0, 2.0]
+    assert judged["syncs_each"]["values"] == [2.0, 4.0]
+    assert judged["syncs_each"]["median"] == 3.0

@@ -99,6 +99,11 @@ class Broker:
         return Address(found[1].decode(), int(found[2]))
 
     @property
+    def listens(self) -> bool:
+        """Whether it has said that it listens."""
+        return _LISTENING.search(self._out.read_bytes()) is not None
+
+    @property
     def ended(self) -> bool:
         """Whether it is over."""
         return self.process.poll() is not None

@@ -21,7 +21,7 @@ from ternmq.wire.commands import Command
 from tests.fault.messages import GROUPS, TOPICS, Attempt, batch_of
 from tests.fault.processes import DEADLINE, wait_until
 from tests.fault.server.broker import Address
-from tests.fault.server.client import Client
+from tests.fault.server.client import Client, LostError
 from tests.fault.server.consumer import AGAIN_S, Consumer
 from tests.fault.server.desk import Desk, Plan
 
@@ -161,7 +161,7 @@ class Load:
         self._tasks.append(self._loop.create_task(guarded()))
 
     async def _begin(self) -> None:
-        await self._set_up(self._client())
+        await self._set_up_surely(self._client())
         for number in range(self.plan.producers):
             self._task(self._produce, self._client(), number)
         for topic, group in self.plan.consumers:
@@ -173,6 +173,14 @@ class Load:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _set_up_surely(self, client: Client) -> None:
+        """Set up, again if the broker was killed meanwhile."""
+        while True:
+            try:
+                return await self._set_up(client)
+            except LostError:
+                continue
 
     async def _set_up(self, client: Client) -> None:
         """Make the topics and groups that are not there yet."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import NotABroker, ProtocolError, TernMQError
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.batch import encode_bodies, topic_seed
 from ternmq.record.facts import Outcome
@@ -154,7 +154,12 @@ class Peer:
         with contextlib.suppress(ConnectionError, BrokenPipeError):
             while data := self.socket.recv(READ_BYTES):
                 assert time.monotonic() < until, "the broker does not close"
-                for event in self.session.receive(data):
+                try:
+                    events = self.session.receive(data)
+                except (NotABroker, ProtocolError):
+                    # An answer to what the session has not asked, or to what looked like HTTP.
+                    continue
+                for event in events:
                     if isinstance(event, Refusal):
                         error = event.error
         return error

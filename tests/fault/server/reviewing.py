@@ -11,6 +11,7 @@ from tests.fault import history
 from tests.fault.history import Line
 from tests.fault.messages import LEDGER
 
+GIVEN_BACK: Final = ("RETRY", "RELEASED")
 LATE_NS: Final = 1_000_000_000
 """What is read so long after it was handed out was read late."""
 
@@ -80,7 +81,11 @@ def overlaps(lines: Sequence[Line], killed: Mapping[int, int]) -> list[str]:
         group, queue = line["g"], line["q"]
         if line["op"] == "settle":
             for offset in line["rows"]:
-                holds[group, queue, keys[group, queue, offset]].pop(offset, None)
+                held = holds[group, queue, keys[group, queue, offset]]
+                hold = held.pop(offset, None)
+                if hold is not None and line["o"] in GIVEN_BACK:  # with the rest of its key
+                    for other in [one for one, its in held.items() if its.session == hold.session]:
+                        del held[other]
             continue
         for offset, _, _, _, _, key in line["rows"]:
             keys[group, queue, offset] = key

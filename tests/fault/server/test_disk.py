@@ -169,3 +169,24 @@ def test_a_frozen_disk(kind, memory_folder, verdicts):
         lines = history.read(record)
         assert not [line for line in lines if line["op"] == "refused"]
         verdicts.sound(data, record)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_small_disk_begins_small(kind, memory_folder):
+    """Nothing is set: the journal takes files that fit the disk, and says so before it does."""
+    need_root(f"mkfs.{kind}")
+    with Volume(memory_folder / "volume", kind, 320 << 20) as volume:
+        data = volume.point / "data"
+        with (
+            Broker(data, memory_folder / "logs") as broker,
+            Load(
+                broker.ready(), memory_folder / "history", Plan(topics=(ORDERS,), consumers=())
+            ) as load,
+        ):
+            load.sent(100)
+            sizes = {path.stat().st_size for path in (data / "journal").iterdir()}
+            assert sizes == {16 << 20}
+            assert "two files of 16 MiB are made before it listens, 2 in all" in broker.log
+            broker.terminate()
+            assert broker.wait() == 0, broker.log

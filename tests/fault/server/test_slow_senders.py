@@ -76,6 +76,7 @@ def test_a_thousand_slow_senders(known, memory_folder, verdicts):
         **SMALL,
         "handshake_timeout": f"{HANDSHAKE_S}s",
         "connections_per_ip": str(SENDERS + 100),
+        "connections_per_app": str(SENDERS + 100),
     }
     frame = frames.head(Command.SEND if known else Command.HELLO, 0, 9, PROMISED if known else 200)
     with contextlib.ExitStack() as stack:

@@ -7,6 +7,7 @@ from typing import Final
 
 KILLS: Final = int(os.environ.get("FAULT_CYCLES", "4"))
 POWER_CUTS: Final = int(os.environ.get("FAULT_CYCLES", "2"))
+SECONDS: Final = float(os.environ.get("FAULT_SECONDS", "20"))
 LONG: Final = os.environ.get("FAULT_LONG") == "1"
 
 SMALL: Final = {

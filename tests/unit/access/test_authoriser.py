@@ -8,7 +8,7 @@ import pytest
 
 from ternmq.access import Authoriser, admin_app, new_token, seal
 from ternmq.access import authoriser as module
-from ternmq.model.errors import Forbidden, Unauthenticated
+from ternmq.model.errors import Forbidden, InvalidRequest, Unauthenticated
 from ternmq.record.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Right, Scope
 
@@ -216,6 +216,21 @@ def test_only_who_manages_everything_may_decide_what_is_another_apps() -> None:
     assert [one for one in TABLE if operator.operates("op", one)] == [abort]
     assert not operator.operates("op", commit)
     assert authoriser(required=False).operates("nobody", abort)
+
+
+def test_the_last_app_that_manages_everything_stays() -> None:
+    everything, half = Grant("manage"), Grant("manage", "secret", deny=True)
+    apps = {"admin": app("admin", everything), "half": app("half", everything, half)}
+    who = Authoriser(apps)
+    for left in ([], [Grant("manage", "orders.*")], [everything, half]):
+        with pytest.raises(InvalidRequest, match="'admin' is the last one with manage"):
+            who.check_left("admin", left)
+    who.check_left("admin", [everything, Grant("produce")])
+    who.check_left("half")
+    who.check_left("nobody")
+    Authoriser(apps, required=False).check_left("admin")
+    apps["other"] = app("other", everything)
+    who.check_left("admin")
 
 
 def test_a_change_of_the_grants_counts_at_once() -> None:

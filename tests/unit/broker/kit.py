@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from ternmq.broker.broker import Broker, Woken
 from ternmq.broker.dedup import Dedup
+from ternmq.broker.drains import Drain
 from ternmq.broker.failures import HELD_US, SHARD_BITS
 from ternmq.broker.replies import (
     DoneReply,
@@ -254,7 +255,28 @@ class World:
         self.broker.clients.resume(session, "app", client)
 
     def leave(self, session: int) -> DoneReply:
-        return self.run(lambda: self.broker.clients.leave(self.now, session))
+        """Close a session, and give back what it holds."""
+        return self.given_back(self.run(lambda: self.broker.clients.leave(self.now, session)))
+
+    def keep(self, session: int, *kept: PullReply) -> DoneReply:
+        """Give back what a session holds, but these."""
+        leases = [(one.epoch, one.lease) for one in kept]
+        return self.given_back(
+            self.run(lambda: self.broker.clients.keep(self.now, session, leases))
+        )
+
+    def given_back(self, found: DoneReply | Drain) -> DoneReply:
+        """Tick until leases have been given back."""
+        if isinstance(found, Drain):
+            over = self.broker.drains.over
+            while found not in over:
+                more = self.broker.tick(self.now)
+                assert more or found in over
+                self.end = self.broker.journal.end
+                self.between()
+            over.remove(found)
+            found = DoneReply(found.position)
+        return found
 
     def batch(
         self, topic: str, rows: Sequence[Row], producer: int = 1, first: int | None = None
@@ -355,10 +377,12 @@ class World:
 
     def pull(
         self, session: int, topic: str, group: str, rows: int = 32, *,
-        queue: int | None = None, max_bytes: int | None = None,
+        queue: int | None = None, max_bytes: int | None = None, at_once: int = 0,
     ) -> PullReply | None:  # fmt: skip
         reply = self.run(
-            lambda: self.broker.pull(self.now, session, topic, group, rows, max_bytes, queue)
+            lambda: self.broker.pull(
+                self.now, session, topic, group, rows, max_bytes, queue, at_once
+            )
         )
         if reply is not None:
             self._check(reply)
@@ -559,9 +583,49 @@ def difference(ours: dict[object, object], theirs: dict[object, object]) -> list
     ]
 
 
+def check_figures(broker: Broker) -> None:
+    """The figures that are kept of all groups are what a walk over them finds."""
+    views, catalog = broker.views, broker.views.catalog
+    figures, all_ = views.figures, list(views.held.values())
+    figures.settle()
+    assert not figures.changed
+    assert [figures.leased, figures.ready, figures.waiting, figures.dead] == [
+        sum(one.leased_rows for one in all_),
+        sum(one.ready.rows for one in all_),
+        sum(one.failures.waiting_rows for one in all_),
+        sum(one.failures.dead_rows for one in all_),
+    ]
+    assert [
+        figures.most_open_runs(),
+        figures.most_failures(),
+        figures.most_ready(),
+        figures.most_parked(),
+    ] == [
+        max((one.open_runs() for one in all_), default=0),
+        max((one.failures.waiting_rows + one.failures.dead_rows for one in all_), default=0),
+        max((one.ready.rows for one in all_), default=0),
+        max((one.ready.rows for one in all_ if one.lines is not None), default=0),
+    ]
+    assert set(figures.with_dead) == {one for one in all_ if one.failures.dead_rows}
+    leases: dict[int, dict[object, int]] = {}
+    for one in all_:
+        for lease in one.leases.values():
+            held_by = leases.setdefault(lease.session, {})
+            held_by[one] = held_by.get(one, 0) + 1
+    assert figures.by_session == leases
+    assert list(catalog.topic_names) == sorted(catalog.by_name)
+    assert list(catalog.topic_numbers) == sorted(catalog.topics)
+    assert list(catalog.group_numbers) == sorted(catalog.groups)
+    assert list(catalog.app_names) == sorted(catalog.apps)
+    for topic in catalog.topics.values():
+        assert topic.group_names() == sorted(topic.by_group)
+
+
 def check(broker: Broker, now_us: int | None = None) -> None:
     """What holds of every state between two commands, at a time when ``tick`` has nothing to do."""
-    sessions = broker.views.sessions.by_number
+    check_figures(broker)
+    sessions = set(broker.views.sessions.by_number)
+    draining = {one.session for *_, one in broker.timers._heap if isinstance(one, Drain)}
     for key, held in broker.views.held.items():
         owed: dict[int, str] = {}
 
@@ -573,7 +637,7 @@ def check(broker: Broker, now_us: int | None = None) -> None:
         for id_, lease in held.leases.items():
             assert lease.id == id_
             assert lease.runs, f"{key}: lease without rows"
-            assert lease.session in sessions, f"{key}: lease of session {lease.session}, gone"
+            assert lease.session in sessions | draining, f"{key}: lease of {lease.session}, gone"
             for start, stop, attempt, deliveries in lease.runs:
                 assert start < stop
                 assert attempt >= 1

@@ -169,7 +169,7 @@ def test_ids_through_sets_and_restarts_against_a_dictionary() -> None:
         topics = ["t", "u"]
         for topic in topics:
             world.topic(topic)
-        known: dict[tuple[str, str], tuple[int, int, str]] = {}  # second, offset, body
+        known: dict[tuple[str, str], tuple[int, int, str, int]] = {}  # second, offset, body, time
         seconds: list[int] = []
         for _ in range(150):
             world.pass_time(chance.choice([0, 1, 2, 5]) * SECOND)
@@ -185,7 +185,12 @@ def test_ids_through_sets_and_restarts_against_a_dictionary() -> None:
             expected: dict[int, tuple[int | None, bool]] = {}
             for at, one in enumerate(ids):
                 entry = known.get((topic, one))
-                if entry is not None and entry[0] >= horizon:
+                # Where nothing came for longer than the window, nothing is known either.
+                if (
+                    entry is not None
+                    and entry[0] >= horizon
+                    and world.now - entry[3] <= (WINDOW + 1) * SECOND
+                ):
                     same = entry[2] == rows[at].body.decode()
                     expected[at] = (entry[1] if same else None, not same)
             offset = queue.next
@@ -196,7 +201,7 @@ def test_ids_through_sets_and_restarts_against_a_dictionary() -> None:
                 seconds.append(second)
             for at, one in enumerate(ids):
                 if at not in expected:
-                    known[topic, one] = (second, offset, rows[at].body.decode())
+                    known[topic, one] = (second, offset, rows[at].body.decode(), world.now)
                     offset += 1
         same_after_restart(world)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ternmq.broker import dedup_runs
 from ternmq.broker.dedup import Dedup
-from ternmq.broker.dedup_runs import ENTRY, ID_ENTRY, RUN_ENTRIES
+from ternmq.broker.dedup_runs import ENTRY, ID_ENTRY, RUN_ENTRIES, rows_of
+from ternmq.broker.dedup_table import table_of
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.specs import Limits
 from ternmq.model.types import SECOND_US
@@ -27,9 +28,30 @@ def test_a_run_comes_back_whole(entries, ids):
     packed = b"".join([ENTRY.pack(*one) for one in entries])
     run = dedup_runs.encode(packed, [ID_ENTRY.pack(*one) for one in ids])
     assert len(run) % 8 == 0
-    table, found = dedup_runs.decode(run + bytes(8))  # a chunk's padding may follow
-    assert table.tolist() == dedup_runs.table_of(packed).tolist()
-    assert found == ids
+    content = dedup_runs.decode(run + bytes(8))  # a chunk's padding may follow
+    assert content.ids == ids
+    rows = [(*one[:3], one[4] << 32 | one[3], one[5]) for one in entries]
+    assert sorted(rows_of([content], 0)) == sorted(rows)
+    if rows:
+        assert content.last() == rows[-1][2]
+        assert [tuple(row) for row in table_of([content], 0).tolist()] == rows_of([content], 0)
+
+
+@given(
+    runs=st.lists(
+        st.lists(st.tuples(U64, U64, U64, U32, U32, U64), min_size=1, max_size=9), max_size=5
+    ),
+    horizon=U64,
+)
+def test_many_entries_are_loaded_as_few_are(runs, horizon):
+    packed = [b"".join([ENTRY.pack(*one) for one in run]) for run in runs]
+    contents = [dedup_runs.decode(dedup_runs.encode(one, ())) for one in packed]
+    if contents:
+        table = table_of(contents, horizon)
+        assert [tuple(row) for row in table.tolist()] == rows_of(contents, horizon)
+    assert [row for row in rows_of(contents, 0) if row.position >= horizon] == rows_of(
+        contents, horizon
+    )
 
 
 def test_entries_that_follow_one_another_take_few_bytes():
@@ -67,9 +89,11 @@ def stored(dedup: Dedup) -> object:
     return producers, dedup.ids, dedup.horizon, len(dedup)
 
 
+@pytest.mark.parametrize("table_from", [0, 10**9])
 @pytest.mark.parametrize("seed", range(6))
-def test_runs_of_many_sets_load_to_what_was_there(seed):
+def test_runs_of_many_sets_load_to_what_was_there(seed, table_from, monkeypatch):
     """Several runs a set, producers in disorder, buckets that go: a restart sees the same."""
+    monkeypatch.setattr("ternmq.broker.dedup.TABLE_FROM", table_from)
     rng = random.Random(seed)
     limits = Limits(dedup_window_us=20 * SECOND_US, send_timeout_us=SECOND_US, dedup_batches=9000)
     dedup = Dedup(limits)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.broker.filter import MAX_TAGS, TagFilter, mask_of, parse
+from ternmq.broker.filter import MAX_TAGS, TagFilter, check, mask_of, parse
 from ternmq.model.errors import InvalidRequest
 from ternmq.record.batch import Batch, Row, encode
 
@@ -84,3 +84,26 @@ def test_the_mask_of_no_tag_is_empty() -> None:
     assert mask_of([]) == 0
     assert mask_of(["", ""]) == 0
     assert TagFilter(frozenset({"a", "b"})).mask == mask_of(["a"]) | mask_of(["b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a|b", r"separated by '\|\|'"),
+        ("a,b", r"separated by '\|\|'"),
+        ("a || b|c", r"separated by '\|\|'"),
+        ("|||", r"separated by '\|\|'|write it like"),
+        ("a || *", "no patterns"),
+        ("a*", "no patterns"),
+        ("**", "no patterns"),
+        ("a b", "write it like"),
+    ],
+)
+def test_a_filter_that_could_let_nothing_pass_is_refused(text: str, hint: str) -> None:
+    with pytest.raises(InvalidRequest, match=hint):
+        check(text)
+
+
+@pytest.mark.parametrize("text", ["", "*", "a", "a || b", "ü||paid.v2 || a-b/c:d", "a||a"])
+def test_a_filter_that_lets_something_pass_is_taken(text: str) -> None:
+    check(text)

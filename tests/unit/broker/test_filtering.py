@@ -9,7 +9,8 @@ import pytest
 from ternmq.broker.filter import mask_of
 from ternmq.broker.queries import Queries
 from ternmq.model.errors import InvalidRequest
-from ternmq.model.specs import Limits
+from ternmq.model.specs import Limits, SubscriptionSpec
+from ternmq.record import control
 from ternmq.record.batch import Row
 from ternmq.record.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, attempts, explore, offsets
@@ -214,3 +215,21 @@ def test_filters_that_make_no_sense_are_refused(tags: str) -> None:
     world.group("t", "g")
     with pytest.raises(InvalidRequest):
         world.change("t", "g", tags=tags)
+
+
+def test_a_group_keeps_a_filter_that_earlier_versions_took() -> None:
+    world = World()
+    world.topic("t")
+    old = control.Subscribed(7, "old", 1, SubscriptionSpec(tags="a|b"), [0])
+    world.run(lambda: world.broker.administration.record(world.now, old))
+    world.commit()
+    world.restart()
+    administration = world.broker.administration
+    paused = SubscriptionSpec(tags="a|b", paused=True)
+    world.run(lambda: administration.change_subscription(world.now, "t", "old", paused))
+    for tags in ("b|c", "a || *"):
+        wrong = SubscriptionSpec(tags=tags)
+        with pytest.raises(InvalidRequest, match="not a tag filter"):
+            administration.change_subscription(world.now, "t", "old", wrong)
+        with pytest.raises(InvalidRequest, match="not a tag filter"):
+            administration.subscribe(world.now, "t", "new", wrong)

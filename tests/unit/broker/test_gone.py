@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ternmq.broker.gone import Gone, GoneName, Sort
-from ternmq.broker.names import names
+from ternmq.broker.names import Name, names
 from ternmq.model.specs import Limits
 from tests.unit.broker.kit import World, explore
 from tests.unit.broker.test_upkeep import pressed
@@ -11,9 +11,25 @@ from tests.unit.broker.test_upkeep import pressed
 EVERYTHING = 1 << 30
 
 
+def every_name(world: World, sort: Sort, position: int = 0) -> list[Name]:
+    """Return all names, which must be the same by pages of one and by few looks."""
+    page = names(world.broker, sort, position, 0, EVERYTHING)
+    assert page.next is None
+    for limit, looks in ((1, EVERYTHING), (EVERYTHING, 1)):
+        found: list[Name] = []
+        some = names(world.broker, sort, position, 0, limit, looks)
+        found += some.found
+        while some.next is not None:
+            some = names(world.broker, sort, position, some.next, limit, looks)
+            assert len(some.found) <= min(limit, looks)
+            found += some.found
+        assert found == page.found
+    return page.found
+
+
 def told(world: World, sort: Sort, position: int = 0) -> dict[int, tuple[str, bool]]:
     """Return name and whether it is gone, by number."""
-    found = names(world.broker, sort, position, 0, EVERYTHING)
+    found = every_name(world, sort, position)
     assert [one.number for one in found] == sorted({one.number for one in found})
     return {one.number: (one.name, bool(one.gone)) for one in found}
 
@@ -43,12 +59,12 @@ def test_names_are_kept_at_every_moment_of_a_set() -> None:
             again: ("billing", True),
             last: ("billing", False),
         }
-        sessions = names(world.broker, Sort.SESSION, 0, 0, EVERYTHING)
+        sessions = every_name(world, Sort.SESSION)
         assert [(s.number, s.name, s.client, bool(s.gone)) for s in sessions] == [
             (one, "app", "client-o", True),
             (two, "app", "client-t", False),
         ]
-        groups = names(world.broker, Sort.GROUP, 0, 0, EVERYTHING)
+        groups = every_name(world, Sort.GROUP)
         assert {g.topic for g in groups if g.number != last} == {first}
 
     explore(scenario)
@@ -94,6 +110,21 @@ def test_a_cap_keeps_the_newest() -> None:
     assert {one.name for one in world.broker.views.gone.entries.values()} == left
 
 
+def test_a_cap_keeps_the_newest_after_a_start_as_well() -> None:
+    """What a set of STATE holds comes by sort and number, not by age."""
+    live, again = Gone(4), Gone(4)
+    for number in (1, 2, 3):
+        live.add(Sort.SESSION, GoneName(number, "app", 10 * number))
+    live.add(Sort.TOPIC, GoneName(1, "first", 40))
+    for page in sorted(live.pages):
+        again.load(page.sort, page.page, live.encode(page.sort, page.page), 45)
+    for gone in (live, again):
+        gone.add(Sort.TOPIC, GoneName(2, "second", 50))
+    again.finish()
+    assert list(again.entries.items()) == list(live.entries.items())
+    assert list(live.entries) == [(3, 2), (3, 3), (1, 1), (1, 2)]
+
+
 def test_pages_forget_with_their_entries() -> None:
     gone = Gone(100)
     for number in (1, 63, 64, 200):
@@ -106,7 +137,7 @@ def test_pages_forget_with_their_entries() -> None:
     copy.finish()
     assert list(copy.entries.items()) == list(gone.entries.items())
     gone.forget_below(1064)
-    assert [one.number for one in gone.of_sort(Sort.SESSION)] == [64, 200]
+    assert list(gone.numbers(Sort.SESSION)) == [64, 200]
+    assert list(copy.numbers(Sort.SESSION)) == [1, 63, 64, 200]
     assert [page.page for page in sorted(gone.pages)] == [1, 3]
-    assert list(gone.of_sort(Sort.TOPIC)) == []
-    assert [one.number for one in gone.of_sort(Sort.SESSION, 1100)] == [200]
+    assert list(gone.numbers(Sort.TOPIC)) == []

@@ -166,9 +166,8 @@ def test_the_verdict(held_from: int | None, pressure: bool, age: int, verdict: V
         [QueueShare(1, 0, 5)],
         end=4096,
         last_us=10_000 - age,
-        removable_below=4096,
         held_from=held_from,
         now_us=10_000,
         pressure=pressure,
     )
-    assert found is verdict
+    assert found.verdict is verdict

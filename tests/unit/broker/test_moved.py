@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from ternmq.broker.queries import Queries
+from ternmq.broker.queries import FailedRow, Queries
 from ternmq.broker.start import Options, open_broker
 from ternmq.journal.index import Index
 from ternmq.journal.index_open import fill, open_index
@@ -101,7 +101,13 @@ def test_every_owed_row_survives_whatever_its_size(size: int, reason: str) -> No
         found = waiting(partial(Queries(world.broker).by_offset, "t", 0, offset))
         assert found.copied
         assert Batch(found.batch).body(found.row) == world.sent[number, 0, offset]
-    listed = waiting(partial(Queries(world.broker).waiting, "t", "g", 0, limit=1000))
+    listed: list[FailedRow] = []
+    more = True
+    while more:
+        after = listed[-1].offset if listed else -1
+        page = waiting(partial(Queries(world.broker).waiting, "t", "g", 0, after=after))
+        listed += page.rows
+        more = page.more
     assert [one.offset for one in listed] == owed
     assert all([one.reason for one in row.failures] == [reason.encode()] for row in listed)
     world.restart()

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from ternmq.broker.parking import OVER, SERVED, STALE
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.tail import Places
@@ -387,6 +388,34 @@ def test_a_cancelled_pull_never_answers() -> None:
     world.broker.cancel(token)
     world.send("t", 1)
     assert rows(world) == [(other, [0])]
+
+
+def test_a_pull_that_is_cancelled_when_it_is_over_already_is_returned_with_its_rows_once() -> None:
+    world = World()
+    world.topic("t")
+    session = world.join()
+    for group in "abcde":
+        world.group("t", group)
+    parked = [world.park(session, "t", group, 1) for group in "abcde" for _ in range(SERVED - 1)]
+    world.send("t", SERVED - 1)
+    first = world.broker.woken_pulls(world.now)
+    assert [one.token for one in first] == parked[:OVER], "the others are over as well"
+    over = world.broker.cancel(parked[OVER])
+    assert over is not None
+    assert offsets(over.reply) == [OVER - 4 * (SERVED - 1)], "who cancels has to give these back"
+    assert world.broker.cancel(parked[OVER]) is None
+    assert [token for token, _ in rows(world)] == parked[OVER + 1 :]
+
+
+def test_deadlines_of_pulls_that_are_over_are_not_kept_for_long() -> None:
+    world = World()
+    session = start(world)
+    kept = world.park(session, "t", "g", wait_us=7 * SECOND)
+    for _ in range(3 * STALE):
+        world.broker.cancel(world.park(session, "t", "g", wait_us=9 * SECOND))
+    assert len(world.broker.parking._deadlines) <= STALE + 2
+    world.pass_time(8 * SECOND)
+    assert rows(world) == [(kept, [])]
 
 
 def test_a_pull_whose_group_or_topic_goes_is_over() -> None:

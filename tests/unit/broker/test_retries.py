@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ternmq.broker.history import failure_entries
+from ternmq.broker.leases import ENDED_ROWS_A_TURN
 from ternmq.broker.owed import owed_row
 from ternmq.broker.replies import PullReply
+from ternmq.broker.ticking import FIRED_WORK
 from ternmq.model.errors import LeaseExpired
 from ternmq.model.specs import Exhausted, Limits, RetryPolicy
 from ternmq.model.types import DAY_US
@@ -307,3 +309,27 @@ def test_many_failures_at_once_with_long_reasons_fit_the_journal() -> None:
     assert world.held("t", "g").failures.waiting_rows == 450
     assert history(world, 898)[0].reason == b"x" * 4096
     check(world.broker)
+
+
+def test_rows_of_many_groups_that_come_due_at_one_time_are_many_turns() -> None:
+    world = World()
+    world.topic("t")
+    names = [f"g{number}" for number in range(ENDED_ROWS_A_TURN)]
+    for name in names:
+        world.group("t", name, retry=STEADY)
+    session = world.join()
+    world.send("t", 1)
+    for name in names:
+        pulled = world.pull(session, "t", name, 1)
+        assert pulled is not None
+        world.settle(session, "t", name, pulled, Outcome.RETRY)
+    world.now += SECOND
+    turns = 0
+    before = len(world.broker.timers)
+    while world.broker.tick(world.now):
+        turns += 1
+        assert before - len(world.broker.timers) <= ENDED_ROWS_A_TURN // FIRED_WORK + 1
+        before = len(world.broker.timers)
+    assert turns >= 2
+    for name in names:
+        assert offsets(world.pull(session, "t", name)) == [0]

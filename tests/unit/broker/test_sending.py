@@ -18,10 +18,11 @@ from ternmq.model.errors import (
     OrderingKeyRequired,
     ResendTooOld,
     StrictNeedsReplica,
+    TopicNotOrdered,
     UnknownQueue,
     UnknownTopic,
 )
-from ternmq.model.specs import Durability, Limits
+from ternmq.model.specs import Durability, Limits, TopicSpec
 from ternmq.record.batch import Row, encode, slice_batch, topic_seed
 from ternmq.record.facts import Outcome
 from tests.unit.broker.kit import SECOND, World, check, explore, offsets, same_after_restart
@@ -359,6 +360,23 @@ def test_ids_are_of_their_topic_and_of_their_window() -> None:
     explore(scenario, limits)
 
 
+def test_an_id_is_forgotten_though_nothing_else_comes() -> None:
+    limits = Limits(dedup_window_us=10 * SECOND, send_timeout_us=SECOND)
+
+    def scenario(world: World) -> None:
+        world.topic("t")
+        world.send("t", [row("a", "1")])
+        world.pass_time(9 * SECOND)
+        assert told(world.send("t", [row("a", "1")])) == (None, 0, True)
+        world.pass_time(3 * SECOND)
+        assert told(world.send("t", [row("a", "1")])) == (1, 1, False)
+        assert told(world.send("t", [row("a", "1")])) == (None, 0, True)
+        world.pass_time(12 * SECOND)
+        assert told(world.send("t", [row("other", "1")])) == (2, 1, False)
+
+    explore(scenario, limits)
+
+
 def test_a_duplicate_still_tells_of_rows_whose_ids_are_forgotten_by_now() -> None:
     limits = Limits(dedup_window_us=10 * SECOND, send_timeout_us=SECOND)
 
@@ -378,13 +396,74 @@ def test_a_duplicate_still_tells_of_rows_whose_ids_are_forgotten_by_now() -> Non
     explore(scenario, limits)
 
 
-def test_two_rows_of_one_batch_must_not_share_an_id() -> None:
+def test_an_id_twice_in_a_batch_is_stored_once_and_told_twice() -> None:
+    def scenario(world: World) -> None:
+        world.topic("t")
+        world.group("t", "g")
+        session = world.join()
+        world.send("t", [row("0", "old")])
+        batch = world.batch(
+            "t",
+            [row("a", "1"), row("b", "2"), row("a", "1"), row("other", "2"), row("0", "old"),
+             row("0", "old"), row("c"), row("a", "1")],
+        )  # fmt: skip
+        reply = world.send_batch("t", batch)
+        assert told(reply) == (1, 3, False)
+        left = [
+            (2, 1, False), (3, None, True), (4, 0, False), (5, 0, False), (7, 1, False),
+        ]  # fmt: skip
+        assert [(one.row, one.offset, one.conflict) for one in reply.rows] == left
+        again = world.send_batch("t", batch)
+        assert told(again) == (1, 3, True)
+        assert [(one.row, one.offset, one.conflict) for one in again.rows] == left
+        assert again.position == reply.position
+        world.commit()
+        assert world.drain(session, "t", "g") == [0, 1, 2, 3]
+        assert [told(world.send("t", [row("a", "1")]))] == [(None, 0, True)]
+        check(world.broker)
+
+    explore(scenario)
+
+
+def test_an_id_twice_in_a_batch_of_a_fast_topic() -> None:
+    world = World()
+    world.topic("f", durability=Durability.FAST)
+    batch = world.batch("f", [row("a", "1"), row("a", "1"), row("b", "1")])
+    for duplicate in (False, True):
+        reply = world.send_batch("f", batch)
+        assert told(reply) == (None, 1, duplicate)
+        assert [tuple(one) for one in reply.rows] == [(1, None, False), (2, None, True)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"key": "other"}, {"key": ""}, {"tag": "other"}, {"headers": {"h": "other"}},
+        {"headers": {}}, {"content_type": "text/plain"}, {"ordering_key": "other"},
+    ],
+)  # fmt: skip
+def test_an_id_with_other_properties_is_a_conflict_of_that_row(more: dict[str, Any]) -> None:
+    def scenario(world: World) -> None:
+        world.topic("t", ignore_ordering_keys=True)
+        sent: dict[str, Any] = {"key": "k", "tag": "t", "headers": {"h": "v"}, "ordering_key": "o"}
+        world.send("t", [row("x"), row("a", "1", **sent)])
+        same = world.send("t", [row("y"), row("a", "1", **sent)])
+        assert [tuple(one) for one in same.rows] == [(1, 1, False)]
+        reply = world.send("t", [row("a", "1", **{**sent, **more})])
+        assert [tuple(one) for one in reply.rows] == [(0, None, True)]
+        both = world.send("t", [row("b", "2", **sent), row("b", "2", **{**sent, **more})])
+        assert [tuple(one) for one in both.rows] == [(1, None, True)]
+
+    explore(scenario)
+
+
+def test_headers_of_a_trace_make_no_other_message() -> None:
     world = World()
     world.topic("t")
-    with pytest.raises(InvalidBatch):
-        world.send("t", [row("a", "1"), row("a", "1")])
-    assert not len(world.broker.views.dedup)
-    check(world.broker)
+    world.send("t", [row("a", "1", headers={"h": "v", "traceparent": "00-1"})])  # type: ignore[arg-type]
+    headers = {"Traceparent": "00-2", "h": "v", "x-b3-traceid": "3", "baggage": ""}
+    reply = world.send("t", [row("a", "1", headers=headers)])  # type: ignore[arg-type]
+    assert [tuple(one) for one in reply.rows] == [(0, 0, False)]
 
 
 def test_batches_with_rows_left_out_are_delivered_row_by_row() -> None:
@@ -424,6 +503,7 @@ def test_batches_that_do_not_belong_here_are_refused() -> None:
     world = World(segment_bytes=1 << 16)
     world.topic("t")
     world.topic("k", ordered=True)
+    world.topic("i", ignore_ordering_keys=True)
     good = world.batch("t", [row("a"), row("b")])
 
     def made(topic: str, rows: list[Row], **more: Any) -> bytes:
@@ -441,7 +521,9 @@ def test_batches_that_do_not_belong_here_are_refused() -> None:
         ("t", made("k", [row("a")]), InvalidBatch),
         ("t", slice_batch(good, 0, 1, topic_seed("t")), InvalidBatch),
         ("k", made("k", [row("a")]), OrderingKeyRequired),
-        ("t", made("t", [row("a", ordering_key="x")], keyed=True), OrderingKeyRequired),
+        ("t", made("t", [row("a", ordering_key="x")], keyed=True), TopicNotOrdered),
+        ("t", made("t", [row("a"), row("b", ordering_key="x")]), TopicNotOrdered),
+        ("i", made("i", [row("a", ordering_key="x")], keyed=True), TopicNotOrdered),
         ("t", made("t", [Row(body=b"", due_us=5)]), InvalidRequest),
         ("t", made("t", [Row(body=b"", expiry_us=5)]), InvalidRequest),
         ("t", made("t", [Row(body=bytes(1 << 16))]), MessageTooLarge),
@@ -452,6 +534,35 @@ def test_batches_that_do_not_belong_here_are_refused() -> None:
     assert not len(world.broker.views.dedup)
     assert not world.broker.views.dedup.producers
     world.send_batch("t", good)
+
+
+def test_a_topic_that_ignores_ordering_keys_takes_and_keeps_them() -> None:
+    def scenario(world: World) -> None:
+        world.topic("t", queues=2, ignore_ordering_keys=True)
+        world.group("t", "g")
+        session = world.join()
+        batch = world.batch("t", [row("a", ordering_key="k"), row("b")])
+        assert world.send_batch("t", batch).count == 2
+        spec = TopicSpec(name="t", queues=2)
+        world.run(lambda: world.broker.administration.change_topic(world.now, spec))
+        assert world.send_batch("t", batch).duplicate  # what is stored stays so
+        with pytest.raises(TopicNotOrdered, match="ignore-ordering-keys"):
+            world.send("t", [row("c", ordering_key="k")])
+        world.sequences[1] -= 1
+        world.commit()
+        assert world.drain(session, "t", "g") == [0, 1]
+
+    explore(scenario)
+
+
+def test_whether_a_topic_ignores_ordering_keys_is_only_asked_of_plain_ones() -> None:
+    world = World()
+    with pytest.raises(InvalidRequest, match="ignore_ordering_keys"):
+        world.topic("t", ordered=True, ignore_ordering_keys=True)
+    world.topic("t", ordered=True)
+    spec = TopicSpec(name="t", ordered=True, ignore_ordering_keys=True)
+    with pytest.raises(InvalidRequest, match="ignore_ordering_keys"):
+        world.broker.administration.change_topic(world.now, spec)
 
 
 def test_a_batch_beyond_the_limit_is_refused() -> None:

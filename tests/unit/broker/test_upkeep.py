@@ -185,10 +185,10 @@ def test_rows_that_are_owed_survive_their_segment_with_all_that_is_known_of_them
         held = world.held("t", "g")
         assert world.broker.views.catalog.topic("t").queues[0].first > 6
         queries = Queries(world.broker)
-        dead = queries.dead_letters("t", "g", 0)
+        dead = queries.dead_letters("t", "g", 0).rows
         assert [(one.offset, one.attempts) for one in dead] == [(0, 1)]
         assert [(e.reason, e.cause) for e in dead[0].failures] == [(b"poison", Cause.REJECTED)]
-        waiting = queries.waiting("t", "g", 0)
+        waiting = queries.waiting("t", "g", 0).rows
         assert [(one.offset, one.attempts, one.deliveries) for one in waiting] == [(1, 3, 3)]
         assert [e.reason for e in waiting[0].failures] == [b"not now", b"not now", b"later"]
         times = [e.time_us for e in waiting[0].failures]
@@ -538,6 +538,7 @@ class Failing(Kept):
         for name in self.names:
             self.group("t", name)
         self.session = self.join()
+        self.removing = False
         self.send("t", [Row(body)])
 
     def turn(self, us: int = 10_000) -> None:
@@ -574,11 +575,13 @@ class Failing(Kept):
     def remove(self) -> None:
         """Let everything go that is there now, the copies made on the way for once as well."""
         goal = self.broker.journal.end + 2 * SEGMENT
+        self.removing = True
         self.go_on(lambda: self.broker.journal.first >= goal)
+        self.removing = False
 
     def check(self, reasons: Sequence[str]) -> None:
         for name in self.names:
-            (row,) = Queries(self.broker).waiting("t", name, 0)
+            (row,) = Queries(self.broker).waiting("t", name, 0).rows
             assert [one.reason.decode() for one in row.failures if one.reason] == reasons
 
 
@@ -589,13 +592,19 @@ class Failing(Kept):
 def test_every_group_keeps_all_reasons_when_the_content_goes_on(
     groups: int, size: int, crash_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With as much as fits one record, and with more; and it vanishes behind one of the records."""
+    """With as much as fits one record, and with more; and it vanishes behind one of the records.
+
+    Not between two failures: a row that fails anew after its copy was lost in part is not told of
+    again (see ``Moving._write``).
+    """
     append = Moving._append
     count = 0
 
     def append_and_vanish(moving: Moving, *more: Any) -> None:
         nonlocal count
         append(moving, *more)
+        if not world.removing:
+            return
         count += 1
         if count == crash_at:
             raise _Vanished

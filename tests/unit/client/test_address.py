@@ -27,7 +27,7 @@ def test_urls(url: str, address: Address) -> None:
 @pytest.mark.parametrize(
     "url",
     ["localhost:7117", "http://b", "ternmq://", "ternmq://b:99999", "ternmq://b:x", "ternmq://b/path",
-     "ternmq://b?x=1", "ternmq://[::1", ""],
+     "ternmq://b?x=1", "ternmq://[::1", "", "ternmq://a..b", "ternmq://" + "a" * 64],
 )  # fmt: skip
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(InvalidUrl):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 import msgspec
+import pydantic
 import pytest
 
 from ternmq.client.codecs import JSON, MSGPACK, TEXT, Codecs
@@ -148,3 +150,82 @@ def test_another_codec_can_be_registered() -> None:
     assert codecs.decode(b"ABC", "application/x-upper", str) == "abc"
     with pytest.raises(InvalidRequest):
         codecs.register("", encode=lambda body: b"", decode=lambda data, kind: None)
+
+
+class Price(pydantic.BaseModel):
+    cents: float
+    list_: list[float] = []
+
+
+class Bare(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="constants")
+    cents: float
+
+
+class Spelled(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(ser_json_inf_nan="strings")
+    cents: float
+
+
+@dataclass
+class Place:
+    name: str | None
+    at: tuple[float, ...]
+
+
+class Inner(msgspec.Struct):
+    place: Place
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (NAN, r"\$ is"),
+        (-INFINITE, r"\$ is"),
+        ({"a": [1.0, {"b": INFINITE}]}, r"\$\.a\[1\]\.b is"),
+        (Place("x", (1.0, NAN)), r"\$\.at\[1\] is"),
+        ([Inner(Place(None, (NAN,)))], r"\$\[0\]\.place\.at\[0\] is"),
+        (Price(cents=NAN), r"\$\.cents is"),
+        (Price(cents=1, list_=[NAN]), r"\$\.list_\[0\] is"),
+        (Bare(cents=INFINITE), r"\$\.cents is"),
+        ({"price": Price(cents=NAN)}, r"\$\.price\.cents is"),
+    ],
+)
+def test_json_has_no_nan_and_no_infinity(body: object, path: str) -> None:
+    with pytest.raises(EncodeError, match=f"JSON has no NaN and no infinity, and {path}"):
+        Codecs().encode(body)
+
+
+def test_null_is_no_nan() -> None:
+    codecs = Codecs()
+    assert codecs.encode(None) == (b"null", JSON)
+    assert codecs.encode({"a": None, "b": "null NaN"})[0] == b'{"a":null,"b":"null NaN"}'
+    assert codecs.encode(Place(None, (1.5,)))[0] == b'{"name":null,"at":[1.5]}'
+    assert codecs.encode(Spelled(cents=NAN))[0] == b'{"cents":"NaN"}'
+    data, _ = codecs.encode([NAN], MSGPACK)
+    (back,) = codecs.decode(data, MSGPACK, list[float])
+    assert math.isnan(back)  # msgpack has it
+
+
+@pytest.mark.parametrize("content_type", [JSON, MSGPACK])
+def test_a_body_that_cannot_be_decoded_names_the_field(content_type: str) -> None:
+    codecs = Codecs()
+    body, _ = codecs.encode({"cents": "secret", "list_": [1, "x", "y", "z"]}, content_type)
+    for kind, prefix in ((Price, "$"), (list[Price], "$[0]")):
+        sent = body if kind is Price else codecs.encode([codecs.decode(body, content_type)],
+                                                        content_type)[0]  # fmt: skip
+        with pytest.raises(DecodeError) as told:
+            codecs.decode(sent, content_type, kind)
+        text = str(told.value)
+        assert "Input should be a valid number" in text
+        assert "at `$.cents`; " in text
+        assert "at `$.list_[1]`" in text
+        assert "and 1 more" in text
+        assert ("`$[0]`" in text) == (prefix == "$[0]")
+        assert "\n" not in text
+        assert "secret" not in text
+    with pytest.raises(DecodeError, match=r"Expected `int`, got `str` - at `\$\.x`"):
+        codecs.decode(codecs.encode({"x": "1"}, content_type)[0], content_type, Point)

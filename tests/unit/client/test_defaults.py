@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import ternmq
-from ternmq.client import consumer, delivery, reports
+from ternmq.client import delivery, prefetch, reports
 from ternmq.client.options import Options
 from ternmq.client.stats import CONNECTIONS
 from ternmq.client.validation import MAX_ID_BYTES
 from ternmq.model.specs import Limits, RetryPolicy, SubscriptionSpec, TopicSpec
+from ternmq.model.units import write_duration, write_size
 from ternmq.settings import Settings
-from ternmq.settings.units import write_duration, write_size
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "defaults.md"
 
@@ -41,7 +41,6 @@ def tables() -> dict[str, list[tuple[str, str]]]:
     topic, group, retry = TopicSpec(name="t"), SubscriptionSpec(), RetryPolicy()
     settings, limits = Settings(), Limits()
     options = Options(address=ternmq.connect("ternmq://localhost").options.address)
-    ahead = default(consumer.Consumer.__init__, "least")
     client = ternmq.Client
     return {
         "A topic": [
@@ -103,8 +102,8 @@ def tables() -> dict[str, list[tuple[str, str]]]:
             (
                 "`max_in_flight`",
                 (
-                    f"`None`: {ahead}, or twice the `concurrency`; grows to "
-                    f"{consumer._MOST_AHEAD:,} while messages are worked off quickly"
+                    "`None`: as many as can be worked on, and ahead of them what is done in "
+                    f"{prefetch.SPAN_S:g} s, {prefetch.MOST_AHEAD:,} at most"
                 ),
             ),
             ("`concurrency` of a handler", f"{default(client.handler, 'concurrency')}"),

@@ -20,7 +20,10 @@ PAIRS = [
     (Admin, BlockingAdmin),
     (DeadLetters, BlockingDeadLetters),
 ]
-ENGINE_ONLY = {"after_fork", "settle_soon", "lease", "reach", "conclude"}
+ENGINE_ONLY = {
+    "after_fork", "settle_soon", "lease", "reach", "conclude", "refused_soon", "serve",
+    "join_group", "make_topic", "app", "here",
+}  # fmt: skip
 
 
 def names(kind: type) -> set[str]:

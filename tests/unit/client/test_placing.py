@@ -14,10 +14,12 @@ from ternmq.client.outgoing import MESSAGE_BYTES
 from ternmq.client.placing import _cut
 
 
-def cut(sizes: list[int], batch_bytes: int, batch_rows: int) -> list[tuple[int, int, int]]:
+def cut(
+    sizes: list[int], batch_bytes: int, batch_rows: int, *, alone: bool = False
+) -> list[tuple[int, int, int]]:
     """Return (first row, rows, bytes) of each load."""
     limits = SimpleNamespace(batch_bytes=batch_bytes, batch_rows=batch_rows)
-    lane = cast("Lane", SimpleNamespace(limits=limits))
+    lane = cast("Lane", SimpleNamespace(limits=limits, alone=alone))
     parts = _cut(lane, cast("Many", None), range(len(sizes)), sizes, 1.0)
     return [
         (part.rows[0], len(part.rows), part.size_bytes - MESSAGE_BYTES * len(part.rows))
@@ -53,3 +55,7 @@ def test_any_sizes_are_cut_as_row_by_row() -> None:
         sizes = [rng.choice([0, 1, 10, 99, 100, 101, 500]) for _ in range(rng.randint(1, 40))]
         rows = rng.randint(1, 8)
         assert cut(sizes, 100, rows) == expected(sizes, 100, rows)
+
+
+def test_of_a_lane_whose_loads_go_alone_the_first_has_one_row() -> None:
+    assert cut([10] * 5, 100, 2, alone=True) == [(0, 1, 10), (1, 2, 20), (3, 2, 20)]

@@ -8,8 +8,12 @@ from dataclasses import replace
 import pytest
 
 import ternmq
+from ternmq.client.link import Waiting
+from ternmq.client.producer import ALONE
+from ternmq.client.singles import Singles
 from ternmq.model.errors import (
     Busy,
+    EncodeError,
     InvalidBatch,
     ProtocolError,
     ResendTooOld,
@@ -36,6 +40,68 @@ async def test_one_caller_s_send_leaves_in_the_next_turn() -> None:
         await asyncio.sleep(0)
         assert len(written) == 1
         await pending
+
+
+async def test_frames_that_are_gathered_leave_with_the_flush_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        link = client._session.link
+        assert link is not None
+        soon: list[object] = []
+        loop = asyncio.get_running_loop()
+        waiting = [Waiting(loop) for _ in range(2)]
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon", lambda call, *_, **__: soon.append(call))
+            link.gather()
+            link.ask(Command.PING, b"", waiting[0])
+            link.flush()
+            assert not soon
+            link.ask(Command.PING, b"", waiting[1])  # on its own again
+            assert soon == [link.flush]
+        link.flush()
+        assert await asyncio.gather(*[one.future for one in waiting]) == [b"", b""]
+
+
+async def test_messages_sent_one_at_a_time_leave_at_once() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        for number in range(ALONE + 1):  # the first one makes the producer ask for the topic
+            assert client._producer.batch_count == number
+            pending = asyncio.ensure_future(client.send("t", b"x"))
+            await asyncio.sleep(0)
+            assert client._producer.batch_count == number + (number >= ALONE)
+            await pending
+
+
+async def test_messages_that_come_together_leave_together_again() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        for _ in range(ALONE):
+            await client.send("t", b"x")
+        for _ in range(2):
+            await asyncio.gather(*[client.send("t", b"x") for _ in range(4)])
+        assert [one.count for one in fake.sends][ALONE:] == [1, 3, 4]
+        for number in range(2 * ALONE):
+            client.send_oneway("t", b"%d" % number)
+        await until(lambda: sum(one.count for one in fake.sends) == ALONE + 8 + 2 * ALONE)
+        assert [one.count for one in fake.sends][ALONE + 3 :] == [2 * ALONE]
+
+
+async def test_a_message_that_leaves_at_once_and_cannot_be_encoded_fails_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_batch(load: Singles, producer_id: int) -> bytes:
+        raise ValueError("no")
+
+    async with FakeBroker() as fake, ternmq.connect(fake.url) as client:
+        for _ in range(ALONE):
+            await client.send("t", b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr(Singles, "encode", no_batch)
+            with pytest.raises(EncodeError):
+                await client.send("t", b"x")
+        await client.flush()  # raises what nobody heard of
+        assert not caplog.records  # what is raised is not logged as well
+        assert (await client.send("t", b"y")).sequence == ALONE + 1
 
 
 async def test_sequences_are_dense_and_batches_are_of_one_turn() -> None:

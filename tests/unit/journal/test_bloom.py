@@ -7,12 +7,12 @@ import random
 import numpy as np
 import pytest
 
-from ternmq.journal import bloom
+from ternmq.journal import bloom, bloom_build
 
 
 def built(topics: list[int], values: list[int]) -> bytes:
-    return bloom.build(
-        bloom.entries(np.array(topics, dtype=np.uint32), np.array(values, dtype=np.uint64))
+    return bloom_build.build(
+        bloom_build.entries(np.array(topics, dtype=np.uint32), np.array(values, dtype=np.uint64))
     )
 
 
@@ -54,7 +54,9 @@ def test_no_entries_no_lines():
 def test_one_row_and_many_rows_are_hashed_alike():
     topics = [0, 1, 2**32 - 1]
     values = [0, 2**64 - 1, 0x0123456789ABCDEF]
-    together = bloom.entries(np.array(topics, dtype=np.uint32), np.array(values, dtype=np.uint64))
+    together = bloom_build.entries(
+        np.array(topics, dtype=np.uint32), np.array(values, dtype=np.uint64)
+    )
     assert together.tolist() == [
         bloom.entry(topic, value) for topic, value in zip(topics, values, strict=True)
     ]

@@ -416,3 +416,18 @@ def test_other_planned_calls():
     disk.rename("a", "b")
     disk.sync_folder("")
     assert disk.open("b").try_pread(3, 0) == b"123"
+
+
+def test_every_folder_that_is_made_is_synced_into_the_one_above(tmp_path, monkeypatch):
+    synced: list[str] = []
+    real = RealDisk._sync_path
+
+    def noted(path):
+        synced.append(path.name)
+        real(path)
+
+    monkeypatch.setattr(RealDisk, "_sync_path", staticmethod(noted))
+    disk = RealDisk(tmp_path / "a" / "b" / "data")
+    assert synced == [tmp_path.name, "a", "b"]
+    disk.open("repair/x", create=True).close()
+    assert synced[3:] == ["data"]

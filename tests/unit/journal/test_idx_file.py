@@ -13,10 +13,12 @@ from ternmq.journal import idx_file
 from ternmq.journal.batch_facts import CopyFacts
 from ternmq.journal.cold import ColdCache
 from ternmq.journal.columns import Columns, difference, merge, of_tail
+from ternmq.journal.idx_encode import encode
 from ternmq.journal.idx_file import NO_HINT, Head, StaleRun, StateHint, part_name, run_name
 from ternmq.journal.index import Index
 from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.run_file import open_run, read_columns, read_head
+from ternmq.journal.run_content import read_columns
+from ternmq.journal.run_file import open_run, read_head
 from ternmq.model.types import Position
 from ternmq.record.transactions import Part
 
@@ -68,7 +70,7 @@ def content(index: Index) -> Columns:
 
 def encoded(columns: Columns, stop: int = BASE + 4096) -> bytes:
     return b"".join(
-        idx_file.encode(
+        encode(
             columns,
             base=BASE,
             start=BASE,
@@ -206,7 +208,7 @@ def test_many_blocks_are_split_on_whole_rows():
             struct.pack("<Q", number + 1), b"", 5,
         )  # fmt: skip
     data = b"".join(
-        idx_file.encode(
+        encode(
             content(index), base=Position(0), start=Position(0), stop=Position(1 << 30), chain_crc=1
         )
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Iterator
 
 import pytest
 
 from ternmq.journal import lookup
 from ternmq.journal.lookup import Cursor, Found, Page
+from ternmq.journal.store import RecordStore
 from ternmq.journal.tail import Place
+from ternmq.model.types import NO_POSITION
 from ternmq.record import messages
 from ternmq.record.batch import Batch, Row
 from ternmq.record.hashes import key_hash
@@ -150,13 +153,80 @@ def test_keys_within_a_time():
             assert page == Page(wanted, None)
 
 
-def test_a_limit_above_the_largest_is_cut():
+def pages(stand: Stand, key: str, limit: int = 5000) -> Iterator[Page]:
+    """Turn all pages of a key."""
+    after: Cursor | None = None
+    while True:
+        page = lookup.by_key(stand.index, stand.store, 1, key, limit=limit, after=after)
+        yield page
+        after = page.next
+        if after is None:
+            return
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_page_is_a_bounded_piece_of_work(cut: bool, monkeypatch: pytest.MonkeyPatch):
     stand = Stand()
     for _ in range(3):
         stand.send(*[Row(b"", key="k")] * 500)
-    page = lookup.by_key(stand.index, stand.store, 1, "k", limit=5000)
-    assert len(page.found) == lookup.MAX_LIMIT
-    assert page.next is not None
+    if cut:
+        stand.cut()
+    read: list[int] = []
+    get = RecordStore.get
+
+    def counted(self: RecordStore, position: int, length: int | None = None) -> bytes:
+        read.append(position)
+        return get(self, position, length)
+
+    monkeypatch.setattr(RecordStore, "get", counted)
+    offsets: list[int] = []
+    for page in pages(stand, "k"):
+        assert len(page.found) <= lookup.PAGE_WORK
+        assert len(read) <= 2, "a record is read once for all its rows of a page"
+        read.clear()
+        offsets += [one.offset for one in page.found]
+    assert offsets == list(range(1499, -1, -1))
+
+
+def test_a_page_reads_few_large_records():
+    stand = Stand(segment_size=8 << 20)
+    for number in range(12):
+        stand.send(Row(bytes(lookup.PAGE_WORK << 12), key="k", tag=str(number)))
+    sizes = [len(page.found) for page in pages(stand, "k")]
+    assert sum(sizes) == 12
+    assert max(sizes) <= 4
+
+
+def test_a_page_may_be_empty_and_others_follow():
+    stand = Stand()
+    stand.send(Row(b"right", key="k"))
+    forged = struct.pack("<Q", key_hash(b"k"))
+    for _ in range(2 * lookup.PAGE_WORK):
+        stand.send(Row(b"wrong", key="other"))
+        (position, _) = stand.rows[1, 0][-1]
+        stand.index.tail.keys.add(1, position, forged)
+    first, *others = pages(stand, "k")
+    assert first.found == []
+    assert [body_of(one) for page in others for one in page.found] == [b"right"]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_later_page_does_not_go_over_the_earlier_ones(cut: bool):
+    stand = Stand()
+    for _ in range(20):
+        stand.send(*[Row(b"", key="k")] * 3, Row(b"", key="other"))
+    if cut:
+        stand.cut()
+    (source,) = [
+        one for one in stand.index.newest_first() if list(one.key(1, key_hash(b"k"), NO_POSITION))
+    ]
+    places = list(source.key(1, key_hash(b"k"), NO_POSITION))
+    assert len(places) == 60
+    for at in range(0, 60, 7):
+        before = places[at].position
+        assert list(source.key(1, key_hash(b"k"), before)) == [
+            one for one in places if one.position < before
+        ]
 
 
 def test_another_key_with_the_same_hash_is_left_out():

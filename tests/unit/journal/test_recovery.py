@@ -15,7 +15,7 @@ from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.recovery import mend, open_journal, records
 from ternmq.journal.scan import Scanner, scan
-from ternmq.journal.segment import EPOCH_BODY, EPOCH_CLEAN, EPOCH_FIRST, segment_name
+from ternmq.journal.segment import EPOCH_BODY, EPOCH_CLEAN, EPOCH_FIRST, FOLDER, segment_name
 from ternmq.journal.state import StateKey, StateWriter
 from ternmq.model.errors import CorruptJournal, DiskError, JournalFailed, UnknownRecordKind
 from ternmq.model.types import Position
@@ -737,3 +737,26 @@ def test_replaying_needs_no_views():
     disk = filled(10)
     _, report = open_journal(disk, wall_us=1)
     assert report.record_count == 12
+
+
+class Folders(MemoryDisk):
+    """Notes which folders were synced."""
+
+    def __init__(self, image: dict[str, bytes]) -> None:
+        super().__init__(image)
+        self.synced: list[str] = []
+
+    def sync_folder(self, folder: str) -> None:
+        self.synced.append(folder)
+
+
+def test_a_start_makes_durable_what_the_reign_before_removed():
+    """It may have been killed between the removal and the sync of the folder.
+
+    Were the next segment removed without that sync, a power cut could bring this one back alone.
+    """
+    first = MemoryDisk()
+    Journal.create(first, segment_size=SEGMENT)
+    disk = Folders(first.image())  # killed
+    open_journal(disk, wall_us=1, segment_size=SEGMENT)
+    assert FOLDER in disk.synced

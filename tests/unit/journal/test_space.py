@@ -11,7 +11,7 @@ from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
 from ternmq.journal.recovery import open_journal
 from ternmq.journal.segment import segment_name
-from ternmq.journal.space import AllocateJob
+from ternmq.journal.space import AllocateJob, default_reserve_bytes, default_segment_bytes
 from ternmq.model.errors import DiskError, JournalFull
 from ternmq.model.types import Position
 from ternmq.record.header import HEADER_BYTES, Kind
@@ -187,3 +187,29 @@ def test_zeros_cover_the_file_in_steps_that_can_be_stopped():
         job.run()
         assert steps == [at * mib for at in range(3 if stopped else 5)]
     assert disk.image()[segment_name(0)] == bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "least", "size"),
+    [
+        (100 << 20, 90 << 20, 0, 16 << 20),
+        (1 << 30, 1 << 30, 0, 16 << 20),
+        (4 << 30, 4 << 30, 0, 32 << 20),
+        (10 << 30, 10 << 30, 0, 64 << 20),
+        (26 << 30, 26 << 30, 0, 256 << 20),
+        (4 << 40, 4 << 40, 0, 256 << 20),
+        (4 << 40, 1 << 30, 0, 32 << 20),  # a full disk, however large
+        (1 << 30, 1 << 30, 18 << 20, 32 << 20),  # bodies of 16 MiB
+    ],
+)
+def test_small_disks_begin_small(
+    total: int, free: int, least: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = MemoryDisk()
+    monkeypatch.setattr(disk, "total_bytes", lambda: total)
+    monkeypatch.setattr(disk, "free_bytes", lambda: free)
+    assert default_segment_bytes(disk, least) == size
+    files = 1 + max(1, -(-default_reserve_bytes(disk, size) // size))
+    assert files <= 5
+    if total >= 4 << 30 and not least:
+        assert files * size <= min(total // 20, free // 4)

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ternmq.journal import state
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.journal.scan import scan
+from ternmq.journal.run_jobs import RemoveJob
+from ternmq.journal.scan import record_at, scan
 from ternmq.journal.segment import segment_name
 from ternmq.journal.state import (
     HEAD,
@@ -22,9 +24,9 @@ from ternmq.journal.state import (
     directory_of,
     load,
 )
-from ternmq.model.errors import CorruptJournal, JournalFull
+from ternmq.model.errors import CorruptJournal, DiskReadError, JournalFull
 from ternmq.model.types import Position
-from ternmq.record.header import Kind
+from ternmq.record.header import HEADER_BYTES, Kind
 from tests.unit.journal.kit import Views, body, commit, open_views
 
 SEGMENT = 1 << 16
@@ -143,6 +145,105 @@ def test_objects_that_never_change_are_written_once_whatever_is_refreshed() -> N
     writer.begin(1, refresh_below=journal.end)
     assert writer.step(1, lambda: True)
     assert source.encoded == [StateKey(1, 2)]
+
+
+class Reads:
+    """Reads records of a disk; each of them makes who asks wait once, and some cannot be read."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.asked: set[int] = set()
+        self.broken: set[int] = set()
+
+    def __call__(self, position: Position) -> bytes:
+        if position in self.broken:
+            raise DiskReadError(f"no bytes at {position}")
+        if position not in self.asked:
+            self.asked.add(position)
+            raise WouldBlock(RemoveJob(self.disk, []))
+        found = record_at(self.disk, position, SEGMENT)
+        assert found is not None
+        return bytes(HEADER_BYTES) + found.body
+
+
+def copying() -> tuple[MemoryDisk, Journal, Source, StateWriter, Reads]:
+    """Return a journal with a set of two objects that never change, and one that was changed."""
+    disk, journal, source, _ = setup()
+    reads = Reads(disk)
+    writer = StateWriter(journal, source, reads, chunk_bytes=200)
+    source.put(1, b"for ever", IMMUTABLE)
+    source.put(2, b"x" * 300, IMMUTABLE)
+    source.put(3, b"unchanged", 0)
+    write(journal, writer)
+    source.encoded.clear()
+    return disk, journal, source, writer, reads
+
+
+def step_to_the_end(writer: StateWriter) -> int:
+    """Write the set that is begun; return how often something had to be read first."""
+    blocked = 0
+    while True:
+        try:
+            assert writer.step(1, lambda: True)
+        except WouldBlock:
+            blocked += 1
+        else:
+            return blocked
+
+
+def test_objects_that_never_change_are_copied_out_of_their_chunk_when_that_is_to_go() -> None:
+    disk, journal, source, writer, _ = copying()
+    edge = journal.end
+    for _ in range(2):
+        writer.begin(1, refresh_below=edge, copy_below=edge)
+        step_to_the_end(writer)
+        commit(journal)
+    assert source.encoded == [StateKey(1, 3)]
+    assert writer.removable_below() >= edge
+    found = {key.a: payload for key, (payload, _) in loaded(disk).objects.items()}
+    assert found == {1: b"for ever", 2: b"x" * 300, 3: b"unchanged"}
+
+
+def test_a_copy_that_must_be_read_first_holds_up_nothing_else() -> None:
+    disk, journal, _, writer, reads = copying()
+    writer.begin(1, refresh_below=journal.end, copy_below=journal.end)
+    assert step_to_the_end(writer) == len(reads.asked) >= 1
+    commit(journal)
+    assert writer.complete[-1].oldest > writer.complete[-1].begin
+    assert len(loaded(disk).objects) == 3
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_chunk_that_cannot_be_read_is_named_where_it_is(told: bool) -> None:
+    """Whether the read itself says so, or the job that it waited for."""
+    disk, journal, _, writer, reads = copying()
+    (first, *_) = sorted(
+        record.position
+        for record in scan(disk, Position(0))
+        if record.kind == Kind.STATE and record.body[8] == state.CHUNK
+    )
+    writer.begin(1, refresh_below=journal.end, copy_below=journal.end)
+    if told:
+        with pytest.raises(WouldBlock):
+            writer.step(1, lambda: True)
+        writer.unreadable()
+        reads.broken.add(first)
+    else:
+        reads.broken.add(first)
+    step_to_the_end(writer)
+    commit(journal)
+    assert writer.complete[-1].oldest == first
+    assert len(loaded(disk).objects) == 3
+
+
+def test_what_a_set_takes_is_told_beforehand() -> None:
+    _, journal, _, writer, _ = copying()
+    expected = writer.estimate(whole=True)
+    begin = journal.end
+    writer.begin(1, refresh_below=begin, copy_below=begin)
+    step_to_the_end(writer)
+    assert journal.end - begin <= expected <= 3 * (journal.end - begin)
+    assert writer.estimate(whole=False) < expected
 
 
 def test_what_is_refreshed_no_longer_needs_its_old_chunk() -> None:

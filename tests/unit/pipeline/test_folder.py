@@ -8,6 +8,7 @@ import os
 import pickle
 from pathlib import Path
 
+from ternmq import files
 from ternmq.model.errors import TableError
 from ternmq.pipeline import folder as folders
 from ternmq.pipeline.archive_commit import Archive
@@ -82,7 +83,7 @@ def test_names_of_places_elsewhere():
 def test_every_file_and_folder_is_on_the_disk_before_a_commit_is_answered(tables, monkeypatch):
     """What a power cut may not undo: the file, the log's entry, and each folder on the way."""
     synced: list[str] = []
-    real = folders.sync
+    real = files.sync
 
     def noted(path):
         synced.append(os.path.relpath(path, Path(tables.uri).parent))
@@ -101,3 +102,25 @@ def test_every_file_and_folder_is_on_the_disk_before_a_commit_is_answered(tables
     ):  # fmt: skip
         assert wanted in synced[synced.index(written[0]) :], wanted
     assert file.path.startswith("topic=orders/day=2026-11-21/")
+
+
+def test_commits_of_others_below_ones_own_are_on_the_disk(tables, monkeypatch):
+    """A log with a hole cannot be read: what another process committed, and died, counts too."""
+    ours, others = Archive(tables), Archive(tables)
+    fill(ours, 0, 10)
+    with monkeypatch.context() as killed:
+        killed.setattr(Folder, "sync_log", lambda _: None)
+        others.table.refresh()
+        fill(others, 10, 20)
+    synced: list[str] = []
+    real = files.sync
+
+    def noted(path):
+        synced.append(path.name)
+        real(path)
+
+    monkeypatch.setattr(folders, "sync", noted)
+    ours.table.refresh()
+    fill(ours, 20, 30)
+    assert {"00000000000000000002.json", "00000000000000000003.json"} <= set(synced)
+    assert "00000000000000000001.json" not in synced

@@ -33,7 +33,7 @@ def test_the_oldest_stranger_makes_room(descriptors):
     door = Admission(Settings(connections=3))
     peers = [Peer() for _ in range(5)]
     assert all(door.admit(peer, "a") for peer in peers[:3])
-    door.introduced(peers[0])
+    assert door.introduced(peers[0], "shop")
     assert door.admit(peers[3], "a")
     assert [peer.turned_away for peer in peers] == [0, 1, 0, 0, 0]
     door.left(peers[1], "a")
@@ -45,7 +45,7 @@ def test_clients_do_not_make_room(descriptors):
     door = Admission(Settings(connections=1))
     client, late = Peer(), Peer()
     assert door.admit(client, "a")
-    door.introduced(client)
+    assert door.introduced(client, "shop")
     assert not door.admit(late, "a")
     door.left(client, "a")
     assert door.admit(late, "a")
@@ -67,10 +67,10 @@ def test_one_address_has_its_own_limit(descriptors):
 def test_descriptors_are_kept_free(descriptors, limit, room):
     descriptors(limit)
     door = Admission(Settings())
-    for _ in range(room):
+    for number in range(room):
         peer = Peer()
         assert door.admit(peer, "a")
-        door.introduced(peer)
+        assert door.introduced(peer, f"app{number}")
     assert not door.admit(Peer(), "a")
     descriptors(RESERVED + 100)  # it may change while the broker runs
     assert door.admit(Peer(), "a")
@@ -79,3 +79,36 @@ def test_descriptors_are_kept_free(descriptors, limit, room):
 def test_a_machine_without_such_limits(monkeypatch):
     monkeypatch.setattr("sys.platform", "win32")
     assert Admission(Settings()).admit(Peer(), "a")
+
+
+def test_one_app_has_its_own_limit(descriptors):
+    door = Admission(Settings(connections_per_app=1))
+    first, second, third = Peer(), Peer(), Peer()
+    assert all(door.admit(peer, "a") for peer in (first, second, third))
+    assert door.introduced(first, "evil")
+    assert not door.introduced(second, "evil")
+    assert door.introduced(third, "good")
+    assert door.apps.refused == 1
+    door.left(second, "a")
+    assert door.admit(second, "a")
+    assert not door.introduced(second, "evil"), "who was refused was not counted"
+    door.left(first, "a")
+    assert door.introduced(second, "evil")
+
+
+def test_one_app_does_not_take_the_last_places(descriptors):
+    descriptors(RESERVED + 80)
+    door = Admission(Settings())
+    taken = 0
+    for _ in range(80):
+        peer = Peer()
+        assert door.admit(peer, "a")
+        if not door.introduced(peer, "evil"):
+            door.left(peer, "a")
+            break
+        taken += 1
+    assert taken == 70, "an eighth is left"
+    for number in range(10):
+        peer = Peer()
+        assert door.admit(peer, "b")
+        assert door.introduced(peer, f"good{number}")

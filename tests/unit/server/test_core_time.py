@@ -47,7 +47,8 @@ def test_it_begins_where_the_wall_clock_is_when_recovery_ends(
     monkeypatch.setattr(core_module, "open_broker", slowly)
 
     async def run() -> None:
-        core = Core(MemoryDisk(), Options(), clocks, asyncio.get_running_loop(), seed=1)
+        options = Options(segment_bytes=4 << 20)
+        core = Core(MemoryDisk(), options, clocks, asyncio.get_running_loop(), seed=1)
         assert core.now_us() == clocks.wall_us()
 
     asyncio.run(run())

@@ -30,7 +30,7 @@ def refused(**how: object) -> str:
 
 def test_the_defaults_of_each_mode() -> None:
     serve = load(flags=DATA)
-    assert (serve.auth, serve.create_topics, serve.segment_bytes) == (True, False, 256 << 20)
+    assert (serve.auth, serve.create_topics, serve.segment_bytes) == (True, False, 0)
     assert (serve.listen, serve.http) == (Address("127.0.0.1", 7117), Address("127.0.0.1", 7118))
     dev = load(mode=Mode.DEV)
     assert (dev.auth, dev.create_topics, dev.segment_bytes) == (False, True, 16 << 20)

@@ -28,7 +28,7 @@ OUTSIDE = ["0.0.0.0:1", ":1", "[::]:1", "10.0.0.1:1", "broker.example:1", "[fe80
 
 
 @pytest.mark.parametrize("listen", OUTSIDE)
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", [Mode.SERVE, Mode.TESTING])
 def test_listening_where_others_reach_it_takes_tokens_and_tls(listen: str, mode: Mode) -> None:
     for auth, tls in itertools.product((True, False), (False, True)):
         text = line(mode, listen=listen, auth=auth, **(TLS if tls else {}))
@@ -39,6 +39,17 @@ def test_listening_where_others_reach_it_takes_tokens_and_tls(listen: str, mode:
         assert ("auth = true" in text) == (not auth)
         assert ("tls_cert and tls_key" in text) == (not tls)
         assert "or listen on 127.0.0.1" in text
+
+
+@pytest.mark.parametrize("listen", OUTSIDE)
+@pytest.mark.parametrize("auth", [True, False])
+def test_a_broker_for_trying_out_takes_a_token_where_others_reach_it(
+    listen: str, auth: bool
+) -> None:
+    assert "a token (set TERNMQ_ADMIN_TOKEN)" in line(Mode.DEV, listen=listen, auth=auth)
+    flags = {"data": "d", "listen": listen, "auth": auth, "admin_token": "chosen"}
+    assert load(flags=flags, mode=Mode.DEV).auth
+    assert not load(flags=flags | {"listen": "127.0.0.1:1", "auth": False}, mode=Mode.DEV).auth
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:1", "localhost:1", "[::1]:1"])

@@ -81,8 +81,18 @@ def staged(one, *tables):
     return [(o.topic, o.queue, Batch(o.batch)) for o in one.batches(tables)]
 
 
+def test_a_topic_that_is_not_ordered_takes_no_order_keys():
+    rows = table([{"value": b"a", "order_key": None}, {"value": b"b", "order_key": "k"}])
+    with pytest.raises(RowError, match=r"column order_key: topic 'orders' is not ordered"):
+        staged(stage(("value", "order_key")), rows)
+    rows = table([{"value": b"a", "order_key": None}, {"value": b"b", "order_key": ""}])
+    ((_, _, batch),) = staged(stage(("value", "order_key")), rows)
+    assert batch.count == 2
+
+
 def test_rows_become_batches_with_all_they_have():
-    one = stage(("key", "value", "headers", "tags", "content_type", "application_id", "order_key"))
+    columns = ("key", "value", "headers", "tags", "content_type", "application_id", "order_key")
+    one = stage(columns, {"orders": TopicFacts("orders", 1, ordered=False, ignores_keys=True)})
     ((topic, queue, batch),) = staged(
         one,
         table([

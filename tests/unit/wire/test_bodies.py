@@ -77,6 +77,9 @@ def test_pull_is_as_the_ruler_says():
     assert bodies.pack_pull(Pull("ab", "c", None, 1, 2, 3)) == (
         b"\xff\xff\xff\xff\1\0\0\0\2\0\0\0\3\0\0\0\2\1\0\0\0\0\0\0abc\0\0\0\0\0"
     )
+    assert bodies.pack_pull(Pull("ab", "c", None, 1, 2, 3, 258))[16:24] == b"\2\1\2\1\0\0\0\0"
+    most = bodies.pack_pull(Pull("a", "b", 0, 1, 2, 3, 70_000))
+    assert bodies.unpack_pull(most).at_once == 65_535
     assert pack_delivery(examples.DELIVERY) == struct.pack(
         "<IIII QqqQ II QIHH QIHH QIHBB 10s6x",
         2, 3, 1, 2, 9, examples.TIME_US + 30, examples.TIME_US, 4096, 32, 0,
@@ -146,7 +149,7 @@ VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable
         bodies.unpack_receipt,
     ),
     "pull": (
-        st.builds(Pull, name, name, queue, count, u32, u32),
+        st.builds(Pull, name, name, queue, count, u32, u32, st.integers(0, 65_535)),
         bodies.pack_pull,
         bodies.unpack_pull,
     ),

@@ -24,7 +24,7 @@ from tests.unit.wire.cases import REQUESTS
 
 RESERVED = {
     "send": (5, 8),
-    "pull": (18, 24),
+    "pull": (20, 24),
     "settle": (33, 40),
     "extend": (26, 32),
     "read": (25, 32),

@@ -51,6 +51,24 @@ def test_cut_at_every_byte_and_with_trailing_bytes(struct):
             control.decode(body + extra, type(struct))
 
 
+def test_a_broker_that_takes_no_at_once():
+    """It was added later: a client must not say it to the brokers of before, which leave it out."""
+    told = msgspec.msgpack.decode(control.encode(examples.WELCOME))
+    assert "pull_at_once" not in told
+    assert not control.decode_answer(msgspec.msgpack.encode(told), control.Welcome).pull_at_once
+    newer = msgspec.msgpack.encode(told | {"pull_at_once": True})
+    assert control.decode_answer(newer, control.Welcome).pull_at_once
+
+
+def test_a_broker_that_does_not_say_its_software():
+    """It was added later: the brokers of before leave it out."""
+    told = msgspec.msgpack.decode(control.encode(examples.WELCOME))
+    assert "software" not in told
+    assert control.decode_answer(msgspec.msgpack.encode(told), control.Welcome).software == ""
+    newer = msgspec.msgpack.encode(told | {"software": "ternmq 0.1"})
+    assert control.decode_answer(newer, control.Welcome).software == "ternmq 0.1"
+
+
 @pytest.mark.parametrize("struct", PAIRS.values(), ids=PAIRS)
 def test_fields_of_a_newer_side_are_ignored(struct):
     fields = msgspec.msgpack.decode(control.encode(struct))
@@ -184,7 +202,8 @@ def test_every_number_of_a_request_is_bounded():
     """A spec's numbers are judged by its ``check``, which the core calls."""
     loose = [one for kind in REQUESTS.values() for one in integers(kind)]
     assert loose == [
-        "Hello.versions", "TopicCreate.spec", "TopicChange.spec", "GroupChange.spec",
+        "Hello.versions", "TopicCreate.spec", "TopicChange.spec", "GroupJoin.retry",
+        "GroupChange.spec",
     ]  # fmt: skip
 
 

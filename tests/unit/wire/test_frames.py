@@ -9,6 +9,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from ternmq.model.errors import FrameTooLarge, ProtocolError
 from ternmq.wire import frames
@@ -26,7 +27,7 @@ CASES = {
 
 
 def bytes_of(frame: Frame) -> bytes:
-    return frames.pack(*frame)
+    return frames.pack(*astuple(frame))
 
 
 def test_the_header_is_as_the_ruler_says():

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import astuple
 
 from ternmq.wire import bodies, control, frames, session
 from ternmq.wire.commands import PUSHES, TABLE, Command
@@ -62,6 +63,8 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "SEND one way, any queue", frames.pack(Command.SEND, frames.ONE_WAY, 2**64 - 1, send)
     others = bodies.pack_receipt(examples.RECEIPT_OTHERS)
     yield "SEND answer with other rows", frames.pack(Command.SEND, ANSWER, 100, others)
+    at_once = bodies.pack_pull(examples.PULL._replace(at_once=16))
+    yield "PULL that says at_once", frames.pack(Command.PULL, 0, 104, at_once)
     nothing = examples.pack_delivery(examples.NOTHING_CAME)
     yield "PULL answer without rows", frames.pack(Command.PULL, ANSWER, 101, nothing)
     whole = bodies.pack_settle(examples.SETTLE_ALL)
@@ -139,14 +142,14 @@ def test_what_was_written_is_read():
 def test_the_same_fields_make_the_same_bytes(name, data):
     found, texts = kept()
     (frame,) = [one for one, text in zip(found, texts, strict=True) if text["name"] == name]
-    assert data == frames.pack(*frame)
+    assert data == frames.pack(*astuple(frame))
 
 
 def write() -> None:
     """Add the frames that are missing."""
     found, texts = kept()
     known = {text["name"] for text in texts}
-    parts = [frames.pack(*frame) for frame in found]
+    parts = [frames.pack(*astuple(frame)) for frame in found]
     for name, data in made():
         if name not in known:
             parts.append(data)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
-from ternmq.settings.units import (
+from ternmq.model.units import (
     Address,
     read_address,
     read_bool,

@@ -1,0 +1,133 @@
+"""``ternmq apply``: topics and groups as an application declares them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.black_box.process import DEADLINE
+from tests.cli.conftest import CommandLine, Processes
+
+APPLICATION = """
+import ternmq
+
+client = ternmq.connect("ternmq://127.0.0.1:1")  # not the broker that apply asks
+client.declare(ternmq.Topic("{topic}", queues={queues}, retention=3600))
+
+@client.handler("{topic}", group="billing", retry=ternmq.RetryPolicy(first=5), tags="{tags}")
+async def handle(body: object) -> None: ...
+"""
+
+
+@pytest.fixture
+def application(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> Iterator[Callable[..., str]]:
+    """Write an application in the folder that commands run in; return its name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    written: list[str] = []
+
+    def write(queues: int = 3, tags: str = "a") -> str:
+        name = f"application_{topic.replace('-', '_')}_{len(written)}"
+        text = APPLICATION.format(topic=topic, queues=queues, tags=tags)
+        (tmp_path / f"{name}.py").write_text(text)
+        written.append(name)
+        return f"{name}:client"
+
+    yield write
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+def test_topics_and_groups_are_compared_made_and_changed(
+    cli: CommandLine, topic: str, application: Callable[..., str]
+) -> None:
+    first = application()
+    compared = cli("apply", first, "--dry-run", code=8)
+    assert compared.out.splitlines() == [
+        f"+ topic {topic}: would be created with queues 3, retention 1h",
+        (
+            f"+ group billing on {topic}: would be created with tags 'a', "
+            "retry 5s x 2, cap 5m, jitter 20%, 16 attempts, then dead-letter"
+        ),
+    ]
+    assert "2 differences" in compared.err
+    cli("topic", "show", topic, code=4)  # a dry run changes nothing
+
+    assert cli("apply", first).err == "made 2 changes\n"
+    assert cli("topic", "show", topic, "--json").json["retention_s"] == 3600
+    assert cli("group", "show", topic, "billing", "--json").json["retry"]["first_s"] == 5
+    assert cli("apply", first, "--dry-run").err == "all is as declared\n"
+
+    changed = cli("apply", application(queues=4, tags="b"))
+    assert changed.out.splitlines() == [
+        f"~ topic {topic}: queues 3 -> 4",
+        f"~ group billing on {topic}: tags 'a' -> 'b'",
+    ]
+    assert cli("group", "show", topic, "billing", "--json").json["tags"] == "b"
+
+
+def test_what_cannot_be_changed_is_said_and_nothing_is(
+    cli: CommandLine, topic: str, application: Callable[..., str]
+) -> None:
+    cli("apply", application(queues=3))
+    wanted = application(queues=2, tags="b")
+    for dry in (("--dry-run",), ()):
+        refused = cli("apply", wanted, *dry, code=8)
+        assert f"`ternmq topic delete {topic}`" in refused.err
+        assert f"! topic {topic}: queues 3 -> 2 cannot be changed" in refused.out
+        assert "1 of 2 differences cannot be changed" in refused.err
+    assert cli("group", "show", topic, "billing", "--json").json["tags"] == "a"
+
+
+def test_differences_as_json(cli: CommandLine, topic: str, application: Callable[..., str]) -> None:
+    cli("apply", application(queues=3))
+    (change,) = cli("apply", application(queues=5), "--dry-run", "--json", code=8).json
+    assert change == {
+        "action": "change", "topic": topic, "group": "", "setting": "queues", "has": "3",
+        "wants": "5",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("no_such_module:client", "no module 'no_such_module'"),
+        ("json:client", "has no 'client'"),
+        ("json", "is not MODULE:CLIENT"),
+        ("json:dumps", "ternmq.connect"),
+    ],
+)
+def test_what_is_no_client_is_said(cli: CommandLine, target: str, said: str) -> None:
+    assert said in cli("apply", target, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "said", "lines"),
+    [
+        ("def x(:\n", 1, "SyntaxError", 6),
+        ("def f():\n    return 1 / 0\nf()\n", 1, "ZeroDivisionError", 8),
+        ("import os\nos.nothing\n", 1, "AttributeError", 5),
+        ("int('x')\n", 1, "ValueError", 5),
+        ("import nosuchmodule\n", 2, "imports 'nosuchmodule', which is not there", 1),
+    ],
+)
+def test_an_application_that_cannot_be_imported(
+    processes: Processes, code: str, status: int, said: str, lines: int
+) -> None:
+    """The application's frames are shown, and none of those that import it."""
+    (processes.folder / "broken.py").write_text(code)
+    for command in ("apply", "worker"):
+        process = processes.start(command, "broken:client", stderr=subprocess.PIPE)
+        _, err = process.communicate(timeout=DEADLINE)
+        told = err.decode()
+        assert process.returncode == status, told
+        assert said in told
+        assert "broken.py" in told
+        assert not [own for own in ("ternmq/cli", "importlib", "pkgutil") if own in told], told
+        assert len(told.splitlines()) <= lines, told

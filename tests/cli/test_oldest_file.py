@@ -1,0 +1,56 @@
+"""What ``broker status`` says of the oldest file of the journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from ternmq.cli.broker import oldest_file
+from ternmq.wire.control import OldestFile, Status
+from tests.cli.conftest import CommandLine
+
+STATE = "kept until the broker's state is written behind it"
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (OldestFile(kept_by="active"), "the only one: what is sent is written to it"),
+        (
+            OldestFile(kept_by="retention", topic="orders", since_us=40_000_000),
+            "kept: the retention of topic orders is not over, for 1m",
+        ),
+        (
+            OldestFile(kept_by="group", topic="orders", group="billing"),
+            "kept: group billing of topic orders has not finished it",
+        ),
+        (OldestFile(kept_by="group"), "kept: a group of a topic has not finished it"),
+        (OldestFile(kept_by="hold", name="archive"), "kept by hold archive"),
+        (OldestFile(kept_by="hold"), "kept by hold"),
+        (
+            OldestFile(kept_by="state", lacks_room=True),
+            f"{STATE}, for which the reserve has no room: free disk space",
+        ),
+        (OldestFile(kept_by="what a newer broker says"), "what a newer broker says"),
+    ],
+)
+def test_what_keeps_it_is_a_line(file: OldestFile, said: str) -> None:
+    status = Status(
+        broker="b",
+        version="1",
+        epoch=1,
+        now_us=100_000_000,
+        uptime_us=1,
+        metrics={},
+        oldest_file=file,
+    )
+    assert oldest_file(status) == said
+
+
+def test_status_has_it(cli: CommandLine) -> None:
+    shown = cli("broker", "status").out
+    assert "oldest file" in shown
+    document = cli("broker", "status", "--json").json["oldest_file"]
+    assert set(document) == {
+        "kept_by", "since", "topic", "group", "name", "lacks_room", "sends_refused",
+    }  # fmt: skip
+    assert document["sends_refused"] is False

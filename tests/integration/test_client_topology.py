@@ -1,0 +1,196 @@
+"""Topics, retry policies and leases that are declared in code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq.client.policy import RetryPolicy
+from ternmq.testing import InProcessBroker, broker
+from ternmq.wire.control import GrantInfo
+from tests.asynchronous import until_true
+from tests.integration.client_shapes import API, AsyncAPI
+
+ADMIN = "root-token-of-the-test"
+_NO_RIGHTS = (
+    r"topic orders: it is not there, or app 'shop' has no right on it; declared with queues 3.*"
+    r"no grant to manage.*ternmq apply"
+)
+API_ASYNC = AsyncAPI()
+
+
+def declared(api: API, url: str, **settings: Any) -> ternmq.Client | ternmq.sync.Client:
+    """Return a client that declares a topic and a handler."""
+    connect: Callable[..., Any] = ternmq.sync.connect if api.blocking else ternmq.connect
+    client: ternmq.Client | ternmq.sync.Client = connect(url, **settings)
+    orders = ternmq.Topic("orders", queues=3, retention=timedelta(days=30))
+
+    if api.blocking:
+
+        @client.handler(orders, group="billing", retry=RetryPolicy(first=0.05, attempts=2), lease=9)
+        def handle(body: object) -> None: ...
+
+    else:
+
+        @client.handler(orders, group="billing", retry=RetryPolicy(first=0.05, attempts=2), lease=9)
+        async def handle_soon(body: object) -> None: ...
+
+    return client
+
+
+async def run(client: ternmq.Client | ternmq.sync.Client) -> None:
+    if isinstance(client, ternmq.Client):
+        await client.run()
+    else:
+        await asyncio.to_thread(client.run)
+
+
+async def run_until_member(
+    client: ternmq.Client | ternmq.sync.Client, looking: ternmq.Client
+) -> None:
+    """Run a client until its handler waits for messages; raises what ``run`` raised."""
+    running = asyncio.ensure_future(run(client))
+
+    async def begun() -> bool:
+        found = await looking.admin.groups("orders", "billing")
+        return running.done() or any(one.members for one in found)
+
+    await until_true(begun)
+    client.stop()
+    await running
+
+
+async def test_run_makes_what_is_declared(api: API, real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await run_until_member(declared(api, real.url), looking)
+        topic = await looking.admin.topic("orders")
+        group = await looking.admin.group("orders", "billing")
+    assert (topic.spec.queues, topic.retention) == (3, timedelta(days=30))
+    policy = RetryPolicy.of(group.spec.retry)
+    assert (policy.first, policy.attempts) == (timedelta(milliseconds=50), 2)
+    assert group.lease == timedelta(seconds=9)
+
+
+async def test_run_changes_what_differs_and_leaves_the_rest(
+    api: API, real: InProcessBroker
+) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await looking.admin.create_topic("orders", durability="fast", retention=60)
+        await looking.admin.create_group("orders", "billing", tags="a")
+        await looking.admin.change_group("orders", "billing", window=7)
+        await run_until_member(declared(api, real.url), looking)
+        topic = await looking.admin.topic("orders")
+        spec = (await looking.admin.group("orders", "billing")).spec
+        assert await declared(api, real.url).topology.plan(looking.admin) == []
+    assert (topic.spec.queues, topic.retention) == (3, timedelta(days=30))
+    assert topic.spec.durability is ternmq.Durability.FAST
+    assert (spec.tags, spec.window, spec.retry.attempts) == ("a", 7, 2)
+
+
+async def test_what_cannot_be_changed_ends_the_run_and_nothing_was_changed(
+    api: API, real: InProcessBroker
+) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await looking.admin.create_topic("orders", queues=5, retention=60)
+        said = (
+            r"queues 5 -> 3 cannot be changed.*declare what is there.*`ternmq topic delete orders`"
+        )
+        with pytest.raises(ternmq.TopologyMismatch, match=said):
+            await run_until_member(declared(api, real.url), looking)
+        topic = await looking.admin.topic("orders")
+        assert (topic.spec.queues, topic.retention) == (5, timedelta(minutes=1))
+        assert await looking.admin.groups("orders") == []
+
+
+async def test_an_app_that_may_not_manage_runs_where_all_is_as_declared(api: API) -> None:
+    with broker(manual=False, settings={"auth": True, "admin_token": ADMIN}) as one:
+        async with ternmq.connect(one.url, app="admin", token=ADMIN) as admin:
+            token = await admin.admin.put_app(
+                "shop", [GrantInfo(right="consume", topic="orders", group="billing")]
+            )
+            as_shop = {"app": "shop", "token": token}
+            with pytest.raises(ternmq.TopologyMismatch, match=_NO_RIGHTS):
+                await run_until_member(declared(api, one.url, **as_shop), admin)
+
+            done = await declared(api, one.url).topology.apply(admin.admin)
+            assert [str(change).partition(" with")[0] for change in done] == [
+                "topic orders: created",
+                "group billing on orders: created",
+            ]
+            await run_until_member(declared(api, one.url, **as_shop), admin)
+
+            await admin.admin.change_group("orders", "billing", retry=RetryPolicy(attempts=9))
+            with pytest.raises(ternmq.TopologyMismatch, match=r"retry .* 9 attempts.* -> .* 2 att"):
+                await run_until_member(declared(api, one.url, **as_shop), admin)
+
+
+async def test_a_group_that_is_missing_is_made_as_stated_by_whoever_may_consume(
+    api: API,
+) -> None:
+    with broker(manual=False, settings={"auth": True, "admin_token": ADMIN}) as one:
+        async with ternmq.connect(one.url, app="admin", token=ADMIN) as admin:
+            await admin.admin.create_topic("orders", queues=3, retention=timedelta(days=30))
+            token = await admin.admin.put_app(
+                "shop", [GrantInfo(right="consume", topic="orders", group="billing")]
+            )
+            await run_until_member(declared(api, one.url, app="shop", token=token), admin)
+            group = await admin.admin.group("orders", "billing")
+            assert (group.spec.retry.attempts, group.lease) == (2, timedelta(seconds=9))
+
+
+async def test_joining_with_another_policy_than_the_groups_is_refused(
+    real: InProcessBroker,
+) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.admin.create_group("orders", "g", retry=RetryPolicy(first=2), lease=5)
+        await client.admin.create_group("orders", "g", retry=RetryPolicy(first=2), lease=5)
+        await client.admin.create_group("orders", "g")
+        with pytest.raises(ternmq.GroupSettingsMismatch, match=r"has retry 2s x 2.*not 3s x 2"):
+            await client.admin.create_group("orders", "g", retry=RetryPolicy(first=3))
+        with pytest.raises(ternmq.GroupSettingsMismatch, match=r"has lease 5s, not 6s"):
+            await client.admin.create_group("orders", "g", lease=6)
+        with pytest.raises(ternmq.InvalidRequest, match=r"lease must be"):
+            await client.admin.create_group("orders", "g", lease=0)
+
+
+async def test_many_workers_begin_at_the_same_time(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as looking:
+        made = await asyncio.gather(
+            *[declared(API_ASYNC, real.url).topology.apply(looking.admin) for _ in range(8)]
+        )
+        assert await declared(API_ASYNC, real.url).topology.plan(looking.admin) == []
+    assert sum(bool(changes) for changes in made) >= 1
+
+
+async def test_an_ordered_topic_stays_ordered_and_keeps_its_queues(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders", ordered=True, queues=2)
+        client.declare(ternmq.Topic("orders", ordered=False, queues=4))
+        first, second = await client.topology.plan(client.admin)
+        assert (first.action, second.action) == ("conflict", "conflict")
+        assert str(first) == "topic orders: queues 2 -> 4 cannot be changed"
+        assert str(second) == "topic orders: ordered yes -> no cannot be changed"
+
+
+async def test_a_mode_that_differs_is_a_conflict_and_a_filter_is_changed(
+    real: InProcessBroker,
+) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.admin.create_group("orders", "g", tags="a")
+
+        @client.handler("orders", group="g", tags="b", mode="ordered")
+        async def handle(body: object) -> None: ...
+
+        changes = await client.topology.plan(client.admin)
+        assert {one.setting: one.action for one in changes} == {
+            "tags": "change",
+            "mode": "conflict",
+        }

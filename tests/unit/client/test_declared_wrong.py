@@ -1,0 +1,83 @@
+"""Mistakes in what is declared on a client are errors where they are declared, not at run()."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import ternmq
+from ternmq.client.grants import grants_of
+
+Mistake = Callable[[ternmq.Client], object]
+
+
+def no_yield() -> None: ...
+
+
+def two(one: object, other: object) -> Iterator[None]:
+    yield
+
+
+def none() -> Iterator[None]:
+    yield
+
+
+async def keyword(*, needed: int) -> AsyncIterator[None]:
+    yield
+
+
+def given(**arguments: Any) -> Mistake:
+    def declare(client: ternmq.Client) -> None:
+        client.handler("orders", **{"group": "g", **arguments})(lambda body: None)
+
+    return declare
+
+
+def annotated(client: ternmq.Client) -> None:
+    def handler(body: Any) -> None: ...
+
+    handler.__annotations__["body"] = object()
+    client.handler("orders", group="g")(handler)
+
+
+def overridden(client: ternmq.Client) -> None:
+    client.overrides[no_yield] = 3  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda client: client.lifespan(no_yield), "lifespan no_yield must be a generator"),
+        (lambda client: client.lifespan(two), "lifespan two is given the client, or nothing"),
+        (lambda client: client.lifespan(keyword), "keyword is given the client, or nothing"),
+        (lambda client: client.handler_middleware(two), "two is given the delivery"),
+        (lambda client: client.handler_middleware(none), "none is given the delivery"),
+        (lambda client: client.send_middleware(none), "none is given the message"),
+        (lambda client: client.send_middleware(no_yield), "send_middleware no_yield must be"),
+        (given(tags="a ||"), "not a tag filter: 'a ||'"),
+        (given(tags=3), "tags is a str, not int"),
+        (given(concurrency="4"), "concurrency is a whole number, not str"),
+        (given(max_in_flight="4"), "max_in_flight is a whole number, not str"),
+        (given(max_in_flight=0), "max_in_flight must be 1 or more"),
+        (given(retry={"first": 1}), "retry is a ternmq.RetryPolicy, not dict"),
+        (annotated, "parameter 'body' cannot be resolved: it is no type"),
+        (overridden, "overrides map functions to functions; 3 is none"),
+        (lambda client: client.overrides.update({no_yield: 3}), "3 is none"),
+        (lambda client: ternmq.Topic("x", queues="4"), "queues is a whole number, not str"),  # type: ignore[arg-type]
+        (lambda client: ternmq.Topic("x", ordered="yes"), "ordered is True or False, not str"),  # type: ignore[arg-type]
+        (lambda client: ternmq.RetryPolicy(attempts="4"), "attempts is a whole number"),  # type: ignore[arg-type]
+        (lambda client: ternmq.RetryPolicy(factor="4"), "factor is a number, not str"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_mistake_is_an_error_where_it_is_declared(mistake: Mistake, says: str) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=says):
+        mistake(ternmq.connect("ternmq://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("written", ["produce", "read:orders", "produce:", "consume:a:b:c", 3])
+def test_a_grant_that_is_none(written: Any) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=r"produce:orders|RIGHT:TOPIC") as caught:
+        grants_of([written])
+    assert "did you mean produce" not in str(caught.value)

@@ -1,0 +1,99 @@
+"""What a process is set to that is the broker's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ternmq.server.own_process import DUE, OVERDUE, QUIET, FullCollections
+
+
+class Collector:
+    """Stands for the interpreter's."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.waiting = 0
+        self.full = 0
+
+    def collect(self) -> None:
+        self.full += 1
+        self.waiting = 0
+
+
+@pytest.fixture
+def collector() -> Collector:
+    return Collector()
+
+
+@pytest.fixture
+def collections(collector: Collector) -> FullCollections:
+    return FullCollections(lambda: collector.asked, collector.collect, lambda: collector.waiting)
+
+
+def test_what_is_young_waits_for_its_own_collections(
+    collector: Collector, collections: FullCollections
+) -> None:
+    collector.waiting = DUE - 1
+    collections.look()
+    assert collector.full == 0
+
+
+def test_all_is_collected_in_a_quiet_moment(
+    collector: Collector, collections: FullCollections
+) -> None:
+    collector.waiting = DUE
+    for _ in range(3):
+        collector.asked += QUIET + 1
+        collections.look()
+        assert collector.full == 0
+    collector.asked += QUIET
+    collections.look()
+    assert collector.full == 1
+    collections.look()
+    assert collector.full == 1  # there is nothing new
+
+
+def test_much_that_waits_is_collected_however_much_is_asked(
+    collector: Collector, collections: FullCollections
+) -> None:
+    for collector.waiting in (OVERDUE - 1, OVERDUE):
+        collector.asked += 100_000
+        collections.look()
+    assert collector.full == 1
+
+
+SET_UP = """
+import asyncio, gc, sys
+from ternmq.server import own_process
+own_process.LOOK_S = 0.001
+
+async def run():
+    looked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    class Collections(own_process.FullCollections):
+        def look(self):
+            super().look()
+            self.looks = getattr(self, "looks", 0) + 1
+            if self.looks == 3:
+                looked.set()
+    own_process.FullCollections = Collections
+    own_process.own_process(loop, lambda: 0)
+    await asyncio.wait_for(looked.wait(), 30)
+
+asyncio.run(run())
+assert gc.isenabled()
+print(round(sys.getswitchinterval(), 6), gc.get_threshold()[2], gc.get_freeze_count() > 1000)
+"""
+
+
+def test_a_process_is_set_up_and_looked_after() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", SET_UP], capture_output=True, text=True, timeout=60, check=True
+    )
+    interval, threshold, frozen = told.stdout.split()
+    assert (interval, frozen) == ("0.0001", "True")
+    # From 3.14 on the old generation is collected in pieces, and has no threshold of its own.
+    assert int(threshold) in (1 << 30, 0)

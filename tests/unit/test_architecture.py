@@ -1,0 +1,77 @@
+"""Packages and ARCHITECTURE.md name every module, and none that is not there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from ternmq.cli.commands import TABLE
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "ternmq"
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+COMMANDS = {entry.target.partition(":")[0] for entry in TABLE.values()}
+"""Modules of ``cli`` that the table of commands names."""
+
+WHOLE = (
+    "access",
+    "broker",
+    "cli",
+    "client",
+    "model",
+    "server",
+    "settings",
+    "testing",
+    "wire",
+)
+"""Packages whose docstring names every module."""
+
+
+def said(package: Path) -> str:
+    """Return a package's docstring."""
+    return ast.get_docstring(ast.parse((package / "__init__.py").read_text(encoding="utf-8"))) or ""
+
+
+def modules(package: Path) -> set[str]:
+    found = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    return found | {path.parent.name for path in package.glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_package_names_its_modules(name: str) -> None:
+    package = SOURCE / name
+    named = set(re.findall(r"``(\w+)[.`]", said(package)))
+    if name == "cli":
+        named |= COMMANDS
+    assert sorted(modules(package) - named) == []
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_a_package_names_to_be_read_is_there(name: str) -> None:
+    _, found, order = said(SOURCE / name).partition("Reading order:")
+    order = order.partition("Invariants:")[0]
+    # Words in code of more than one part (``ternmq.toml``), options and names of ours are none.
+    named = set(re.findall(r"``([a-z][a-z_]*)``", order)) - {"ternmq"}
+    assert found
+    assert sorted(named - modules(SOURCE / name)) == []
+
+
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    folders = "|".join(path.parent.name for path in SOURCE.glob("*/__init__.py"))
+    named = re.findall(rf"`((?:{folders})/\w+\.py)`", ARCHITECTURE)
+    assert len(named) > 50
+    assert [path for path in named if not (SOURCE / path).exists()] == []
+
+
+def test_the_architecture_names_every_package() -> None:
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert packages <= set(re.findall(r"`src/ternmq/(\w+)`", ARCHITECTURE))
+
+
+def test_the_architecture_names_the_modules_of_sync() -> None:
+    """The docstring of that package is a page for users."""
+    (row,) = re.findall(r"^\| `src/ternmq/sync` \|(.*)$", ARCHITECTURE, re.MULTILINE)
+    assert modules(SOURCE / "sync") == set(re.findall(r"`(\w+)`", row))

@@ -1,0 +1,44 @@
+"""The rule about memory: a run that holds too much fails, and says which tests it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SOURCE = """
+def test_small(): pass
+def test_large(): assert any(bytearray(b"x") * (180 << 20))
+"""
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def run(pytester: pytest.Pytester, most_mib: int) -> pytest.RunResult:
+    pytester.makeini(f"[pytest]\nmost_mib = {most_mib}\n")
+    pytester.makepyfile(test_it=SOURCE)
+    return pytester.runpytest_subprocess("-p", "tests.memory_plugin")
+
+
+def test_a_run_that_holds_too_much_fails_and_names_the_test(pytester: pytest.Pytester) -> None:
+    result = run(pytester, 100)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*the tests held * MiB: the run fails*",
+            "test_it.py::test_large: * MiB more than before",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*test_small: *")
+
+
+def test_a_run_within_its_bound_passes_and_says_nothing(pytester: pytest.Pytester) -> None:
+    result = run(pytester, 1000)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.no_fnmatch_line("*the tests held*")
