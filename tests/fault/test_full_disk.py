@@ -13,7 +13,7 @@ from tests.fault.volumes import Memory, Volume
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-DISK_FULL = 141
+BUSY, DISK_FULL = 140, 141
 RESUME_SECONDS = 5.0
 """On a machine that has the time."""
 GIVEN: dict[str, Any] = {"segment": 512 << 10, "state": 256 << 10, "remember": 2, "speed": 10}
@@ -35,6 +35,13 @@ def count(lines: list[history.Line], op: str) -> int:
     return sum(line["op"] == op for line in lines)
 
 
+def _refused_for_room(lines: list[history.Line]) -> None:
+    """Sends were refused as the disk is full, or told to come again while a segment is made."""
+    refused = {line["code"] for line in lines if line["op"] == "refused"}
+    assert DISK_FULL in refused
+    assert refused <= {BUSY, DISK_FULL}
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.row("C14")
 def test_filled_by_sends(memory_folder, verdicts: Verdicts):
@@ -47,7 +54,7 @@ def test_filled_by_sends(memory_folder, verdicts: Verdicts):
         assert worker.code == 0, worker.log
         lines = history.read(record)
         parts = phases(lines)
-        assert {line["code"] for line in lines if line["op"] == "refused"} == {DISK_FULL}
+        _refused_for_room(lines)
         assert count(parts["fill"], "sent") > 500
         assert count(parts["full"], "settled") > 50
         assert count(parts["again"], "sent") >= 200
@@ -76,7 +83,7 @@ def test_filled_by_others(kind, memory_folder, verdicts: Verdicts):
             ballast.unlink()
             assert worker.wait(max(20.0, RESUME_SECONDS * patience())) == 0, worker.log
         parts = phases(lines())
-        assert {line["code"] for line in lines() if line["op"] == "refused"} == {DISK_FULL}
+        _refused_for_room(lines())
         assert count(parts["fill"], "sent") >= 200
         assert count(parts["full"], "settled") >= 5
         assert count(parts["again"], "sent") >= 200
