@@ -13,6 +13,7 @@ from collections.abc import Callable
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.figures import NOTHING, Figures
+from ternmq.broker.firsts import Firsts
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
@@ -43,7 +44,7 @@ class Views:
     def __init__(self, limits: Limits, index: Index) -> None:
         self.limits = limits
         self.index = index
-        self.catalog = Catalog()
+        self.catalog = Catalog(Firsts(index))
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
@@ -374,7 +375,9 @@ class Views:
         self.dedup.finish_load()
         self.gone.finish()
         self.undecided.finish()
-        self.prepared_rows.raise_floors(self.index, self.first)
+        self.prepared_rows.drop_below(self.index, self.first)
+        while self.prepared_rows.forget_some(self.index):
+            pass
         alive = {
             (group, topic.number, queue.number)
             for topic in self.catalog.topics.values()
@@ -387,13 +390,7 @@ class Views:
             for queue in topic.queues:
                 queue.stamp = 0
                 queue.recovered = queue.next
-                self.refresh_first(topic.number, queue.number)
+                self.catalog.firsts.look_up(queue)
         for held in self.held.values():
             held.finish_load()
         self.figures.rebuild(self.held.values())
-
-    def refresh_first(self, topic_number: int, number: int) -> None:
-        """Look up again what the oldest kept offset of a queue is."""
-        queue = self.catalog.topics[topic_number].queues[number]
-        first = self.index.first_offset(topic_number, number)
-        queue.first = queue.next if first is None else first
