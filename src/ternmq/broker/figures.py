@@ -116,8 +116,7 @@ class Figures:
         if held.share is not None:
             self._take_over(held, held.share, NOTHING)
             held.share = None
-        for lease in held.leases.values():
-            self.lease_ended(held, lease.session)
+        self.leases_ended(held, {lease.session for lease in held.leases.values()})
 
     def rebuild(self, all_: Iterable[GroupQueue]) -> None:
         """Count everything anew, once a journal was replayed."""
@@ -170,6 +169,15 @@ class Figures:
             del held_by[held]
             if not held_by:
                 del self.by_session[session]
+
+    def leases_ended(self, held: GroupQueue, sessions: Iterable[int]) -> None:
+        """All leases of a group queue are over; these sessions had them."""
+        for session in sessions:
+            held_by = self.by_session.get(session)
+            if held_by is not None:
+                held_by.pop(held, None)
+                if not held_by:
+                    del self.by_session[session]
 
     # -- what is known ----------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ class GroupQueue:
         "_by_shard",
         "admission",
         "ahead",
+        "all_changed",
         "cursor",
         "due_armed_us",
         "failures",
@@ -98,7 +99,9 @@ class GroupQueue:
         self.admission = Admission()
         self.page = page
         self.shard_changed: dict[int, int] = {}
-        """Shard -> newest record that changed it."""
+        """Shard -> newest record that changed it, behind ``all_changed``."""
+        self.all_changed = 0
+        """Newest record that changed whatever there was."""
         self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
         # Figures of all group queues, see `figures`.
         self.share: Share | None = None
@@ -264,10 +267,28 @@ class GroupQueue:
             if self.ahead:
                 self.ahead.remove(0, self.cursor)
             return
+        if position >= self.admission.until:
+            self._forget_all(position, fact.cursor)
+            return
         for low, high in self.admission.spans(position, 0, _FOREVER):
             self._forget(position, low, high, fact.cursor)
         for lease in [one for one in self.leases.values() if not one.runs]:
             self._end_lease(lease)
+
+    def _forget_all(self, position: int, cursor: int) -> None:
+        """Forget what is owed, but for dead letters below the cursor: few steps, however much."""
+        self._by_shard = None
+        self.page.touched = self.all_changed = position
+        discarded = self.page.discarded
+        discarded.put(self.leases, self.ready.runs, self.ahead.starts, self.ahead.stops)
+        discarded.put(self.shard_changed)
+        self.page.figures.leases_ended(self, {one.session for one in self.leases.values()})
+        self.leases, self.leased_rows = {}, 0
+        self.ready, self.ahead, self.shard_changed = RunList(), SpanSet(), {}
+        self.failures.forget_all(cursor, discarded)
+        if self.lines is not None:
+            self.lines.discard(discarded)
+            self.lines = Lines()
 
     def _forget(self, position: int, low: int, high: int, cursor: int) -> None:
         gone: list[Span] = []

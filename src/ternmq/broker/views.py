@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
+from ternmq.broker.discarded import Discarded
 from ternmq.broker.figures import NOTHING, Figures
 from ternmq.broker.firsts import Firsts
 from ternmq.broker.gone import Gone, GoneName, Sort
@@ -50,6 +51,7 @@ class Views:
         self.held: dict[HeldKey, GroupQueue] = {}
         self.figures = Figures()
         """Of all group queues together."""
+        self.discarded = Discarded()
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
         """(page of groups, page of queues) -> what stands in STATE together."""
         self.holds: dict[str, control.Hold] = {}
@@ -306,7 +308,7 @@ class Views:
         place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
         page = self.held_pages.get(place)
         if page is None:
-            page = self.held_pages[place] = HeldPage(self.figures)
+            page = self.held_pages[place] = HeldPage(self.figures, self.discarded)
         page.changed = position
         before = self.held.get((group, topic, queue))
         if before is not None:

@@ -234,3 +234,40 @@ def test_only_who_pulled_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(looked) == sorted([*world.broker.views.held, key])
     assert retention.moved_rows == 1
     world.settle(session, name, "g", pulled)
+
+
+def test_a_group_that_pulls_while_others_are_looked_at_again_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moving, "LOOKS_A_STEP", 1)
+    world = Kept(RetentionSpec(max_bytes=4 * SEGMENT))
+    session = world.join()
+    for name in ("first", "second"):
+        world.topic(name, keep_until_consumed=False)
+        world.send(name, 1)
+    world.group("first", "g")
+    world.topic("filler", keep_until_consumed=False)
+    for number in range(64):  # the two groups stand on different pages
+        world.group("filler", f"g{number}")
+        world.run(
+            lambda number=number: world.broker.administration.unsubscribe(  # type: ignore[misc]
+                world.now, "filler", f"g{number}"
+            )
+        )
+    world.group("second", "g")
+    pulled: list[int] = []
+    is_over = moving.Moving._is_over
+
+    def between(self: moving.Moving, may_go_on: Callable[[], bool]) -> bool:
+        over = is_over(self, may_go_on)
+        if not pulled and self._checks:
+            assert not over
+            reply = world.pull(session, "first", "g")
+            assert reply is not None
+            pulled.extend(offsets(reply))
+        return over
+
+    monkeypatch.setattr(moving.Moving, "_is_over", between)
+    world.grow("filler", 1)
+    assert pulled == [0]
+    assert world.started.upkeep.moving.moved_rows == 1
