@@ -325,6 +325,16 @@ class Catalog:
             topic.forget_order()
         return subscription
 
+    def remove_subscriptions(self, topic: Topic) -> dict[int, Subscription]:
+        """Take all subscriptions of a topic out, and return them by number."""
+        gone = topic.subscriptions
+        for group in gone:
+            del self.groups[group]
+        self.group_numbers.discard_all(gone)
+        topic.subscriptions, topic.by_group = {}, {}
+        topic.forget_order()
+        return gone
+
     def groups_of_page(self, page: int) -> list[Subscription]:
         """Return the subscriptions of a page, by number."""
         groups = self.groups

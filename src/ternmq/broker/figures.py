@@ -114,9 +114,11 @@ class Figures:
     def forget(self, held: GroupQueue) -> None:
         """A group queue is gone, with all that it holds."""
         if held.share is not None:
-            self._take_over(held, held.share, NOTHING)
+            if held.share is not NOTHING:
+                self._take_over(held, held.share, NOTHING)
             held.share = None
-        self.leases_ended(held, {lease.session for lease in held.leases.values()})
+        if held.leases:
+            self.leases_ended(held, {lease.session for lease in held.leases.values()})
 
     def rebuild(self, all_: Iterable[GroupQueue]) -> None:
         """Count everything anew, once a journal was replayed."""

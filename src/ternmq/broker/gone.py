@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -87,6 +88,29 @@ class Gone:
         self._put(key, PageKey(key[0], one.number >> PAGE_BITS), one, one.position)
         if len(self.entries) > self._cap and not self._loading:
             self._forget(next(iter(self.entries)))
+
+    def add_all(self, sort: Sort, ones: Sequence[GoneName]) -> None:
+        """Several are gone from one position on: the same as ``add`` for each, and quicker.
+
+        Args:
+            sort: Of all of them.
+            ones: In the order of their numbers, all with the same position.
+        """
+        kind, entries, numbers = int(sort), self.entries, self._numbers[int(sort)]
+        counts: dict[int, int] = {}
+        for one in ones:
+            key = (kind, one.number)
+            if key not in entries:
+                entries[key] = one
+                numbers.add(one.number)
+                page = one.number >> PAGE_BITS
+                counts[page] = counts.get(page, 0) + 1
+        for page, count in counts.items():
+            place = PageKey(kind, page)
+            self._on_page[place] = self._on_page.get(place, 0) + count
+            self.pages[place] = ones[0].position
+        while len(entries) > self._cap and not self._loading:
+            self._forget(next(iter(entries)))
 
     def forget_below(self, first: int, most: int | None = None) -> bool:
         """Forget what no record of a journal that begins at ``first`` names.

@@ -70,6 +70,8 @@ class Views:
         self.last_time_us = 0
         self.index_from = 0
         """Records below are in the index already (only while replaying)."""
+        self.live = False
+        """Everything is replayed: what is here is whole."""
         self.first = 0
         """Where the journal begins (only while replaying)."""
         self.begin = 0
@@ -220,16 +222,18 @@ class Views:
             page = change.number >> PAGE_BITS
             catalog.next_topic = max(catalog.next_topic, change.number + 1)
             if position >= self.objects.stamp(TOPICS, page):
+                known = catalog.topics.get(change.number)
+                had = len(known.queues) if known is not None and self.live else -1
                 topic = catalog.put_topic(change.number, change.spec)
                 catalog.topic_pages[page] = position
                 self.objects.place(topic)
-                self._hold_new_queues(position, topic)
+                if len(topic.queues) != had:
+                    self._hold_new_queues(position, topic)
         elif isinstance(change, control.TopicDeleted):
             gone = catalog.topics.get(change.number)
             if gone is not None:
                 self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
-                for group in list(gone.subscriptions):
-                    self._drop(position, change.number, group)
+                self._drop_all(position, gone)
             catalog.remove_topic(change.number)
             catalog.topic_pages[change.number >> PAGE_BITS] = position
         elif isinstance(change, control.Subscribed):
@@ -347,6 +351,27 @@ class Views:
             self.figures.forget(held)
             number += 1
 
+    def _drop_all(self, position: int, topic: Topic) -> None:
+        """The same as ``_drop`` for every group of a topic, and quicker."""
+        catalog, held = self.catalog, self.held
+        number, queues = topic.number, range(len(topic.queues))
+        groups = sorted(topic.subscriptions)
+        names = [
+            GoneName(group, topic.subscriptions[group].name, position, number) for group in groups
+        ]
+        self.gone.add_all(Sort.GROUP, names)
+        dropped: list[GroupQueue] = []
+        for group in groups:
+            for queue in queues:
+                one = held.pop((group, number, queue), None)
+                if one is not None:
+                    one.page.changed = position
+                    self.figures.forget(one)
+                    dropped.append(one)
+        for page in {group >> PAGE_BITS for group in groups}:
+            catalog.subscription_pages[page] = position
+        self.discarded.put(dropped, catalog.remove_subscriptions(topic))
+
     def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
         """Owed rows, and what is known of their failures, stand here from now on."""
         if position >= self.index_from and fact.pieces:
@@ -372,6 +397,7 @@ class Views:
     def finish(self, end: Position) -> None:
         """Make what is derived, once everything is replayed."""
         self.objects.finish()
+        self.live = True
         self.begin = 0
         self.index_from = 0
         self.dedup.finish_load()
