@@ -155,3 +155,16 @@ def test_dead_letters_below_the_offset_stay() -> None:
     world.commit()
     world.restart()
     assert not difference(portrait(world.broker.views), before)
+
+
+def test_a_set_behind_a_reset_names_nothing_that_it_changed() -> None:
+    """A shard keeps some of its dead letters and forgets the others; no other fact tells of it."""
+    world = owed("dead", 200, ordered=False)
+    world.restart(clean=True)
+    reset(world, 50)
+    held = world.held("t", "g")
+    assert held.failures.dead_rows == 50
+    before = portrait(world.broker.views)
+    world.restart(clean=True)
+    assert not difference(portrait(world.broker.views), before)
+    assert world.held("t", "g").failures.dead_rows == 50
