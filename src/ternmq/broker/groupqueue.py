@@ -39,6 +39,8 @@ from ternmq.record.facts import (
 from ternmq.record.replay import Replayed
 
 _FOREVER: Final = 1 << 63
+_MUCH: Final = 256
+"""Rows that a group is owed; fewer are freed with it."""
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _DEAD: Final = Outcome.DEAD
@@ -274,6 +276,13 @@ class GroupQueue:
             self._forget(position, low, high, fact.cursor)
         for lease in [one for one in self.leases.values() if not one.runs]:
             self._end_lease(lease)
+
+    def end(self, position: int) -> None:
+        """The group is gone: if it was owed much, leave that to be freed some in a turn."""
+        failures = self.failures
+        failed = failures.waiting_rows + failures.dead_rows
+        if failed + self.leased_rows + self.ready.rows + len(self.ahead.starts) >= _MUCH:
+            self._forget_all(position, 0)
 
     def _forget_all(self, position: int, cursor: int) -> None:
         """Forget what is owed, but for dead letters below the cursor: few steps, however much."""

@@ -349,6 +349,7 @@ class Views:
         while (held := self.held.pop((group, topic_number, number), None)) is not None:
             held.page.changed = position
             self.figures.forget(held)
+            held.end(position)
             number += 1
 
     def _drop_all(self, position: int, topic: Topic) -> None:
@@ -367,6 +368,7 @@ class Views:
                 if one is not None:
                     one.page.changed = position
                     self.figures.forget(one)
+                    one.end(position)
                     dropped.append(one)
         for page in {group >> PAGE_BITS for group in groups}:
             catalog.subscription_pages[page] = position

@@ -168,3 +168,19 @@ def test_a_set_behind_a_reset_names_nothing_that_it_changed() -> None:
     world.restart(clean=True)
     assert not difference(portrait(world.broker.views), before)
     assert world.held("t", "g").failures.dead_rows == 50
+
+
+@pytest.mark.parametrize("kind", ["scattered", "waiting", "dead"])
+def test_what_a_group_that_goes_was_owed_is_freed_some_in_a_turn(kind: str) -> None:
+    world = owed(kind, 1000, ordered=False)
+    views = world.broker.views
+    held = world.held("t", "g")
+    world.run(lambda: world.broker.administration.unsubscribe(world.now, "t", "g"))
+    assert views.discarded
+    assert held.open_runs() == held.failures.waiting_rows == held.failures.dead_rows == 0
+    views.figures.settle()
+    assert (views.figures.leased, views.figures.waiting, views.figures.dead) == (0, 0, 0)
+    assert not views.figures.by_session
+    before = portrait(views)
+    world.restart()
+    assert not difference(portrait(world.broker.views), before)
