@@ -434,6 +434,24 @@ def test_dead_letters_tell_their_reasons(one: InProcessBroker, client: RawClient
     assert (done.done, done.missing) == (1, [1])
 
 
+@pytest.mark.parametrize("kind", [control.FailedDelete, control.FailedRetry])
+def test_a_command_names_no_more_failures_than_fit_in_a_turn(
+    client: RawClient, kind: type[control.FailedDelete | control.FailedRetry]
+) -> None:
+    client.send("t", "a")
+    client.join("t", "g")
+    client.settle("t", "g", client.pull("t", "g"), Outcome.DEAD, ((0, 1),), reason="never")
+    command = Command.FAILED_DELETE if kind is control.FailedDelete else Command.FAILED_RETRY
+    asked = kind(topic="t", group="g", queue=0, offsets=list(range(control.MAX_FAILED + 1)))
+    with pytest.raises(InvalidRequest):
+        client.manage(command, asked, control.FailedDone)
+    asked = control.FailedDelete(
+        topic="t", group="g", queue=0, offsets=list(range(control.MAX_FAILED))
+    )
+    done = client.manage(Command.FAILED_DELETE, asked, control.FailedDone)
+    assert (done.done, len(done.missing)) == (1, control.MAX_FAILED - 1)
+
+
 def test_status_and_clients(client: RawClient) -> None:
     client.send("t", "a")
     status = client.manage(Command.STATUS, control.StatusAsk(), control.Status)

@@ -6,22 +6,23 @@ are applied by the same code that replays them at start. Entry point: ``broker``
 Reading order:
 
 * The surface: ``broker``, ``replies`` (the gate), ``start`` (how it is put together), ``clock``.
-* What exists: ``catalog``, ``sessions``, ``gone`` and ``names`` (what the journal still names).
+* What exists: ``catalog`` with ``firsts``, ``sessions``, ``gone`` and ``names`` (what the journal
+  still names).
 * What comes in: ``sending``, ``dedup`` with ``producer``, ``dedup_log``, ``dedup_runs`` and
   ``dedup_table``, ``given_ids``.
 * Who gets what: ``delivery`` with ``context``, ``plan``, ``shared``, ``ordered``, ``lines`` and
   ``filter``; ``parking``.
 * What becomes of it: ``settling``, ``retry``, ``lease``, ``leases``; ``timers``, ``ticking``.
 * How facts change what a group holds: ``groupqueue`` with ``owed``, ``runs``, ``failures`` and
-  ``failurestore``; ``history`` (how a row failed before).
+  ``failurestore``; ``history`` (how a row failed before); ``discarded``.
 * The other commands: ``clients`` with ``drains``, ``administration``, ``apps``, ``operating``,
   ``replaying``, ``queries``, ``ranges``, ``listings`` with ``sight`` and ``sortedkeys``, ``holds``.
 * Transactions: ``preparing``, ``openings``, ``transactions``, ``writers``, ``undecided``,
   ``preparedrows``, ``transactionviews``.
 * Records, STATE, replay: ``views``, ``admission``, ``statetypes``, ``stateobjects``,
   ``heldobjects``, ``heldpage``, ``shards``, ``transactionobjects``.
-* What the broker does by itself: ``upkeep``, ``moving``, ``copied``, ``refreshing``, ``pinned``
-  (what keeps the oldest segment).
+* What the broker does by itself: ``upkeep``, ``moving``, ``copied``, ``removal``, ``refreshing``,
+  ``pinned`` (what keeps the oldest segment).
 * Numbers: ``figures`` (sums over all groups, kept as they change), ``metrics``.
 
 Invariants: the same records give the same state; applying a record reads that record and the

@@ -94,8 +94,9 @@ class Administration:
             UnknownTopic.
         """
         topic = self._views.catalog.topic(name)
-        for subscription in list(topic.subscriptions.values()):
-            self._parking.dismiss(subscription)
+        for subscription in topic.subscriptions.values():
+            if subscription.waiters:
+                self._parking.dismiss(subscription)
         self._parking.gone(topic)
         return self.record(now_us, control.TopicDeleted(topic.number))
 

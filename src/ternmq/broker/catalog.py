@@ -10,6 +10,7 @@ from collections import OrderedDict
 from typing import Final
 
 from ternmq.broker.filter import TagFilter, parse
+from ternmq.broker.firsts import Firsts
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sortedkeys import SortedKeys
 from ternmq.model.errors import UnknownGroup, UnknownTopic
@@ -40,9 +41,11 @@ class Queue:
     """One ordered sequence of messages. ``next`` is the offset that the next message gets."""
 
     __slots__ = (
+        "_firsts",
         "end",
-        "first",
+        "first_as_of",
         "followed",
+        "known_first",
         "next",
         "number",
         "page",
@@ -52,13 +55,16 @@ class Queue:
         "watched",
     )
 
-    def __init__(self, topic: Topic, number: int, page: list[int]) -> None:
+    def __init__(self, topic: Topic, number: int, page: list[int], firsts: Firsts) -> None:
         self.topic = topic
         self.number = number
         self.page = page
+        self._firsts = firsts
         self.next = 0
-        self.first = 0
-        """Oldest offset that is kept; derived from the index."""
+        self.known_first = 0
+        """What ``first`` was when it was looked up last."""
+        self.first_as_of = firsts.removed
+        """How many segments were gone then."""
         self.end = 0
         """Where the newest MESSAGES record ends: visible as a whole once that is durable."""
         self.stamp = 0
@@ -68,6 +74,13 @@ class Queue:
         """Volatile: some pull is parked on it, so a moved mark must be noticed."""
         self.followed = False
         """Volatile: somebody waits to read what comes next; see ``Parking.follow``."""
+
+    @property
+    def first(self) -> int:
+        """Oldest offset that is kept; derived from the index."""
+        if self.first_as_of != self._firsts.removed:
+            self._firsts.look_up(self)
+        return self.known_first
 
 
 class Topic:
@@ -204,6 +217,7 @@ class Catalog:
         "app_pages",
         "apps",
         "by_name",
+        "firsts",
         "group_numbers",
         "groups",
         "next_group",
@@ -216,7 +230,8 @@ class Catalog:
         "topics",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, firsts: Firsts) -> None:
+        self.firsts = firsts
         self.topics: dict[int, Topic] = {}
         self.by_name: dict[str, Topic] = {}
         self.groups: dict[int, Subscription] = {}
@@ -272,7 +287,7 @@ class Catalog:
         topic.spec = spec
         for queue in range(len(topic.queues), spec.queues):
             page = self.queue_pages.setdefault((number >> PAGE_BITS, queue >> QUEUE_BITS), [0])
-            topic.queues.append(Queue(topic, queue, page))
+            topic.queues.append(Queue(topic, queue, page, self.firsts))
         return topic
 
     def remove_topic(self, number: int) -> Topic | None:
@@ -309,6 +324,16 @@ class Catalog:
             del topic.by_group[subscription.name]
             topic.forget_order()
         return subscription
+
+    def remove_subscriptions(self, topic: Topic) -> dict[int, Subscription]:
+        """Take all subscriptions of a topic out, and return them by number."""
+        gone = topic.subscriptions
+        for group in gone:
+            del self.groups[group]
+        self.group_numbers.discard_all(gone)
+        topic.subscriptions, topic.by_group = {}, {}
+        topic.forget_order()
+        return gone
 
     def groups_of_page(self, page: int) -> list[Subscription]:
         """Return the subscriptions of a page, by number."""

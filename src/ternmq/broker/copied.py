@@ -9,7 +9,6 @@ again: rows below a group's cursor that are not owed do not become owed, save by
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import NamedTuple
 
 from ternmq.broker.failures import SHARD_BITS
@@ -40,25 +39,46 @@ class Copied:
         self._known: dict[HeldKey, dict[int, tuple[int, int]]] = {}
         """By shard an offset and a position: every row below the one that is owed has a copy at or
         behind the other, or gets one before the segment goes that was looked at."""
+        self._before: dict[HeldKey, dict[int, tuple[int, int]]] = {}
+        """What was known when this segment's turn came, of queues that were not looked at since."""
+        self._old: list[dict[HeldKey, dict[int, tuple[int, int]]]] = []
+        """What is to be forgotten."""
 
-    def begin(self, rewinds: int, keys: Container[HeldKey]) -> None:
-        """Begin to look for another segment.
+    def begin(self, rewinds: int) -> None:
+        """Begin to look for another segment: ``keep`` follows for each group's queue there is.
 
         Args:
             rewinds: ``Administration.rewinds``.
-            keys: The groups' queues that there are.
         """
+        self._old.append(self._before)
+        self._before, self._known = self._known, {}
         if rewinds != self._rewinds:
             self._rewinds = rewinds
-            self._known.clear()
-        for key in [key for key in self._known if key not in keys]:
-            del self._known[key]
+            self._old.append(self._before)
+            self._before = {}
 
     def keep(self, key: HeldKey, shards: list[int]) -> None:
         """Forget all shards of a group's queue but these."""
-        known = self._known.pop(key, None)
+        known = self._before.pop(key, None) or self._known.pop(key, None)
         if known and shards:
             self._known[key] = {shard: known[shard] for shard in shards if shard in known}
+
+    def ended(self) -> None:
+        """Take note that the segment went: what is known of other queues is of queues gone."""
+        self._old.append(self._before)
+        self._before = {}
+
+    def forget_some(self, most: int) -> bool:
+        """Forget what is known of some queues that are gone; return whether there are more."""
+        while self._old:
+            old = self._old[-1]
+            while old and most:
+                old.popitem()
+                most -= 1
+            if old:
+                return True
+            self._old.pop()
+        return False
 
     def owed(self, held: GroupQueue, shard: int, boundary: int, end: int) -> list[OwedRow]:
         """Return the rows of a shard that have to be written again before the segment goes.

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
+from ternmq.broker.discarded import Discarded
 from ternmq.broker.failures import HELD_US, SHARD_BITS, Failure, FailureRows
 from ternmq.broker.lines import Lines
 from ternmq.record.facts import LeasedRun, Outcome, Span
@@ -101,6 +102,18 @@ class FailureStore:
         """Forget that rows failed before."""
         for offset in range(start, stop):
             self.history.pop(offset, None)
+
+    def forget_all(self, cursor: int, discarded: Discarded) -> None:
+        """Take out all that waits, all history, and the dead rows from an offset on."""
+        discarded.put(self.waiting, self.history)
+        discarded.put(self._due, self._due_at, self.due_rows, self._due_known)
+        self.waiting, self.waiting_rows, self.history = {}, 0, {}
+        self._due, self._due_at, self.due_rows, self._due_known = [], {}, [], {}
+        if self.dead and cursor <= min(self.dead) << SHARD_BITS:
+            discarded.put(self.dead)
+            self.dead, self.dead_rows = {}, 0
+        else:
+            self.forget_dead(cursor, _NEVER)
 
     def forget_waiting(self, low: int, high: int) -> list[Span]:
         """Take out all that waits in whole shards; return the rows."""

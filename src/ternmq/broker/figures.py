@@ -114,10 +114,11 @@ class Figures:
     def forget(self, held: GroupQueue) -> None:
         """A group queue is gone, with all that it holds."""
         if held.share is not None:
-            self._take_over(held, held.share, NOTHING)
+            if held.share is not NOTHING:
+                self._take_over(held, held.share, NOTHING)
             held.share = None
-        for lease in held.leases.values():
-            self.lease_ended(held, lease.session)
+        if held.leases:
+            self.leases_ended(held, {lease.session for lease in held.leases.values()})
 
     def rebuild(self, all_: Iterable[GroupQueue]) -> None:
         """Count everything anew, once a journal was replayed."""
@@ -170,6 +171,15 @@ class Figures:
             del held_by[held]
             if not held_by:
                 del self.by_session[session]
+
+    def leases_ended(self, held: GroupQueue, sessions: Iterable[int]) -> None:
+        """All leases of a group queue are over; these sessions had them."""
+        for session in sessions:
+            held_by = self.by_session.get(session)
+            if held_by is not None:
+                held_by.pop(held, None)
+                if not held_by:
+                    del self.by_session[session]
 
     # -- what is known ----------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ from ternmq.record.facts import (
 from ternmq.record.replay import Replayed
 
 _FOREVER: Final = 1 << 63
+_MUCH: Final = 256
+"""Rows that a group is owed; fewer are freed with it."""
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _DONE: Final = Outcome.DONE
 _DEAD: Final = Outcome.DEAD
@@ -52,6 +54,7 @@ class GroupQueue:
         "_by_shard",
         "admission",
         "ahead",
+        "all_changed",
         "cursor",
         "due_armed_us",
         "failures",
@@ -98,7 +101,9 @@ class GroupQueue:
         self.admission = Admission()
         self.page = page
         self.shard_changed: dict[int, int] = {}
-        """Shard -> newest record that changed it."""
+        """Shard -> newest record that changed it, behind ``all_changed``."""
+        self.all_changed = 0
+        """Newest record that changed whatever there was."""
         self._by_shard: dict[int, list[tuple[LeasedRun, Lease]]] | None = None
         # Figures of all group queues, see `figures`.
         self.share: Share | None = None
@@ -264,10 +269,35 @@ class GroupQueue:
             if self.ahead:
                 self.ahead.remove(0, self.cursor)
             return
+        if position >= self.admission.until:
+            self._forget_all(position, fact.cursor)
+            return
         for low, high in self.admission.spans(position, 0, _FOREVER):
             self._forget(position, low, high, fact.cursor)
         for lease in [one for one in self.leases.values() if not one.runs]:
             self._end_lease(lease)
+
+    def end(self, position: int) -> None:
+        """The group is gone: if it was owed much, leave that to be freed some in a turn."""
+        failures = self.failures
+        failed = failures.waiting_rows + failures.dead_rows
+        if failed + self.leased_rows + self.ready.rows + len(self.ahead.starts) >= _MUCH:
+            self._forget_all(position, 0)
+
+    def _forget_all(self, position: int, cursor: int) -> None:
+        """Forget what is owed, but for dead letters below the cursor: few steps, however much."""
+        self._by_shard = None
+        self.page.touched = self.all_changed = position
+        discarded = self.page.discarded
+        discarded.put(self.leases, self.ready.runs, self.ahead.starts, self.ahead.stops)
+        discarded.put(self.shard_changed)
+        self.page.figures.leases_ended(self, {one.session for one in self.leases.values()})
+        self.leases, self.leased_rows = {}, 0
+        self.ready, self.ahead, self.shard_changed = RunList(), SpanSet(), {}
+        self.failures.forget_all(cursor, discarded)
+        if self.lines is not None:
+            self.lines.discard(discarded)
+            self.lines = Lines()
 
     def _forget(self, position: int, low: int, high: int, cursor: int) -> None:
         gone: list[Span] = []

@@ -76,7 +76,7 @@ class HeldObjects:
 
     def _changed_shard(self, key: StateKey) -> int:
         held = self._views.held.get((key.a, key.b, key.c))
-        return ALWAYS if held is None else held.shard_changed.get(key.d, 0)
+        return ALWAYS if held is None else held.shard_changed.get(key.d, held.all_changed)
 
     def _held_of(self, group: int, topic: int, queue: int) -> GroupQueue:
         held = self._views.held.get((group, topic, queue))

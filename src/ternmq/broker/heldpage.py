@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from ternmq.broker.discarded import Discarded
 from ternmq.broker.figures import Figures
 from ternmq.broker.lines import Lines
 
@@ -29,11 +30,13 @@ ENTRY: Final = struct.Struct("<IIIIQII")
 class HeldPage:
     """Positions that tell what there is to look at when a set is written."""
 
-    __slots__ = ("changed", "figures", "idle_at", "touched")
+    __slots__ = ("changed", "discarded", "figures", "idle_at", "touched")
 
-    def __init__(self, figures: Figures | None = None) -> None:
+    def __init__(self, figures: Figures | None = None, discarded: Discarded | None = None) -> None:
         self.figures = Figures() if figures is None else figures
         """Of all group queues; a page leads to them, so that a group queue is no larger for it."""
+        self.discarded = Discarded() if discarded is None else discarded
+        """Where a group queue leaves what it forgets; likewise."""
         self.changed = 0
         """Newest record that moved a cursor of the page, or made or ended a group queue."""
         self.touched = 0

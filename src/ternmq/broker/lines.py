@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from heapq import heappop, heappush
 
+from ternmq.broker.discarded import Discarded
+
 
 class Line:
     """The owed rows of one key that are not dead."""
@@ -33,6 +35,10 @@ class Lines:
 
     def __len__(self) -> int:
         return len(self.hash_of)
+
+    def discard(self, discarded: Discarded) -> None:
+        """Leave everything to be freed; the object is not used any more."""
+        discarded.put(self.by_hash, self.hash_of, self._free)
 
     def stand(self, offset: int, hash_: int) -> None:
         """Put an owed row into its line (no effect if it stands there)."""

@@ -172,7 +172,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "expired_rows",
-            moving.expired_rows,
+            moving.removal.expired_rows,
             "Unread messages that went with a file (`keep_until_consumed` is off).",
         ),
         ("upkeep_stalls", upkeep.stalls, "How often the broker found no room for its own records."),

@@ -4,7 +4,7 @@ When retention wants the oldest segment, every row that some group is still owed
 only there is written again, as MOVED, with what is known of its failures; the failure store then
 names the MOVED record. Work is cut into steps of a few rows, so that no turn is long; what was
 moved stays moved, so a crash in between costs only the copies. The segment is unlinked when all
-that the judgement rests on is durable.
+that the judgement rests on is durable (`removal`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Final
 
 from ternmq.broker.broker import Broker
 from ternmq.broker.copied import Copied, OwedRow
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.history import failure_entries
 from ternmq.broker.owed import Owed, owed_row, told_row
 from ternmq.broker.refreshing import Refreshing
+from ternmq.broker.removal import Removal
 from ternmq.broker.shards import shards_of
 from ternmq.broker.views import HeldKey
 from ternmq.journal.retention import (
@@ -41,9 +42,11 @@ from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
 LOOKS_A_STEP: Final = 256
-SHARES_A_LOOK: Final = 256
+SHARES_A_LOOK: Final = 64
 """Queues that are judged together: mostly the first of them say that the segment is to be kept."""
-JUDGED_A_STEP: Final = 16
+GROUPS_A_SHARE: Final = 8
+"""So many groups of a queue take as long to ask as another queue."""
+JUDGED_A_STEP: Final = 64
 BYTES_A_STEP: Final = 256 * 1024
 FUTILE_PART: Final = 8
 """A segment went for nothing if less than one in so many parts of it was not written again."""
@@ -60,14 +63,23 @@ class Moving:
         self._broker = broker
         self.spec = spec
         self._active = False
-        self._keys: deque[HeldKey] = deque()
+        self._keys: Iterator[HeldKey] = iter(())
+        """The groups' queues that are still to be looked at."""
         self._held: GroupQueue | None = None
         self._shards: deque[int] = deque()
         self._rows: list[OwedRow] = []
         self._told: list[tuple[GroupQueue, int]] = []
         """Of whom which failures stand in no MOVED record yet, though the content does."""
         self._copied = Copied(broker.index)
-        self._late: dict[HeldKey, int] = {}
+        self._late: dict[HeldPage, dict[HeldKey, int]] = {}
+        """Groups' queues with unread rows in the segment when they were looked at, and their
+        cursors."""
+        self._checks: deque[HeldPage] = deque()
+        """Those that are to be looked at again."""
+        self._checked_end = 0
+        """What records below this position say of them was looked at, but for the checks."""
+        self._pulled: list[HeldKey] = []
+        """Those that turned out to have pulled."""
         self._looked_end = 0
         self._next_look_us = 0
         self._inflated: tuple[int, bytes] = (-1, b"")
@@ -87,9 +99,8 @@ class Moving:
         """Of the segment that is being emptied."""
         self._futile = 0
         """How many of the segments that went last, one after another, went for nothing."""
+        self.removal = Removal(broker, self._copied)
         self.moved_rows = 0
-        self.removed_segments = 0
-        self.expired_rows = 0
 
     # -- what the decision asks -------------------------------------------------------------------
 
@@ -109,24 +120,28 @@ class Moving:
             for group in topic.subscriptions
         )
 
-    def shares(self) -> list[QueueShare]:
-        """Return the queues that have messages in the oldest segment. O(queues)."""
-        return self._shares_of(self._broker.index.queues)
+    @property
+    def removed_segments(self) -> int:
+        """How many segments went since the start."""
+        return self.removal.removed_segments
 
     def _shares_of(self, keys: Iterable[int]) -> list[QueueShare]:
+        """Return those of some queues that have messages in the oldest segment."""
         journal, index = self._broker.journal, self._broker.index
         prepared = self._broker.views.prepared_rows
         number = journal.first // journal.segment_size
         with_prepared = prepared.holds(number)
-        queues = index.queues
+        floor_of = index.floor_of
         found: list[QueueShare] = []
         for key in keys:
-            segments = queues.get(key)
+            segments = index.segments_of(key)
             stop = 0
             topic, queue = key >> 32, key & 0xFFFFFFFF
-            if segments is not None and segments.numbers and segments.numbers[0] == number:
+            if segments is not None and segments.numbers[0] == number:
                 if len(segments.first_offsets) > 1:
-                    stop = max(segments.first_offsets[1], index.floors.get(key, 0))
+                    stop = segments.first_offsets[1]
+                    if floor_of is not None:
+                        stop = max(stop, floor_of(key))
                 else:
                     known = self._broker.views.catalog.topics.get(topic)
                     stop = known.queues[queue].next if known is not None else 1 << 62
@@ -151,6 +166,11 @@ class Moving:
         Raises:
             WouldBlock: run the job, then call again; nothing is lost.
         """
+        if self.removal.goes_on:
+            self.removal.step(may_go_on)
+            return None
+        if self.removal.frees:
+            return None
         if not self._active:
             if self._judging is None and now_us < self._next_look_us:
                 return None
@@ -163,9 +183,12 @@ class Moving:
                 return None
             self._active = True
             self._rewritten_bytes = 0
-            self._copied.begin(self._rewinds, self._broker.views.held)
-            self._keys = deque(self._broker.views.held)
+            self._copied.begin(self._rewinds)
+            self._keys = iter(list(self._broker.views.held))
             self._late = {}
+            self._checks.clear()
+            self._checked_end = 0
+            self._pulled = []
             self._looked_end = 0
         if not self._move_some(now_us, may_go_on):
             return None
@@ -181,11 +204,14 @@ class Moving:
             self._active = False
             self._next_look_us = now_us
             return None  # a group may want to read what it had finished: judge again
-        if self._is_owed_after_all():
+        if not self._is_over(may_go_on):
             return None
         self._active = False
         self._next_look_us = now_us + self._pause_us(look_every_us)
-        return self._remove()
+        self._inflated = -1, b""
+        job = self.removal.remove()
+        self.removal.step(may_go_on)
+        return job
 
     def _pause_us(self, look_every_us: int) -> int:
         """Return how long the next segment waits, once one was emptied.
@@ -200,21 +226,40 @@ class Moving:
         self._futile += 1
         return look_every_us << min(self._futile, FUTILE_DOUBLINGS)
 
-    def _is_owed_after_all(self) -> bool:
-        """Look again at groups that had unread rows in the segment: they may have pulled some.
+    def _is_over(self, may_go_on: Callable[[], bool]) -> bool:
+        """Return whether the segment may go: groups with unread rows in it may have pulled some.
 
-        Also where nothing is owed of what they pulled: that may rest on records not durable yet.
+        Some of them are looked at in a step, in the end only those of which some record told since
+        their last look. Who pulled is asked anew what it is owed, also where that is nothing: that
+        may rest on records not durable yet.
         """
-        for key, cursor in self._late.items():
-            held = self._broker.views.held.get(key)
-            if held is not None and (
-                held.cursor != cursor or any(self._owed(held, shard) for shard in shards_of(held))
-            ):
-                self._keys = deque(self._late)
-                self._late = {}
+        looked = 0
+        while True:
+            while self._checks:
+                if looked and (looked >= LOOKS_A_STEP or not may_go_on()):
+                    return False
+                late = self._late[self._checks[0]]
+                pulled = [key for key, cursor in late.items() if self._has_pulled(key, cursor)]
+                looked += len(late)
+                self._checks.popleft()
+                for key in pulled:
+                    del late[key]
+                self._pulled += pulled
+            if self._pulled:
+                self._keys, self._pulled = iter(self._pulled), []
                 self._looked_end = 0
+                return False
+            since, self._checked_end = self._checked_end, self._broker.journal.end
+            pages = [one for one in self._late if max(one.changed, one.touched) >= since]
+            if not pages:
                 return True
-        return False
+            self._checks.extend(pages)
+
+    def _has_pulled(self, key: HeldKey, cursor: int) -> bool:
+        held = self._broker.views.held.get(key)
+        return held is not None and (
+            held.cursor != cursor or any(self._owed(held, shard) for shard in shards_of(held))
+        )
 
     def _move_some(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
         """Look at some shards, or write one MOVED record; return whether all is looked at."""
@@ -239,17 +284,17 @@ class Moving:
                 )
                 self._shards.popleft()
                 continue
-            if not self._keys:
+            key = next(self._keys, None)
+            if key is None:
                 self._held = None
                 return True
-            key = self._keys.popleft()
             self._held = held = self._broker.views.held.get(key)
             if held is not None:
                 shards = shards_of(held)
                 self._copied.keep(key, shards)
                 self._shards = deque(shards)
                 if held.cursor < self._boundary(held):
-                    self._late[key] = held.cursor
+                    self._late.setdefault(held.page, {})[key] = held.cursor
         return False
 
     @property
@@ -261,8 +306,8 @@ class Moving:
     def goes_on(self) -> bool:
         """Whether the next turn has work that waits for nothing."""
         if self._active:
-            return not self._looked_end
-        return self._judging is not None
+            return not self._looked_end or self._looked_end <= self._broker.journal.durable
+        return self.removal.goes_on or self._judging is not None
 
     def _take_note(self, now_us: int, found: Judgement) -> None:
         end = self._end()
@@ -301,7 +346,7 @@ class Moving:
         for piece in range(JUDGED_A_STEP):
             if piece and not may_go_on():
                 return None
-            keys = list(islice(self._judging, SHARES_A_LOOK))
+            keys = self._next_queues(self._judging)
             found = judge(
                 self,
                 self._shares_of(keys),
@@ -314,13 +359,26 @@ class Moving:
             if found.verdict is not Verdict.REMOVE:
                 self._judging = None
                 return found
-            if len(keys) < SHARES_A_LOOK:
+            if not keys:
                 self._judging = None
                 if removable:
                     return found
                 self._free_of_others = end, self._rewinds, pressure
                 return self._only_state(now_us, end, pressure=pressure)
         return None
+
+    def _next_queues(self, left: Iterator[int]) -> list[int]:
+        """Return the queues that are judged next, none at the end."""
+        topics = self._broker.views.catalog.topics
+        keys: list[int] = []
+        weight = 0
+        for key in left:
+            topic = topics.get(key >> 32)
+            keys.append(key)
+            weight += 1 + (len(topic.subscriptions) // GROUPS_A_SHARE if topic is not None else 0)
+            if weight >= SHARES_A_LOOK:
+                break
+        return keys
 
     def _only_state(self, now_us: int, end: int, *, pressure: bool) -> Judgement:
         """Have the state written anew behind the oldest segment."""
@@ -337,9 +395,10 @@ class Moving:
         """Return when the newest message of the oldest segment was stored."""
         broker = self._broker
         number = broker.journal.first // broker.journal.segment_size
-        shares = broker.views.prepared_rows.of_segment(number).values()
-        last_us = broker.index.last_time_us(broker.journal.first)
-        return max([last_us, *[share.time_us for share in shares]])
+        return max(
+            broker.index.last_time_us(broker.journal.first),
+            broker.views.prepared_rows.last_us(number),
+        )
 
     def _owed(self, held: GroupQueue, shard: int) -> list[OwedRow]:
         """Return the rows of a shard that would lose their content or their history."""
@@ -359,12 +418,13 @@ class Moving:
         key = held.topic << 32 | held.queue
         number = journal.first // journal.segment_size
         index = self._broker.index
-        segments = index.queues.get(key)
+        segments = index.segments_of(key)
         if segments is not None:
             at = bisect_right(segments.numbers, number)
             if at < len(segments.numbers):
                 above = self._broker.views.prepared_rows.stop(number, held.topic, held.queue)
-                return max(segments.first_offsets[at], above, index.floors.get(key, 0))
+                floor = 0 if index.floor_of is None else index.floor_of(key)
+                return max(segments.first_offsets[at], above, floor)
         return topic.queues[held.queue].next
 
     def _write(self, now_us: int, held: GroupQueue) -> None:
@@ -493,32 +553,6 @@ class Moving:
         if piece.body_bytes > broker.journal.max_body - moved.HEAD.size:
             return Piece(offset, time_us, row, 1, batch)  # inflated it fits no segment
         return piece
-
-    def _remove(self) -> RemoveJob:
-        broker = self._broker
-        self._inflated = -1, b""
-        base = broker.journal.first
-        shares = self.shares()
-        for share in shares:
-            self._count_expired(share)
-        broker.journal.remove_first_segment()
-        broker.views.gone.forget_below(broker.journal.first)
-        broker.store.drop_segment(base)
-        job = broker.index.drop_segment(base)
-        broker.views.prepared_rows.raise_floors(broker.index, broker.journal.first)
-        for share in shares:
-            if share.topic in broker.views.catalog.topics:
-                broker.views.refresh_first(share.topic, share.queue)
-        self.removed_segments += 1
-        return job
-
-    def _count_expired(self, share: QueueShare) -> None:
-        topic = self._broker.views.catalog.topics.get(share.topic)
-        if topic is not None:
-            first = topic.queues[share.queue].first
-            for group in topic.subscriptions:
-                held = self._broker.views.held[group, share.topic, share.queue]
-                self.expired_rows += max(0, share.stop - max(held.cursor, first))
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:

@@ -212,7 +212,7 @@ class Sending:
         stored = Messages(topic.number, queue.number, first, count, runs, batch)
         self._views.apply_messages(position, end, now_us, stored)
         if queue.first == first:
-            self._views.refresh_first(topic.number, queue.number)
+            self._views.catalog.firsts.look_up(queue)
         fast = topic.spec.durability is _FAST
         rows = known.told(None if fast else stored) if runs else ()
         if fast:

@@ -7,7 +7,7 @@ another take a few microseconds, however many there are.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from operator import itemgetter
 from typing import Final, Generic, TypeVar
 
@@ -69,6 +69,17 @@ class SortedKeys(Generic[K]):
         self._count -= 1
         if not block:
             del blocks[at]
+
+    def discard_all(self, keys: Collection[K]) -> None:
+        """Take keys out, those that are there: quicker than one by one where they lie together."""
+        if not keys:
+            return
+        gone = set(keys)
+        at = bisect_left(self._blocks, min(gone), key=_last)
+        stop = bisect_right(self._blocks, max(gone), at, key=_last) + 1
+        blocks = [[key for key in block if key not in gone] for block in self._blocks[at:stop]]
+        self._count -= sum(map(len, self._blocks[at:stop])) - sum(map(len, blocks))
+        self._blocks[at:stop] = [block for block in blocks if block]
 
     def behind(self, key: K) -> Iterator[K]:
         """Yield the keys above one, ascending. Not to be used on after a change."""

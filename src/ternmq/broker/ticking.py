@@ -26,6 +26,8 @@ from ternmq.record.facts import Cause, Outcome
 
 _NEVER: Final = 1 << 63
 _SWEPT_A_TURN: Final = 1024
+FREED_A_TURN: Final = 1024
+"""Objects that are no longer used and are freed in a turn; some contain a few others."""
 _DUE_AGAIN_US: Final = SECOND_US
 _HOUSEKEEPING_US: Final = SECOND_US
 FIRED_WORK: Final = 3
@@ -125,6 +127,8 @@ class Ticking:
         if kind is Timer.DRAIN:
             assert isinstance(owner, Drain)
             return self._drains.step(now_us, owner, budget)
+        if kind is Timer.FREE:
+            return self._free(now_us)
         if kind is Timer.DUE:
             assert isinstance(owner, GroupQueue)
             return self._look_for_due(now_us, when_us, owner)
@@ -163,8 +167,15 @@ class Ticking:
             self._timers.arm_due(held, later)
         return looked // 16  # to find one is that much quicker than to end its lease
 
+    def _free(self, now_us: int) -> int:
+        if self._views.discarded.free(FREED_A_TURN):
+            self._timers.set(now_us, Timer.FREE)
+        return FREED_A_TURN >> 2  # to free one is that much quicker than to end its lease
+
     def _keep_house(self, now_us: int) -> int:
         self._views.dedup.sweep(now_us, _SWEPT_A_TURN)
+        if self._views.discarded:
+            self._timers.set(now_us, Timer.FREE)
         rows = self._expire_dead(now_us)
         rows += self._transactions.expire(now_us, ENDED_ROWS_A_TURN)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)

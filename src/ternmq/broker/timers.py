@@ -35,6 +35,8 @@ class Timer(enum.IntEnum):
     """Rows without a match are behind a group, and no record says so yet."""
     DRAIN = 5
     """Leases of a session are being given back."""
+    FREE = 6
+    """Memory is given back: see ``Discarded``."""
 
 
 class TimerStore:

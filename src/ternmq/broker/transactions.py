@@ -221,7 +221,7 @@ class Transactions(Openings):
         empty = [queue for queue in self.touched if queue.first == queue.next]
         views.transactions.apply_resolved(position, end, now_us, fact)
         for queue in empty:
-            views.refresh_first(queue.topic.number, queue.number)
+            views.catalog.firsts.look_up(queue)
         return end
 
     def owner(self, now_us: int, writer: str) -> str | None:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
 from ternmq.broker.dedup import Dedup
+from ternmq.broker.discarded import Discarded
 from ternmq.broker.figures import NOTHING, Figures
+from ternmq.broker.firsts import Firsts
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
@@ -43,12 +45,13 @@ class Views:
     def __init__(self, limits: Limits, index: Index) -> None:
         self.limits = limits
         self.index = index
-        self.catalog = Catalog()
+        self.catalog = Catalog(Firsts(index))
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
         self.figures = Figures()
         """Of all group queues together."""
+        self.discarded = Discarded()
         self.held_pages: dict[tuple[int, int], HeldPage] = {}
         """(page of groups, page of queues) -> what stands in STATE together."""
         self.holds: dict[str, control.Hold] = {}
@@ -67,6 +70,8 @@ class Views:
         self.last_time_us = 0
         self.index_from = 0
         """Records below are in the index already (only while replaying)."""
+        self.live = False
+        """Everything is replayed: what is here is whole."""
         self.first = 0
         """Where the journal begins (only while replaying)."""
         self.begin = 0
@@ -217,16 +222,18 @@ class Views:
             page = change.number >> PAGE_BITS
             catalog.next_topic = max(catalog.next_topic, change.number + 1)
             if position >= self.objects.stamp(TOPICS, page):
+                known = catalog.topics.get(change.number)
+                had = len(known.queues) if known is not None and self.live else -1
                 topic = catalog.put_topic(change.number, change.spec)
                 catalog.topic_pages[page] = position
                 self.objects.place(topic)
-                self._hold_new_queues(position, topic)
+                if len(topic.queues) != had:
+                    self._hold_new_queues(position, topic)
         elif isinstance(change, control.TopicDeleted):
             gone = catalog.topics.get(change.number)
             if gone is not None:
                 self.gone.add(Sort.TOPIC, GoneName(change.number, gone.name, position))
-                for group in list(gone.subscriptions):
-                    self._drop(position, change.number, group)
+                self._drop_all(position, gone)
             catalog.remove_topic(change.number)
             catalog.topic_pages[change.number >> PAGE_BITS] = position
         elif isinstance(change, control.Subscribed):
@@ -305,7 +312,7 @@ class Views:
         place = (group >> PAGE_BITS, queue >> QUEUE_BITS)
         page = self.held_pages.get(place)
         if page is None:
-            page = self.held_pages[place] = HeldPage(self.figures)
+            page = self.held_pages[place] = HeldPage(self.figures, self.discarded)
         page.changed = position
         before = self.held.get((group, topic, queue))
         if before is not None:
@@ -342,7 +349,30 @@ class Views:
         while (held := self.held.pop((group, topic_number, number), None)) is not None:
             held.page.changed = position
             self.figures.forget(held)
+            held.end(position)
             number += 1
+
+    def _drop_all(self, position: int, topic: Topic) -> None:
+        """The same as ``_drop`` for every group of a topic, and quicker."""
+        catalog, held = self.catalog, self.held
+        number, queues = topic.number, range(len(topic.queues))
+        groups = sorted(topic.subscriptions)
+        names = [
+            GoneName(group, topic.subscriptions[group].name, position, number) for group in groups
+        ]
+        self.gone.add_all(Sort.GROUP, names)
+        dropped: list[GroupQueue] = []
+        for group in groups:
+            for queue in queues:
+                one = held.pop((group, number, queue), None)
+                if one is not None:
+                    one.page.changed = position
+                    self.figures.forget(one)
+                    one.end(position)
+                    dropped.append(one)
+        for page in {group >> PAGE_BITS for group in groups}:
+            catalog.subscription_pages[page] = position
+        self.discarded.put(dropped, catalog.remove_subscriptions(topic))
 
     def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
         """Owed rows, and what is known of their failures, stand here from now on."""
@@ -369,12 +399,15 @@ class Views:
     def finish(self, end: Position) -> None:
         """Make what is derived, once everything is replayed."""
         self.objects.finish()
+        self.live = True
         self.begin = 0
         self.index_from = 0
         self.dedup.finish_load()
         self.gone.finish()
         self.undecided.finish()
-        self.prepared_rows.raise_floors(self.index, self.first)
+        self.prepared_rows.drop_below(self.index, self.first)
+        while self.prepared_rows.forget_some(self.index):
+            pass
         alive = {
             (group, topic.number, queue.number)
             for topic in self.catalog.topics.values()
@@ -387,13 +420,7 @@ class Views:
             for queue in topic.queues:
                 queue.stamp = 0
                 queue.recovered = queue.next
-                self.refresh_first(topic.number, queue.number)
+                self.catalog.firsts.look_up(queue)
         for held in self.held.values():
             held.finish_load()
         self.figures.rebuild(self.held.values())
-
-    def refresh_first(self, topic_number: int, number: int) -> None:
-        """Look up again what the oldest kept offset of a queue is."""
-        queue = self.catalog.topics[topic_number].queues[number]
-        first = self.index.first_offset(topic_number, number)
-        queue.first = queue.next if first is None else first

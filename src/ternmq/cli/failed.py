@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # with the client that moves messages; commands of groups nee
     from ternmq.client.deadletters import FailedMessage
 
 COLUMNS: Final = ("place", "attempts", "when", "key", "reason")
-MOST: Final = 10_000
-"""Rows that one request names."""
 
 
 def rows_of(
@@ -241,10 +239,9 @@ def deleting(about: str, *, dead: bool) -> click.Command:
             confirm(f"delete {output.counted(total, what)} of {group} on {topic}?", yes=yes)
         count = total
         for number, rows in found.items():
-            for piece in pieces(rows):
-                lost = await client.deadletters.delete(topic, group, piece, queue=number)
-                missing += [(number, offset) for offset in lost]
-                count -= len(lost)
+            lost = await client.deadletters.delete(topic, group, rows, queue=number)
+            missing += [(number, offset) for offset in lost]
+            count -= len(lost)
         if as_json:
             output.document({"done": count, "missing": [offset for _, offset in missing]})
         elif count or not missing:
@@ -335,11 +332,6 @@ def placed(
             raise not_found(f"topic {topic!r} has no queue {number}: it has {count}")
         by_queue.setdefault(number, []).append(offsets)
     return {number: ranges_of(some) for number, some in by_queue.items()}
-
-
-def pieces(offsets: list[int]) -> list[list[int]]:
-    """Return offsets in lists that one request can name."""
-    return [offsets[at : at + MOST] for at in range(0, len(offsets), MOST)]
 
 
 def some(places: Sequence[tuple[int, int]]) -> str:

@@ -9,7 +9,7 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
-from ternmq.cli.failed import chosen, deleting, listing, pieces, showing, some
+from ternmq.cli.failed import chosen, deleting, listing, showing, some
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
@@ -58,10 +58,9 @@ async def now(
     missing: list[tuple[int, int]] = []
     count = 0
     for number, rows in found.items():
-        for piece in pieces(rows):
-            lost = await client.deadletters.retry(topic, group, piece, queue=number)
-            missing += [(number, offset) for offset in lost]
-            count += len(piece) - len(lost)
+        lost = await client.deadletters.retry(topic, group, rows, queue=number)
+        missing += [(number, offset) for offset in lost]
+        count += len(rows) - len(lost)
     if as_json:
         output.document({"done": count, "missing": [offset for _, offset in missing]})
     elif count or not missing:

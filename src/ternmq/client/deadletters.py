@@ -213,8 +213,11 @@ class DeadLetters:
         check_name(group, "group")
         missing: list[Chosen] = []
         for at, named in (await by_queue(self._session, topic, offsets, queue)).items():
-            asked = kind(topic=topic, group=group, queue=at, offsets=list(named))
-            missing += [named[one] for one in await self._missing(command, asked)]
+            rows = list(named)
+            for first in range(0, len(rows), control.MAX_FAILED):
+                some = rows[first : first + control.MAX_FAILED]
+                asked = kind(topic=topic, group=group, queue=at, offsets=some)
+                missing += [named[one] for one in await self._missing(command, asked)]
         return missing
 
     async def _missing(

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,9 +82,12 @@ class Coverage:
         self.segment_size = segment_size
         self.segments: dict[int, SegmentSources] = {}
         self.queues: dict[int, QueueSegments] = {}
-        self.floors: dict[int, int] = {}
-        """By queue, where its rows begin, above what ``queues`` says: the segment is gone that held
-        prepared rows with offsets up to there. Set by who knows (`broker.preparedrows`)."""
+        """Ask ``segments_of``: what is said here may be of segments that are gone."""
+        self.first_number = 0
+        """Segments below are gone."""
+        self.floor_of: Callable[[int], int] | None = None
+        """By queue, where its rows begin, above what ``segments_of`` says: the segment is gone that
+        held prepared rows with offsets up to there. Set by who knows (`broker.preparedrows`)."""
         self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()
@@ -110,6 +113,18 @@ class Coverage:
         for number in sorted(self.segments, reverse=True):
             yield from reversed(self.sources(number))
 
+    def segments_of(self, key: int) -> QueueSegments | None:
+        """Return the segments that hold messages of a queue, None if none does."""
+        segments = self.queues.get(key)
+        if segments is None or segments.numbers[0] >= self.first_number:
+            return segments
+        at = bisect_left(segments.numbers, self.first_number)
+        del segments.numbers[:at], segments.first_offsets[:at]
+        if segments.numbers:
+            return segments
+        del self.queues[key]
+        return None
+
     # ------------------------------------------------------------------ tails, segments
 
     def _use(self, tail: Tail) -> None:
@@ -130,7 +145,7 @@ class Coverage:
 
     def _register(self, key: int, number: int, first_offset: int) -> None:
         """Note that a queue has messages in a segment, the first at ``first_offset``."""
-        segments = self.queues.get(key)
+        segments = self.segments_of(key)
         if segments is None:
             segments = self.queues[key] = QueueSegments()
         numbers = segments.numbers
@@ -276,7 +291,10 @@ class Coverage:
     # ------------------------------------------------------------------ retention
 
     def drop_segment(self, base: Position) -> RemoveJob:
-        """Forget a segment, the oldest, that retention removes; O(queues), 0.1 us each.
+        """Forget a segment, the oldest, that retention removes.
+
+        That no queue has messages there any more is found out by ``segments_of``: whoever asks it
+        for every queue some time has all of it forgotten.
 
         Returns:
             The job that removes its run files.
@@ -287,15 +305,7 @@ class Coverage:
         names = [one.name for one in segment.sources if isinstance(one, Run)] if segment else []
         for name in names:
             self.cache.forget(name)
-        gone: list[int] = []
-        for key, segments in self.queues.items():
-            if segments.numbers[0] <= number:
-                at = bisect_right(segments.numbers, number)
-                del segments.numbers[:at], segments.first_offsets[:at]
-                if not segments.numbers:
-                    gone.append(key)
-        for key in gone:
-            del self.queues[key]
+        self.first_number = number + 1
         return RemoveJob(self.disk, names)
 
     def last_time_us(self, base: int) -> int:
@@ -354,7 +364,7 @@ class Coverage:
         for key in sorted({*self.queues, *other.queues}):
             pair = [
                 None if one is None else (one.numbers.tolist(), one.first_offsets.tolist())
-                for one in (self.queues.get(key), other.queues.get(key))
+                for one in (self.segments_of(key), other.segments_of(key))
             ]
             if pair[0] != pair[1]:
                 return f"queue {key >> 32}/{key & 0xFFFFFFFF}: {pair[0]} here, {pair[1]} there"

@@ -187,8 +187,10 @@ class Index(Coverage):
             WouldBlock: a run file must be read.
         """
         key = topic << 32 | queue
-        if self.floors and start < self.floors.get(key, 0):
-            return Places((), (), (), min(stop, self.floors[key]))
+        if self.floor_of is not None:
+            floor = self.floor_of(key)
+            if start < floor:
+                return Places((), (), (), min(stop, floor))
         tail = self._tails.get(key)
         if tail is None or start < tail.first_offsets[0]:
             return self._locate_cold(key, start, stop, max_bytes)
@@ -206,7 +208,7 @@ class Index(Coverage):
         if self.mended:
             self._take_mended()
         key = topic << 32 | queue
-        segments = self.queues.get(key)
+        segments = self.segments_of(key)
         if segments is None or start >= end:
             return Measure(start, 0, 0)
         at = max(0, bisect_right(segments.first_offsets, start) - 1)
@@ -256,10 +258,11 @@ class Index(Coverage):
     def first_offset(self, topic: int, queue: int) -> int | None:
         """Return the oldest offset kept in order (moved rows apart), None if there is none."""
         key = topic << 32 | queue
-        segments = self.queues.get(key)
+        segments = self.segments_of(key)
         if segments is None:
             return None
-        return max(segments.first_offsets[0], self.floors.get(key, 0))
+        first = segments.first_offsets[0]
+        return first if self.floor_of is None else max(first, self.floor_of(key))
 
     def _new_queue(self, key: int, first_offset: int, time_us: int) -> QueueTail:
         """Return the tail of a queue that has none yet since the last cut."""
@@ -274,7 +277,7 @@ class Index(Coverage):
     def _locate_cold(self, key: int, start: int, stop: int, max_bytes: int) -> Places:
         if self.mended:
             self._take_mended()
-        segments = self.queues.get(key)
+        segments = self.segments_of(key)
         if segments is None:
             return Places((), (), (), start)
         at = bisect_right(segments.first_offsets, start) - 1
@@ -293,7 +296,7 @@ class Index(Coverage):
     def _visible_cold(self, key: int, mark: int) -> int:
         if self.mended:
             self._take_mended()
-        segments = self.queues.get(key)
+        segments = self.segments_of(key)
         if segments is None:
             return 0
         try:

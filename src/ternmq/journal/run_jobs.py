@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ternmq.journal import idx_file
 from ternmq.journal.cold import ColdCache
-from ternmq.journal.disk import Disk
+from ternmq.journal.disk import Disk, File
 from ternmq.journal.idx_file import StateHint
 from ternmq.journal.run import Run
 from ternmq.journal.run_file import open_run, read_head
@@ -187,16 +187,26 @@ class MendJob:
 
 
 class RemoveJob:
-    """Removes files of the index that nothing refers to any more."""
+    """Removes files of the index that nothing refers to any more.
 
-    __slots__ = ("_disk", "names")
+    Attributes:
+        names: Of the files.
+        file: An unlinked file that is to be closed as well. The kernel gives its space back then,
+            which takes some milliseconds where much of it is cached.
+    """
+
+    __slots__ = ("_disk", "file", "names")
 
     def __init__(self, disk: Disk, names: Sequence[str]) -> None:
         self._disk = disk
         self.names = names
+        self.file: File | None = None
 
     def run(self) -> None:
         """Remove the files that are there."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
         remove(self._disk, self.names)
 
 

@@ -22,8 +22,6 @@ from ternmq.server.rows import SMALL_BYTES
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 
-MAX_OFFSETS: Final = 10_000
-"""Most offsets that one FAILED_RETRY or FAILED_DELETE may name."""
 PAGE_BYTES: Final = 1 << 20
 """What messages may take of one page; the first is there whatever its size."""
 READ_BYTES: Final = 2 << 20
@@ -197,8 +195,8 @@ def _cursor(text: str) -> Cursor:
 
 
 def _few(offsets: list[int]) -> None:
-    if not 0 < len(offsets) <= MAX_OFFSETS:
-        raise InvalidRequest(f"name 1 to {MAX_OFFSETS} offsets")
+    if not 0 < len(offsets) <= control.MAX_FAILED:
+        raise InvalidRequest(f"name 1 to {control.MAX_FAILED} offsets")
 
 
 def _done(settled: Sequence[LeasedRun], offsets: list[int]) -> control.FailedDone:

@@ -524,7 +524,7 @@ def portrait(views: Views) -> dict[object, object]:
         for number, one in views.undecided.by_number.items()
     }  # fmt: skip
     found["pinned"] = views.undecided._by_segment
-    found["floors"] = views.index.floors
+    found["floors"] = views.prepared_rows._gone
     for number, topic in catalog.topics.items():
         found["topic", number] = [(queue.next, queue.end, queue.first) for queue in topic.queues]
         assert catalog.by_name[topic.name] is topic

@@ -218,7 +218,7 @@ def test_a_segment_takes_all_below_its_highest_prepared_row_with_it() -> None:
         world.send("other", [Row(b"y" * 1000)])
         world.turn()
         world.drain(session, "other", "g")
-    assert world.broker.index.floors == {}
+    assert world.broker.index.floor_of is None
     assert not world.broker.views.prepared_rows.changed
     same(world)
 

@@ -145,7 +145,7 @@ def test_unread_messages_go_where_the_topic_says_so_and_are_counted_and_skipped(
     world.grow("t", 2)
     first = world.broker.views.catalog.topic("t").queues[0].first
     assert first > 0
-    assert world.started.upkeep.moving.expired_rows == first
+    assert world.started.upkeep.moving.removal.expired_rows == first
     pulled = world.pull(session, "t", "slow", 4)
     assert offsets(pulled) == [first, first + 1, first + 2, first + 3]
 

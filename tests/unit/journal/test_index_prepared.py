@@ -117,13 +117,13 @@ def test_a_floor_hides_what_lies_below() -> None:
     stand, _, _ = spread()
     for write in (lambda: None, stand.cut, stand.seal):
         write()
-        stand.index.floors = {1 << 32: 4}
+        stand.index.floor_of = lambda key: 4 if key == 1 << 32 else 0
         assert stand.index.first_offset(1, 0) == 4
         places = stand.index.locate(1, 0, 1, 10, 1 << 20)
         assert (list(places.positions), places.stop) == ([], 4)
         places, _ = after_jobs(stand.index.locate, 1, 0, 4, 10, 1 << 20)
         assert (list(places.first_offsets), places.stop) == ([4], 5)
-        stand.index.floors = {}
+        stand.index.floor_of = None
 
 
 def test_the_reader_passes_over_rows_whose_segment_is_gone() -> None:

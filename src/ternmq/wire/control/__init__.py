@@ -81,6 +81,7 @@ from ternmq.wire.control.groups import (
     ResetQueue,
 )
 from ternmq.wire.control.lookup import (
+    MAX_FAILED,
     FailedDelete,
     FailedDone,
     FailedList,
@@ -119,6 +120,7 @@ from ternmq.wire.control.transactions import (
 )
 
 __all__ = [
+    "MAX_FAILED",
     "AppDelete",
     "AppInfo",
     "AppList",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Offsets, Text, Time
+from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Text, Time
 from ternmq.wire.control.times import at
+
+MAX_FAILED: Final = 250
+"""Most offsets of one FAILED_RETRY or FAILED_DELETE: they take a millisecond of the broker."""
+FailedOffsets = Annotated[list[Offset], Meta(max_length=MAX_FAILED)]
 
 
 class Find(Body, frozen=True, kw_only=True):
@@ -144,7 +148,7 @@ class FailedRetry(Body, frozen=True, kw_only=True):
     topic: str
     group: str
     queue: Number
-    offsets: Offsets
+    offsets: FailedOffsets
 
 
 class FailedDelete(Body, frozen=True, kw_only=True):
@@ -153,7 +157,7 @@ class FailedDelete(Body, frozen=True, kw_only=True):
     topic: str
     group: str
     queue: Number
-    offsets: Offsets
+    offsets: FailedOffsets
 
 
 class FailedDone(Body, frozen=True, kw_only=True):
