@@ -157,7 +157,7 @@ def flood(settings: Settings) -> Figures:
         broker_at(path / "data", prefix=[] if group is None else group.prefix) as one,
     ):
         found = client(
-            one.url, "capacity", FLOOD, seconds=3.0 if settings.quick else 20.0, under_way=256
+            one.url, "capacity", FLOOD, seconds=3.0 if settings.quick else 20.0, under_way=64
         )
         found = client(
             one.url, "flood", FLOOD, capacity=found["capacity_per_s"],
