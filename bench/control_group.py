@@ -1,16 +1,21 @@
-"""Memory control groups of Linux: a limit on what a broker and the cache of its files may take."""
+"""Control groups of Linux: limits on the memory and the processor time that a broker may take."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+_ROOT: Final = Path("/sys/fs/cgroup")
+_PERIOD_US: Final = 20_000
+"""Of a limit on processor time: short, so that what is limited pauses for milliseconds."""
 
 
 class ControlGroup:
-    """A memory control group, version 1 or 2."""
+    """A control group, version 1 or 2."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,17 +36,48 @@ class ControlGroup:
 
 @contextmanager
 def control_group(limit_bytes: int) -> Iterator[ControlGroup | None]:
-    """Make a control group with a limit; None where that is not allowed (it wants root)."""
-    parent, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-    if not parent.is_dir():
-        parent, name = Path("/sys/fs/cgroup"), "memory.max"
+    """Make a group with a limit of memory, page cache included.
+
+    Yields:
+        The group; None where that is not allowed (it wants root).
+    """
+    if (_ROOT / "memory").is_dir():
+        made = _group(_ROOT / "memory", {"memory.limit_in_bytes": str(limit_bytes)})
+    else:
+        made = _group(_ROOT, {"memory.max": str(limit_bytes)})
+    with made as group:
+        yield group
+
+
+@contextmanager
+def processor_group(share: float) -> Iterator[ControlGroup | None]:
+    """Make a group with a limit of processor time: so much of one processor.
+
+    Yields:
+        The group; None where that is not allowed (it wants root).
+    """
+    quota = str(round(share * _PERIOD_US))
+    if (_ROOT / "cpu").is_dir():
+        limits = {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": quota}
+        made = _group(_ROOT / "cpu", limits)
+    else:
+        made = _group(_ROOT, {"cpu.max": f"{quota} {_PERIOD_US}"})
+    with made as group:
+        yield group
+
+
+@contextmanager
+def _group(parent: Path, limits: Mapping[str, str]) -> Iterator[ControlGroup | None]:
+    path: Path | None = None
     try:
-        path = Path(tempfile.mkdtemp(prefix="ternmq-bench-", dir=parent))
-        (path / name).write_text(str(limit_bytes))
-    except OSError:
-        yield None
-        return
-    try:
-        yield ControlGroup(path)
+        try:
+            path = Path(tempfile.mkdtemp(prefix="ternmq-bench-", dir=parent))
+            for name, value in limits.items():
+                (path / name).write_text(value)
+        except OSError:
+            yield None
+        else:
+            yield ControlGroup(path)
     finally:
-        path.rmdir()
+        if path is not None:
+            path.rmdir()

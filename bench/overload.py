@@ -2,6 +2,7 @@
 
     python bench/overload.py            five rounds of each
     python bench/overload.py hostile    only the hostile app
+    python bench/overload.py flood      only three times the load that is taken
     python bench/overload.py --quick    a smoke run, nothing is written
 
 ``overload`` (OVL-1): a broker with little memory, and consumers that do not keep up. In a memory
@@ -16,6 +17,13 @@ and consumes 200 messages a second. It asks for 8 reads of 8 MiB on each and rea
 comes back when it is cut off; or does not wait for that and comes again five times a second; or
 sends, settles, looks up and pulls as fast as the broker takes it. What the healthy app feels is
 judged beside what it felt in the same round on the same broker before and after.
+
+``flood`` (OVL-2): a broker that has a tenth of a processor (``limited`` says whether it could be
+held to that), so that clients on the same machine can ask for more than it does. It is measured
+how many messages it takes when it always has some; then half as many come, for a minute three times
+as many, and half as many again, whatever it answers. Applications try three times. Every outcome is
+compared with what is stored. Judged: how much of the capacity is left while too much comes, how
+long what is taken takes, and when the last send that came after the minute had to be tried again.
 """
 
 from __future__ import annotations
@@ -29,13 +37,18 @@ from typing import Final
 
 from broker_kit import BrokerProcess, broker_at, client, figures_of, ready, started
 from broker_kit import broker as broker_for
-from control_group import ControlGroup, control_group
+from control_group import ControlGroup, control_group, processor_group
 from core_kit import Figures, Measurement, Settings, Target, folder
 from core_machine import raw_disk
 from overload_clients import HOSTILE
 from runner import Suite, run
 
 CLIENTS: Final = Path(__file__).with_name("overload_clients.py")
+FLOOD: Final = Path(__file__).with_name("flood_clients.py")
+SHARE: Final = 0.1
+"""Of a processor, for the broker that is flooded."""
+TIMEOUT_S: Final = 1.0
+"""Of each try to send to it."""
 LIMIT: Final = 256 << 20
 STALL_S: Final = 2
 OPTIONS: Final[dict[str, object]] = {
@@ -135,6 +148,26 @@ def hostile(settings: Settings) -> Figures:
     return {"p99_times_worst": max(ratios), **found}
 
 
+def flood(settings: Settings) -> Figures:
+    """One round: half of the load, three times the load, half of it."""
+    raw = raw_disk(settings)
+    with (
+        folder(settings) as path,
+        processor_group(SHARE) as group,
+        broker_at(path / "data", prefix=[] if group is None else group.prefix) as one,
+    ):
+        found = client(
+            one.url, "capacity", FLOOD, seconds=3.0 if settings.quick else 20.0, under_way=64
+        )
+        found = client(
+            one.url, "flood", FLOOD, capacity=found["capacity_per_s"],
+            seconds=4.0 if settings.quick else 60.0, timeout_s=TIMEOUT_S,
+        ) | found  # fmt: skip
+        found["peak_mib"] = one.peak_mib()
+    found["limited"] = float(group is not None)
+    return found | {"raw_p99_ms": raw["synced_1_kib_p99_us"] / 1e3}
+
+
 SUITE: Final = Suite(
     Path(__file__),
     "Measure brokers that are overloaded.",
@@ -152,6 +185,16 @@ SUITE: Final = Suite(
             tuple([Target(f"{name}_p99_times", 2.0) for name in HOSTILE]),
             {"connections": 48, "reads_each": 8, "read_mib": 8, "messages_per_s": 200,
              "seconds": 8},
+        ),
+        Measurement(
+            "flood", "three times the load that is taken, for 60 s, then half of it", flood,
+            (
+                Target("goodput_share", 0.8, at_least=True),
+                Target("accepted_p99_ms", TIMEOUT_S * 1.5e3), Target("recovery_s", 5.0),
+                Target("lost", 0.0), Target("phantoms", 0.0),
+            ),
+            {"broker_core_share": SHARE, "body_bytes": 128 << 10, "clients": 4, "tries": 3,
+             "timeout_s": TIMEOUT_S, "seconds": 60},
         ),
     ),
 )  # fmt: skip

@@ -28,6 +28,10 @@ CALM_US: Final = 400_000
 """How long a run goes on after a full disk; a timer that found no room comes again in 100 ms."""
 DIES_AT_REMOVAL: Final = 0.9
 """Share of the reigns of ``crowded`` that end as soon as a removal is not durable."""
+PARTED: Final = ("ordered", "replayed", "returning", "shared")
+"""Kinds whose reigns go on, when they are over, until a client has left and still holds rows."""
+PARTED_OPERATIONS: Final = 200
+"""For so long at most."""
 EARLY: Final = 3 * len(ROTATION)
 """The first cases of a run are swept thinly, so that a short run has met every kind."""
 
@@ -53,6 +57,8 @@ class Case:
         """A segment was removed in the reign that ended, and the folder was not synced since."""
         self._killed_at_removal = False
         """So it was in the reign before this one, and the machine lived on."""
+        self._parted = False
+        """When the reign ended, a client had left, and still held rows."""
 
     def reached(self, path: str) -> None:
         """Note that a path was reached."""
@@ -88,7 +94,7 @@ class Case:
             for reign in range(reigns):
                 self.reign = reign
                 self.where = f"reign {reign} forward"
-                self._forward(chance)
+                self._forward(chance, last=reign + 1 == reigns)
                 if sweep:
                     self._sweep(reign, chance)
                 if reign + 1 < reigns:
@@ -99,8 +105,9 @@ class Case:
             if hasattr(self, "world"):
                 self._collect()
 
-    def _forward(self, chance: random.Random) -> None:
+    def _forward(self, chance: random.Random, *, last: bool) -> None:
         world = self.world
+        self._parted = False
         operations = chance.randint(15, 80) if self.kind == "tiny" else chance.randint(100, 500)
         if self.kind in (
             "rolls", "emptied", "aged", "consumed", "filled", "replayed", "old_rows", "pinned"
@@ -118,7 +125,10 @@ class Case:
             world.check_live()
             if world.faults.fired.keys() & {"no room for a segment"}:
                 self._calm(chance)
-            if chance.random() < 0.25 and not world.dead:
+            if self.kind in PARTED and not last:
+                world.run(PARTED_OPERATIONS, until=self._parting)
+                self._parted = not world.dead and self._parting()
+            if chance.random() < 0.25 and not world.dead and not self._parted:
                 world.close()
         except Stopped:
             pass
@@ -127,6 +137,17 @@ class Case:
             self.reached("segment removed first after a kill at a removal")
         self._removal_pending = removals.pending
         world.faults.plan(chance, on=False)
+
+    def _parting(self) -> bool:
+        """Return whether a session has left, as the disk was told, and has leases."""
+        broker = self.world.broker
+        if broker.journal.written < broker.journal.end:
+            return False
+        there = broker.views.sessions.by_number
+        return any(
+            drain.session not in there and broker.views.figures.leased_to(drain.session)
+            for drain in self.world.drains
+        )
 
     def _calm(self, chance: random.Random) -> None:
         """There is room again: whatever could not be recorded in time must have come since."""
@@ -193,7 +214,8 @@ class Case:
         medium = reign.medium.clone()
         for op in reign.disk.log:
             medium.feed(op)
-        if chance.random() < (0.8 if world.faults.fired or self._removal_pending else 0.4):
+        lives_on = world.faults.fired or self._removal_pending or self._parted
+        if chance.random() < (0.8 if lives_on else 0.4):
             self._killed_at_removal = self._removal_pending
             files = medium.image(medium.everything())
             self.reached("restart after a kill")

@@ -75,8 +75,7 @@ def open_broker(
         options: See ``Options``.
 
     Raises:
-        CorruptJournal: bytes that were durable are damaged; no record was changed. What lay behind
-            the last one may be mended, if the damage is before the newest STATE set.
+        CorruptJournal: bytes that were durable are damaged; the journal was not changed.
         UnknownRecordKind: a newer version wrote the journal; the same.
         DiskError: the disk failed.
     """

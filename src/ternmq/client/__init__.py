@@ -10,8 +10,8 @@ Reading order:
 * Connections: ``link`` (one), ``session`` (one after the other), ``requests`` (control requests,
   and what is wrong with one), ``forking``.
 * Sending: ``message``, ``outgoing``, ``singles``, ``many``, ``receipts``, ``lanes``, ``placing``,
-  ``room``, ``deadlines``, ``producer``, ``resending``, ``heard`` (who learns of a failure),
-  ``reports``, ``prepared_ids``.
+  ``room``, ``window`` (what leaves too late does not), ``deadlines``, ``producer``, ``resending``,
+  ``heard`` (who learns of a failure), ``reports``, ``prepared_ids``.
 * Receiving: ``source``, ``chunk``, ``puller``, ``prefetch`` (how much is asked for ahead),
   ``consumer``, ``reading`` (without a group).
 * What was received, and what became of it: ``lease``, ``delivery``, ``deliveries``, ``settler``,

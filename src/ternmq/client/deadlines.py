@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ternmq.client.outgoing import Load
 from ternmq.client.session import Session
-from ternmq.model.errors import CannotConnect, SendTimeout, TernMQError
+from ternmq.model.errors import BufferFull, CannotConnect, SendTimeout, TernMQError
 
 if TYPE_CHECKING:
     from ternmq.client.producer import Producer
@@ -45,10 +45,14 @@ class Deadlines:
         now = self._session.loop.time()
         for load in producer.loads():
             if _until(load) <= now:
-                producer.finish(load, self._too_late(load))
+                self.give_up(load)
         left = [_until(load) for load in producer.loads()]
         if left and not self._session.closed:
             self.watch(min(left))
+
+    def give_up(self, load: Load) -> None:
+        """Give up a load for which there is no time left."""
+        self._producer.finish(load, self._too_late(load))
 
     def _too_late(self, load: Load) -> TernMQError:
         if load.last_error is not None and not load.uncertain and not load.asked:
@@ -57,9 +61,9 @@ class Deadlines:
         if load.frame:
             return SendTimeout(f"no answer within {seconds}: stored or not, that is not known")
         if self._session.link is not None:
-            return SendTimeout(
-                f"not sent within {seconds}: the broker has not answered what was before it; "
-                f"nothing of this one was sent"
+            return BufferFull(
+                f"the broker has not answered what was before it, and the {seconds} are over, or "
+                f"too short for what is left to do: nothing of this one was sent"
             )
         why = self._session.failure
         return CannotConnect(

@@ -78,12 +78,16 @@ class Load(ABC):
         asked: The current connection owes an answer.
         resting: It was refused for now, and a timer will ask again.
         uncertain: It may be stored: a connection was lost before its answer.
+        in_window: The window counts its bytes.
+        left: Loop time at which it left first.
+        ahead_bytes: Of sends that were not answered then, its own included.
         over: Everybody was told.
     """
 
     __slots__ = (
-        "asked", "born_us", "count", "deadline", "first_sequence", "frame", "lane", "last_error",
-        "over", "resting", "size_bytes", "timeout", "tries", "uncertain",
+        "ahead_bytes", "asked", "born_us", "count", "deadline", "first_sequence", "frame",
+        "in_window", "lane", "last_error", "left", "over", "resting", "size_bytes", "timeout",
+        "tries", "uncertain",
     )  # fmt: skip
     one_way: ClassVar[bool] = False
     patient: ClassVar[bool] = False
@@ -99,7 +103,9 @@ class Load(ABC):
         self.frame = b""
         self.tries = 0
         self.last_error: TernMQError | None = None
-        self.asked = self.resting = self.uncertain = self.over = False
+        self.left = 0.0
+        self.ahead_bytes = 0
+        self.asked = self.resting = self.uncertain = self.over = self.in_window = False
 
     @abstractmethod
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
@@ -131,6 +137,8 @@ class Load(ABC):
         """See ``link.Asker``."""
         self.asked = False
         self.uncertain = True
+        if self.over:
+            self.lane.producer.forget(self)
 
 
 def encode_messages(

@@ -31,6 +31,7 @@ from ternmq.client.reports import Counts
 from ternmq.client.resending import Resending
 from ternmq.client.room import Room
 from ternmq.client.session import Member, Session
+from ternmq.client.window import When, Window
 from ternmq.model.errors import (
     ClientClosed,
     EncodeError,
@@ -64,6 +65,7 @@ class Producer(Member):
         stored_count: Messages that are stored.
         failed_count: Messages that were given up.
         room: For the bytes of loads that are not over.
+        window: Of those that the broker has not answered.
         resending: Of what was refused for now, or left unanswered by a lost connection.
         failures: The first of them, until ``flush`` tells of them.
     """
@@ -77,13 +79,13 @@ class Producer(Member):
         self.failures: list[Failure] = []
         self.counts = Counts()
         self.room = Room(self.options.buffer_bytes)
+        self.window = Window(self.options)
         self.resending = Resending(self, session)
         self._session = session
         self._placing = Placing(self, session, making)
         self._topics = self._placing.topics
         self._next_sequence = 1
         self._under_way: dict[int, Load] = {}  # by first sequence, in that order
-        self._window_bytes = 0  # of loads under way
         self._open_loads = 0
         self._dirty: list[Lane] = []
         self._held: dict[Lane, None] = {}
@@ -276,16 +278,20 @@ class Producer(Member):
         if lane.topic.facts is None:
             self._placing.ask(lane.topic, link)
             return
-        loads = lane.loads
+        loads, window, now = lane.loads, self.window, self._session.loop.time()
         while loads:
-            if (
-                not link.writable
-                or self._window_bytes >= self.options.window_bytes
-                or (lane.keyed and lane.under_way)
-            ):
+            if not link.writable or window.full or (lane.keyed and lane.under_way):
                 self._held[lane] = None
                 return
-            load = loads.popleft()
+            load = loads[0]
+            if not load.one_way and not load.over:
+                when = window.when(load, now)
+                if when is When.LATER:
+                    self._held[lane] = None
+                    return
+                if when is When.NEVER:
+                    self._deadlines.give_up(load)
+            loads.popleft()
             if load is lane.open:
                 lane.open = None
             if not load.over:
@@ -317,7 +323,8 @@ class Producer(Member):
             return
         self._under_way[load.first_sequence] = load
         load.lane.under_way += 1
-        self._window_bytes += load.size_bytes
+        assert self._loop is not None
+        self.window.leaves(load, self._loop.time())
         load.asked = True
         link.ask(_SEND, load.frame, load)
 
@@ -326,7 +333,10 @@ class Producer(Member):
     def answered(self, load: Load, body: bytes) -> None:
         """A load's batch is stored."""
         load.asked = False
+        if not load.tries and not load.uncertain:
+            self.window.answered(load, self._session.loop.time())
         if load.over:
+            self.forget(load)
             return
         try:
             receipt = bodies.unpack_receipt(body)
@@ -388,7 +398,14 @@ class Producer(Member):
     def _leave(self, load: Load) -> None:
         if self._under_way.pop(load.first_sequence, None) is load and load.frame:
             load.lane.under_way -= 1
-            self._window_bytes -= load.size_bytes
+        if not load.asked:
+            self.window.ends(load)
+
+    def forget(self, load: Load) -> None:
+        """A load that was given up has its answer now, or its connection was lost."""
+        self.window.ends(load)
+        if self._held:
+            self._touch_held()
 
     def _close(self, load: Load) -> None:
         load.over = True

@@ -41,6 +41,7 @@ class Resending:
         """A load's batch was refused: it leaves again after a pause, or is given up."""
         load.asked = False
         if load.over:
+            self._producer.forget(load)
             return
         if isinstance(error, _OF_THE_TOPIC) or error.refresh_routes:
             load.lane.topic.facts = None  # asked again before the next load

@@ -82,7 +82,8 @@ class Sending(Parts):
                 ordering key, and another takes none.
             UnknownQueue: Nothing was sent: the topic does not have that queue.
             CannotConnect: Nothing was sent: there was no connection in time.
-            BufferFull: Nothing was sent: too many waited all the time.
+            BufferFull: Nothing was sent: too many waited all the time, or for so long that no
+                answer can come in time.
             SendTimeout: No answer came in time: whether it is stored is not known.
             TernMQError: The broker's refusal; nothing was stored.
         """
@@ -122,7 +123,13 @@ class Sending(Parts):
                 await producer.room.wait(loop)
         except TimeoutError:
             raise BufferFull(f"no room within {timeout:g} s: nothing was sent") from None
-        return until - loop.time()
+        left = until - loop.time()
+        expected = producer.window.expected_s(producer.room.taken_bytes)
+        if left < min(expected, timeout / 2):
+            raise BufferFull(
+                f"no room for so long that {timeout:g} s are not enough any more: nothing was sent"
+            )
+        return left
 
     async def _send_around(self, topic: str, message: Message, timeout: float | None) -> Receipt:
         """Send a message inside the middlewares of sends."""

@@ -5,8 +5,9 @@ the broker with the command that everybody has, ``ternmq serve``.
 
 Entry point: ``start.start``. Reading order: ``flights`` (the data, with ``clocks``), ``plan`` (who
 is to get what), ``records`` (what processes write down), ``producer``, ``worker`` (the processes),
-``processes`` and ``watch`` (starting and ending them), ``conductor`` (what happens when), ``check``
-with ``evidence`` (the judge), ``screen``, ``report``.
+``processes``, ``wires`` and ``watch`` (starting, hearing and ending them), ``conductor`` (what
+happens when), ``check`` with ``evidence`` and ``verdict`` (the judge), ``tables`` with
+``tables_judge``, ``screen``, ``report``.
 
 Invariants:
 

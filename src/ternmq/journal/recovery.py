@@ -1,14 +1,17 @@
 """Opening a journal after whatever happened to it.
 
-In five steps, each of which may be cut short by the next crash and is then simply done again:
+In six steps, each of which may be cut short by the next crash and is then simply done again:
 
 1. ``find_end`` (``ending``) reads: the valid end X, the durable position D, or corruption.
-2. ``mend`` makes the disk agree: bytes from D to X are written again in place, everything behind X
-   becomes zeros, half-made spares go; all that is synced before anything new is written. (Bytes
-   read after a failed sync or a kill may live in the page cache only; it is not believed.)
+2. ``confirm`` writes the bytes from D to X again in place, as they are, and syncs them. (Bytes read
+   after a failed sync or a kill may live in the page cache only; it is not believed. So this comes
+   before the replay, which then reads what is on the disk.)
 3. ``load_and_replay``: the newest complete STATE set and the facts after it go into the views.
-4. EPOCH, one above the largest epoch seen, is appended, written and synced.
-5. The views see the EPOCH, and the journal is handed out.
+   Whatever is damaged is met by now: a start that is refused has changed nothing.
+4. ``clear`` makes the disk agree: everything behind X becomes zeros, half-made spares go; all that
+   is synced before anything new is written.
+5. EPOCH, one above the largest epoch seen, is appended, written and synced.
+6. The views see the EPOCH, and the journal is handed out.
 
 Whatever else lies in the data folder (indexes, hints) is a cache: recovery needs none of it and
 removes none of it.
@@ -102,7 +105,7 @@ def open_journal(
         disk: Where the journal lies; the caller holds its lock.
         wall_us: The wall clock.
         replay: The views to fill; None fills none (tools).
-        prepare: Makes the views instead, once the end is known and mended; None is a new journal.
+        prepare: Makes the views instead, once the end is known; None is a new journal.
         hint: BEGIN of a STATE set that an index remembers.
         segment_size: For a journal that is made now; an existing one keeps its own.
         reserve_bytes: See ``Journal``.
@@ -110,8 +113,7 @@ def open_journal(
         min_epoch: The new epoch is at least this (repair knows of epochs that it cut off).
 
     Raises:
-        CorruptJournal: Bytes that were durable are damaged; no record was changed. What lay behind
-            the last one may be mended, if ``prepare`` or the replay met the damage.
+        CorruptJournal: Bytes that were durable are damaged; nothing was changed.
         UnknownRecordKind: A newer version wrote here; the same.
         JournalFull: The segment is at its end and the disk has no room for another.
         JournalFailed: Writing the EPOCH failed; opening again is the cure.
@@ -122,13 +124,14 @@ def open_journal(
         if prepare is not None:
             replay = prepare(None)
         return _make(disk, wall_us, replay, segment_size, reserve_bytes, tail_bytes, min_epoch)
-    spares = mend(disk, ending)
+    confirm(disk, ending)
     if prepare is not None:
         replay = prepare(ending)
     directory: dict[StateKey, int] = {}
     loaded_set = None
     if replay is not None:
         directory, loaded_set = load_and_replay(disk, ending, replay)
+    spares = clear(disk, ending)  # not before: a start that is refused leaves all as it was
     time_us = max(wall_us, ending.last_time_us)
     journal = Journal(
         disk,
@@ -313,9 +316,30 @@ def mend(disk: Disk, ending: Ending) -> int:
     Returns:
         How many spare segments follow the one that the valid end is in.
     """
+    confirm(disk, ending)
+    return clear(disk, ending)
+
+
+def confirm(disk: Disk, ending: Ending) -> None:
+    """Have the records up to the valid end on the disk, durably; no byte becomes another."""
     touched: dict[Position, File] = {}
     try:
         _rewrite(disk, ending, touched)
+        for file in touched.values():
+            file.sync()
+    finally:
+        for file in touched.values():
+            file.close()
+
+
+def clear(disk: Disk, ending: Ending) -> int:
+    """Clear away, durably, what lies behind the valid end.
+
+    Returns:
+        How many spare segments follow the one that the valid end is in.
+    """
+    touched: dict[Position, File] = {}
+    try:
         _lengthen(disk, ending, touched)
         for dirt in ending.dirt:
             file = _touch(disk, dirt.base, touched)

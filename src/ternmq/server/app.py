@@ -15,6 +15,7 @@ import signal
 import socket
 import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -102,6 +103,8 @@ class Server:
         self._health: Health | None = None
         self._collector: BrokerCollector
         self._rates: Rates
+        self.each_second: list[Callable[[], None]] = []
+        """What is called behind each sweep."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
         self._messages: MessageCommands
@@ -319,6 +322,8 @@ class Server:
         self._fullness.look(now)
         if self.core.upkeep.watches:
             self.core.touch()
+        for call in self.each_second:
+            call()
         self._swept_at = now + _SWEEP_S
         self._sweeper = loop.call_at(self._swept_at, self._sweep)
 
@@ -438,7 +443,7 @@ async def run(settings: Settings, *, announce: bool = True, new_admin_token: boo
     await server.start()
     loop = asyncio.get_running_loop()
     core = server.core
-    own_process(loop, lambda: core.asked)
+    server.each_second.append(own_process(lambda: core.asked).look)
     loop.set_exception_handler(_complain)
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 from collections.abc import Callable
@@ -21,8 +20,6 @@ from typing import Final
 SWITCH_S: Final = 0.0001
 """How long the loop may go on while a thread waits for the interpreter."""
 NEVER: Final = 1 << 30
-LOOK_S: Final = 1.0
-"""How often it is looked at whether all is to be collected."""
 QUIET: Final = 10
 """While no more requests come in between two looks, nobody is held up."""
 DUE: Final = 10
@@ -60,22 +57,18 @@ class FullCollections:
             self._collect()
 
 
-def own_process(loop: asyncio.AbstractEventLoop, asked: Callable[[], int]) -> None:
+def own_process(asked: Callable[[], int]) -> FullCollections:
     """Have this process for the broker that has started in it, until it ends.
 
     Args:
-        loop: The broker's.
         asked: Returns how many requests have come so far.
+
+    Returns:
+        What is to look once a second whether all is to be collected.
     """
     sys.setswitchinterval(SWITCH_S)
     gc.collect()
     gc.freeze()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, NEVER)
-    collections = FullCollections(asked)
-
-    def look() -> None:
-        collections.look()
-        loop.call_later(LOOK_S, look)
-
-    loop.call_later(LOOK_S, look)
+    return FullCollections(asked)

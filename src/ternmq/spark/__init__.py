@@ -5,11 +5,20 @@
          .option("subscribe", "orders").load()
 
 Spark finds the source by the module ``pyspark_ternmq``. What is decided is decided by modules that
-know no Spark, and can be tried without a Java: ``options`` (the table), ``offsets``, ``plan`` (from
-where to where), ``admission`` (how much of it now, in how many tasks), ``schema``, ``decode`` and
-``fetch`` (records of the broker as Arrow), ``reading``; ``stage`` (Arrow as batches of the broker)
-and ``writing``. They talk to a broker through ``port``. ``source`` hands all this to Spark;
-``builder`` and ``java`` start one.
+know no Spark, and can be tried without a Java.
+
+Reading order:
+
+* What is asked: ``values``, ``option_table``, ``options``, ``connecting`` (which broker).
+* Reading: ``offsets``, ``plan`` (from where to where), ``admission`` (how much of it now, in how
+  many tasks), ``filters``, ``schema``, ``decode`` and ``fetch`` (records of the broker as Arrow),
+  ``reading``, ``progress``.
+* Writing: ``columns_written``, ``stage`` (Arrow as batches of the broker), ``writing``.
+* The broker: ``port``, ``bulk_port``.
+* The journal as a table: ``journal_options``, ``journal_port`` with ``journal_broker`` and
+  ``journal_files``, ``journal_names``, ``journal_facts``, ``journal_columns``, ``journal_events``,
+  ``journal_reading``, ``journal_source``.
+* Spark itself: ``source`` hands all this to it; ``builder`` and ``java`` start one.
 
 Invariants: a range of offsets that Spark has written down is read as it is, whatever happened
 since; a task yields exactly its range, or fails; what a batch of a stream writes becomes visible

@@ -613,6 +613,36 @@ def test_removed_segments_are_not_missed():
     assert len(views.objects) == 30
 
 
+def test_a_start_that_the_replay_refuses_changes_nothing():
+    """No set can be read, and the beginning is gone: whoever looks at it finds it as it was."""
+    disk, sets = with_sets("12")
+    journal, _, _ = open_views(disk)
+    while journal.first + SEGMENT <= sets[1][0]:
+        journal.remove_first_segment()
+    journal.close()
+    assert journal.first > sets[0][0]
+    chunk = next(
+        record.position
+        for record in scan(disk, sets[1][0])
+        if record.kind == Kind.STATE and record.body[8] == 2
+    )
+    ending = find_end(disk)
+    assert ending is not None
+    spare = ending.valid_end - ending.valid_end % SEGMENT + SEGMENT
+    image = disk.image()
+    for extra in (
+        {segment_name(spare): bytes(100)},  # half-made
+        {segment_name(spare + 4 * SEGMENT): bytes(SEGMENT)},  # beyond a gap
+        {segment_name(spare): b"noise".ljust(SEGMENT, b"\0")},
+    ):
+        found = {**image, **extra}
+        refused = BrokenRead(MemoryDisk(found), chunk)
+        with pytest.raises(CorruptJournal, match="no complete STATE set can be read"):
+            open_views(refused)
+        assert refused.image() == found
+        open_views(MemoryDisk(found))  # nothing else was wrong with it
+
+
 # -------------------------------------------------------------------------- crashes of recovery
 
 

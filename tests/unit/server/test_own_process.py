@@ -66,24 +66,30 @@ def test_much_that_waits_is_collected_however_much_is_asked(
 
 
 SET_UP = """
-import asyncio, gc, sys
-from ternmq.server import own_process
-own_process.LOOK_S = 0.001
+import asyncio, gc, sys, tempfile
+from ternmq.server import app, own_process
+from ternmq.settings import Mode, load
 
-async def run():
-    looked = asyncio.Event()
-    loop = asyncio.get_running_loop()
+app._SWEEP_S = 0.001
+
+async def run(data):
+    ended = asyncio.current_task()
     class Collections(own_process.FullCollections):
         def look(self):
             super().look()
             self.looks = getattr(self, "looks", 0) + 1
             if self.looks == 3:
-                looked.set()
+                ended.cancel()
     own_process.FullCollections = Collections
-    own_process.own_process(loop, lambda: 0)
-    await asyncio.wait_for(looked.wait(), 30)
+    flags = {"data": data, "listen": "127.0.0.1:0", "http": "off"}
+    settings = load(None, environ={}, flags=flags, mode=Mode.TESTING)
+    try:
+        await asyncio.wait_for(app.run(settings, announce=False), 30)
+    except asyncio.CancelledError:
+        return
 
-asyncio.run(run())
+with tempfile.TemporaryDirectory() as data:
+    asyncio.run(run(data))
 assert gc.isenabled()
 print(round(sys.getswitchinterval(), 6), gc.get_threshold()[2], gc.get_freeze_count() > 1000)
 """
