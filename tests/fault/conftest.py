@@ -6,9 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ternmq.journal.sync_thread import SyncThread
 from tests.fault.processes import Verdicts
 
 
@@ -27,3 +29,19 @@ def memory_folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="ternmq-", dir=shm if shm.is_dir() else None))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def threads_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End the threads of brokers that a test opened here and left, and free what they hold."""
+    made: list[SyncThread] = []
+    begin = SyncThread.__init__
+
+    def noted(self: SyncThread, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        made.append(self)
+
+    monkeypatch.setattr(SyncThread, "__init__", noted)
+    yield
+    for thread in made:
+        thread.close()

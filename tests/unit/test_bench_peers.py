@@ -27,6 +27,7 @@ def bench(monkeypatch) -> Callable[[str], ModuleType]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_smoke_run_with_this_broker_alone_measures_every_load(tmp_path):
     out = tmp_path / "peers.json"
     command = [sys.executable, str(BENCH / "peers.py"), "--quick", "--out", str(out)]
