@@ -565,9 +565,16 @@ def test_there_is_a_place_to_wait_for_others(
     assert not one._server.hub.waiting.taken
 
 
+@pytest.mark.parametrize(("seconds", "most"), [(60.0, WOKEN_CALLS * OVER), (0.0, OVER)])
 async def test_parked_pulls_of_one_group_do_not_wake_all_in_one_turn(
-    good: RawClient, one: InProcessBroker, stack: contextlib.ExitStack
+    good: RawClient,
+    one: InProcessBroker,
+    stack: contextlib.ExitStack,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    most: int,
 ) -> None:
+    monkeypatch.setattr("ternmq.server.pulls.WOKEN_S", seconds)
     hub, parked = one._server.hub, 900
     good.create("evil")
     good.join("evil", "evil")
@@ -594,7 +601,7 @@ async def test_parked_pulls_of_one_group_do_not_wake_all_in_one_turn(
     good.ask(Command.SEND, rows)
     assert texts(bodies.unpack_delivery(good.wait(waits))) == {0: "a"}
     await until(lambda: sum(turns.values()) == parked + 1, "all are woken")
-    assert max(turns.values()) <= WOKEN_CALLS * OVER
+    assert max(turns.values()) <= most
 
 
 async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answered(
