@@ -16,7 +16,10 @@ the same broker before: with the same 20 MB/s, without the rest.
 and consumes 200 messages a second. It asks for 8 reads of 8 MiB on each and reads nothing, and
 comes back when it is cut off; or does not wait for that and comes again five times a second; or
 sends, settles, looks up and pulls as fast as the broker takes it. What the healthy app feels is
-judged beside what it felt in the same round on the same broker before and after.
+judged beside what it felt in the same round on the same broker before and after. Broker and clients
+share the machine's cores, so the round ends with a *control*: the same healthy load beside a
+process that talks to nobody and computes as much as the hostile clients did (``_cores``, the most
+of any kind). What the healthy app feels there is no matter of the broker.
 
 ``flood`` (OVL-2): a broker that has a tenth of a processor (``limited`` says whether it could be
 held to that), so that clients on the same machine can ask for more than it does. It is measured
@@ -35,7 +38,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from broker_kit import BrokerProcess, broker_at, client, figures_of, ready, started
+from broker_kit import BrokerProcess, ServerProcess, broker_at, client, figures_of, ready, started
 from broker_kit import broker as broker_for
 from control_group import ControlGroup, control_group, processor_group
 from core_kit import Figures, Measurement, Settings, Target, folder
@@ -49,6 +52,8 @@ SHARE: Final = 0.1
 """Of a processor, for the broker that is flooded."""
 TIMEOUT_S: Final = 1.0
 """Of each try to send to it."""
+CONTROL: Final = "control"
+"""A process that computes, in the place of a hostile app."""
 LIMIT: Final = 256 << 20
 STALL_S: Final = 2
 OPTIONS: Final[dict[str, object]] = {
@@ -121,23 +126,30 @@ def overload(settings: Settings) -> Figures:
 
 
 def hostile(settings: Settings) -> Figures:
-    """One round: each kind of hostility between two times of peace."""
+    """One round: each kind of hostility, and the control, between two times of peace."""
     seconds = 1.5 if settings.quick else 8.0
     found: Figures = {}
-    ratios: list[float] = []
     with broker_for(settings) as one:
         client(one.url, "bait", CLIENTS, rows=settings.scaled(20_000, 2_000))
         before = client(one.url, "shop", CLIENTS, seconds=seconds)
-        for kind, name in enumerate(HOSTILE):
-            with started(one.url, "hostile", CLIENTS, kind=kind, seconds=seconds + 4) as evil:
-                ready(evil)
+        for name in (*HOSTILE, CONTROL):
+            given: dict[str, float] = {"kind": HOSTILE.index(name)} if name != CONTROL else {
+                "cores": round(max(found[f"{kind}_cores"] for kind in HOSTILE), 3)
+            }  # fmt: skip
+            verb = "hostile" if name != CONTROL else "burn"
+            with started(one.url, verb, CLIENTS, seconds=seconds + 4, **given) as other:
+                ready(other)
+                clock, broker_s = ServerProcess(other.pid), one.cpu_s()
+                began, burnt_s = time.perf_counter(), clock.cpu_s()
                 beside = client(one.url, "shop", CLIENTS, seconds=seconds)
-                found |= {f"{name}_{key}": value for key, value in figures_of(evil).items()}
+                took = time.perf_counter() - began
+                found[f"{name}_cores"] = (clock.cpu_s() - burnt_s) / took
+                found[f"{name}_broker_cores"] = (one.cpu_s() - broker_s) / took
+                found |= {f"{name}_{key}": value for key, value in figures_of(other).items()}
             after = client(one.url, "shop", CLIENTS, seconds=seconds)
             peace = (before["p99_ms"] + after["p99_ms"]) / 2
-            ratios.append(beside["p99_ms"] / peace)
             found |= {
-                f"{name}_p99_times": ratios[-1],
+                f"{name}_p99_times": beside["p99_ms"] / peace,
                 f"{name}_p99_ms": beside["p99_ms"],
                 f"{name}_p50_ms": beside["p50_ms"],
                 f"{name}_worst_ms": beside["worst_ms"],
@@ -145,7 +157,8 @@ def hostile(settings: Settings) -> Figures:
             }
             before = after
         found["peak_mib"] = one.peak_mib()
-    return {"p99_times_worst": max(ratios), **found}
+    worst = max(found[f"{name}_p99_times"] for name in HOSTILE)
+    return {"p99_times_worst": worst, **found}
 
 
 def flood(settings: Settings) -> Figures:

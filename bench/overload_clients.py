@@ -287,6 +287,20 @@ async def hostile(url: str, kind: int, seconds: float) -> Figures:
     return {"connections": float(connections), "requests_per_s": requests / seconds}
 
 
+async def burn(url: str, cores: float, seconds: float) -> Figures:
+    """Talk to nobody, and use so much of a core, in goes of 1 ms or more."""
+    del url
+    began, used = time.perf_counter(), time.process_time()
+    said = False
+    while (passed := time.perf_counter() - began) < seconds:
+        if time.process_time() - used >= cores * passed:
+            await asyncio.sleep(0.001)
+        if passed > 1.0 and not said:
+            said = True
+            print("ready", flush=True)
+    return {}
+
+
 async def drained(reader: asyncio.StreamReader) -> None:
     """Read answers away, until the broker ends the connection."""
     while await reader.read(1 << 16):
@@ -320,7 +334,7 @@ def harm(name: str, number: int, session: ClientSession) -> list[bytes]:
 
 VERBS: dict[str, Callable[..., Coroutine[None, None, Figures]]] = {
     verb.__name__: verb
-    for verb in (prepare, fill, inflow, healthy, slow, frozen, bait, shop, hostile)
+    for verb in (prepare, fill, inflow, healthy, slow, frozen, bait, shop, hostile, burn)
 }
 
 

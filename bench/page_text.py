@@ -270,7 +270,23 @@ def _aims(results: Results) -> str:
         if name in results.get(suite, {})
         and not all(one.get("met", True) for one in results[suite][name]["figures"].values())
     ]
-    return "".join([*lines, *missed, "\nWhat each does:\n\n", *rest])
+    return "".join([*lines, *missed, _control(results), "\nWhat each does:\n\n", *rest])
+
+
+def _control(results: Results) -> str:
+    """Return what a healthy app feels beside a process that only computes; empty: not measured."""
+    found = results.get("overload", {}).get("hostile", {"figures": {}})["figures"]
+    if "control_p99_times" not in found:
+        return ""
+    times, milliseconds, cores = (
+        found[f"control_{name}"]["median"] for name in ("p99_times", "p99_ms", "cores")
+    )
+    return (
+        "\n`overload` hostile, the control: beside a process that talks to nobody and computes as\n"
+        f"much as the hostile clients did ({cores:.2f} cores) the healthy app's p99 was\n"
+        f"{times:.1f} times that of peace ({milliseconds:.1f} ms). So much of the figures above\n"
+        "is no matter of the broker.\n"
+    )
 
 
 def _pace(one: Mapping[str, Any]) -> str:

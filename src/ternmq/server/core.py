@@ -3,8 +3,9 @@
 A **turn** is everything that came in one pass of the loop. Commands run as their frames are read;
 then, once, ``_end_turn``: upkeep, one write of all new records, the answers that may go, the next
 sync, the next background job, the next deadline. Threads wait for the disk: one syncs, two do
-background jobs and cold reads; all report to the loop. A sync that is alone on a quick disk runs in
-the loop (``sync_pace``), and its answer leaves with the same turn.
+background jobs and cold reads; all report to the loop. On a quick disk a sync that is alone, or
+beside more work than a turn does, runs in the loop (``sync_pace``), and its answers leave with the
+same turn.
 
 Loop only, save ``_report``. Nothing here decides anything about messages.
 """
@@ -180,8 +181,9 @@ class Core:
         self.longest_turn_s = 0.0
         """Longest ``_end_turn``; whoever reads it for a metric sets it back."""
         self.disk = disk
-        self.in_turn = False
-        """A turn is being ended: answers that are made now leave with it."""
+        self.in_turn = self.pressed = False
+        """A turn is being ended: answers that are made now leave with it. And, as whoever knows
+        says: some app has more work than one turn does, and another asks for little."""
         self._told: dict[str, float] = {}
         """Unreadable bytes that the log told of, and when."""
         self._turn: asyncio.Handle | None = None
@@ -391,8 +393,9 @@ class Core:
         timed = TimedSync(sync, sync.upto - self._synced_end)
         self._synced_end = sync.upto
         asked, self._asked_before_sync = self.asked - self._asked_before_sync, self.asked
-        alone = asked == 1 and len(self.gate) == 1 and not self._reading and not self.upkeep.at_work
-        if not (alone and self._pace.quick and timed.small):
+        alone = asked == 1 and len(self.gate) == 1 and not self._reading
+        here = (alone or self.pressed) and not self.upkeep.at_work
+        if not (here and self._pace.quick and timed.small):
             self._syncing = True
             self._sync_thread.submit(timed)
             return False

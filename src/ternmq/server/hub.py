@@ -8,8 +8,10 @@ settles go on. Requests that are not whole yet: the connection that has been at 
 cut off, if that is seconds; when the whole is above twice the budget, in any case.
 
 Work is shared out as well. In one turn an app has so many units done (``ROUND``), the rest in the
-next ones; apps take turns, and the connections of an app. Reads of rows, look-ups and lists come
-last in a turn: behind its sync and its answers, a few at a time, in turns as well.
+next ones. While some ask for much and others for little, it is a small portion each, and at the
+turn's end portions for a time, so that a turn stays short. Apps take turns, and the connections of
+an app. Reads of rows, look-ups and lists come last in a turn: behind its sync and its answers, a
+few at a time, in turns as well.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from ternmq.server.audit import Audit
 from ternmq.server.core import Core
 from ternmq.server.counters import Counters
 from ternmq.server.fairqueue import FairQueue
-from ternmq.server.ledgers import ROUND, Ledger, Ledgers, Places
+from ternmq.server.ledgers import PORTION, ROUND, Ledger, Ledgers, Places
 from ternmq.server.sessions import Place
 from ternmq.settings import Settings
 from ternmq.wire.control import Hello, Welcome
@@ -46,6 +48,8 @@ FEW_REQUESTS: Final = 16
 
 READS_S: Final = 0.0002
 """Once reads took so much of a turn, no more are begun in it: who came meanwhile is first."""
+RUN_S: Final = 0.0003
+"""Once the end of a turn took so long, no app has more than one portion of work done in it."""
 
 SWEPT_A_TURN: Final = 200
 """Connections that are looked at in one pass of the loop, whether they are late."""
@@ -168,11 +172,13 @@ class Hub:
     def flush(self) -> None:
         """Write what the turn's answers are; read on where there is room again."""
         self.round += 1
+        until = time.perf_counter() + RUN_S if self._runnable else 0.0
         self._write_out()
         if self._late:
             self._read_some()
         if self._runnable:
-            self._run_some()
+            self._run_some(until)
+        self.core.pressed = bool(self._late or self._runnable) and self.ledgers.mixed
         if self._held_back:
             for ledger in list(self._held_back):
                 if not ledger.unwritten.over:
@@ -257,25 +263,38 @@ class Hub:
         if not ledger.pending.over:
             self.core.touch()
 
-    def _run_some(self) -> None:
-        """Run requests that had to wait: ``ROUND`` units in all, an app's in one turn at most."""
-        runnable, units = self._runnable, ROUND
-        for _ in range(len(runnable)):
+    def _run_some(self, until: float) -> None:
+        """Run requests that had to wait: apps take turns, a portion of units each.
+
+        Each app's first portion in a turn is that of ``Ledger.begin``, which may be used up. While
+        there are apps that ask for little the others have more of them, until the time is over.
+        """
+        ledgers, runnable = self.ledgers, self._runnable
+        mixed, units, each = ledgers.mixed, ROUND - PORTION, len(runnable)
+        full: list[Ledger] = []
+        while runnable and (mixed or each):
+            each -= 1
             ledger, _ = runnable.popitem(last=False)
+            account, waiting = ledger.pending, ledger.runnable
+            if account.over:
+                full.append(ledger)
+                continue
             ledger.begin(self.round)
+            over = units <= 0 or (mixed and time.perf_counter() > until)
+            if ledger.units <= 0 and mixed and not over:
+                ledger.units = PORTION
             before = ledger.units
-            waiting = ledger.runnable
-            while waiting and ledger.units > 0 and not ledger.pending.over:
+            while waiting and ledger.units > 0 and not account.over:
                 waiting.popitem(last=False)[0].go_on()  # if it has to wait again: behind the others
             if waiting:
                 runnable[ledger] = None
-                if not ledger.pending.over:
-                    self.core.touch()
-            units -= before - ledger.units
-            if units <= 0:
+                ledger.left_over()
+            if over:
                 break
-        if runnable and units <= 0:
+            units -= before - ledger.units
+        if runnable:
             self.core.touch()
+        runnable.update(dict.fromkeys(full))
 
     def hold_back(self, peer: Peer) -> None:
         """Have a connection take up what it set aside when its app's answers have been taken."""

@@ -28,7 +28,13 @@ ROUND: Final = 256
 """Units of work that an app may have done in a turn while no other asks for anything: 256 single
 sends, some 4 ms. What the turn itself takes is 2 % of that."""
 SHARED_ROUND: Final = 64
-"""The same while others ask: they wait 1 ms for it in a turn."""
+"""The same while others ask as well, all of them for much: they wait 1 ms for it in a turn."""
+PORTION: Final = 16
+"""The same while others ask for little: what is beyond waits for the turn's end, where portions are
+run for a time."""
+MUCH: Final = 100
+"""An app whose work was left over so often in a second, at a portion's end, asks for much: it had
+more than it may for some 40 turns."""
 CONTROL_UNITS: Final = 16
 """Of a control command: 0.1 to 1 ms, where a send takes 0.015."""
 RESERVE_SHIFT: Final = 3
@@ -142,6 +148,7 @@ class Ledger:
         units: Work that it may still have done in this turn.
         round: The turn that ``units`` is of.
         second: In which the app asked for something last.
+        left: How often some of its work was left over in this second.
         runnable: Connections with requests that wait for the next turn, or for ``pending``.
         held_back: Connections that set requests aside until ``unwritten`` has room.
         writing: Connections with a request that is not whole, and since when; the oldest first.
@@ -151,6 +158,7 @@ class Ledger:
         "app",
         "connections",
         "held_back",
+        "left",
         "pending",
         "_ledgers",
         "round",
@@ -171,6 +179,7 @@ class Ledger:
         self.units = ROUND
         self.round = 0
         self.second = 0
+        self.left = 0
         self._ledgers = ledgers
         self.runnable: OrderedDict[Peer, None] = OrderedDict()
         self.held_back: dict[Peer, None] = {}
@@ -184,6 +193,12 @@ class Ledger:
             if self.second != ledgers.second:
                 ledgers.asks(self)
             self.units = ledgers.units
+
+    def left_over(self) -> None:
+        """Note that it has more work than a portion of units."""
+        self.left += 1
+        if self.left == MUCH:
+            self._ledgers.asks_much()
 
     @property
     def empty(self) -> bool:
@@ -210,12 +225,16 @@ class Ledgers:
         """Of connections that have not said HELLO: their requests that are not whole."""
         self.second = 1
         """Counts seconds, by ``cool_down``."""
+        self.mixed = False
+        """Several apps ask, or did in the second before, and not all of them for much."""
         self.units = ROUND
-        """How much work an app may have done in a turn."""
+        """How much work an app has done in a turn, as it comes."""
         self._asking = 0
         """Apps that asked for something in this second."""
         self._asked = 0
         """Those of the second before."""
+        self._greedy = self._were_greedy = 0
+        """Those that asked for much in this second, and in the one before."""
         self._cool_down_s = cool_down_s
         self._left: deque[tuple[float, Ledger, int]] = deque()
         """Until when, who, and bytes that a connection left untaken; oldest first."""
@@ -243,16 +262,25 @@ class Ledgers:
     def asks(self, ledger: Ledger) -> None:
         """Note that an app asks for something, the first time in this second."""
         ledger.second = self.second
+        ledger.left = 0
         self._asking += 1
         self._share()
 
+    def asks_much(self) -> None:
+        """Note that an app asks for more than it gets; once in a second for each."""
+        self._greedy += 1
+        self._share()
+
     def _share(self) -> None:
-        self.units = ROUND if self._asking <= 1 and self._asked <= 1 else SHARED_ROUND
+        asking = max(self._asking, self._asked)
+        self.mixed = asking > 1 and asking > max(self._greedy, self._were_greedy)
+        self.units = PORTION if self.mixed else SHARED_ROUND if asking > 1 else ROUND
 
     def cool_down(self, now: float) -> None:
         """Forget what was left untaken long ago, and who asked two seconds ago. Once a second."""
         self.second += 1
         self._asked, self._asking = self._asking, 0
+        self._were_greedy, self._greedy = self._greedy, 0
         self._share()
         left = self._left
         while left and left[0][0] <= now:

@@ -108,7 +108,7 @@ class BrokerCollector:
             ("syncs", "Syncs of the journal.", core.syncs),
             (
                 "syncs_in_loop",
-                "Syncs that ran in the loop, alone on a quick disk.",
+                "Syncs that ran in the loop, of little on a quick disk.",
                 core.syncs_in_loop,
             ),
             ("sync_seconds", "Seconds spent in syncs.", core.sync_s),

@@ -9,6 +9,7 @@ rows behind them go on. Loop only.
 from __future__ import annotations
 
 import contextlib
+import time
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -38,6 +39,8 @@ from ternmq.wire.session import Request
 
 WOKEN_CALLS: Final = 4
 """So often the core is asked in a turn for parked pulls that are over."""
+WOKEN_S: Final = 0.0003
+"""Once these took so long, it is not asked again in this turn."""
 
 
 class Parked(NamedTuple):
@@ -236,6 +239,7 @@ class PullCommands:
         core = self._core
         if self._waking:
             return
+        until = 0.0
         for _ in range(WOKEN_CALLS):
             try:
                 over = self._broker.woken_pulls(core.now_us())
@@ -246,12 +250,15 @@ class PullCommands:
             if not over:
                 return
             unreadable = self._broker.parking.unreadable
+            until = until or time.perf_counter() + WOKEN_S
             for token, reply in over:
                 parked = self._unpark(token)
                 if token in unreadable:
                     parked.peer.refuse(parked.request, core.unreadable(unreadable.pop(token)))
                 else:
                     self._over(parked, reply)
+            if time.perf_counter() > until:
+                break
         core.touch()
 
     def _woken_read(self) -> None:

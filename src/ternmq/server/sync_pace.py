@@ -1,11 +1,14 @@
-"""Where a sync runs: in the loop when it is alone and the disk is quick, else in the thread.
+"""Where a sync runs: in the loop when that is the shorter way on a quick disk, else in the thread.
 
 To hand a sync to a thread and to hear of its end takes two changes of threads and a second turn of
-the loop: most of what a lone send costs. While a sync runs in the loop nothing else is done. So it
-runs there only if
+the loop: most of what a lone send costs. A loop that has always something to do makes it worse: the
+thread waits for the interpreter and for a core, and who sends waits for the rest of one such sync
+and for a second one. While a sync runs in the loop nothing else is done. So it runs there only if
 
-* one answer waits for it, and nothing else was asked since the sync before: whoever sends meanwhile
-  waits for this sync and a second one anyway, and whoever reads is not held up by them;
+* either one answer waits for it, and nothing else was asked since the sync before: whoever sends
+  meanwhile waits for this sync and a second one anyway, and whoever reads is not held up by them;
+  or the loop is *pressed*: an app has more work than one turn does, and another asks for little.
+  The flood pays for the sync with its time, and a send is answered in the turn that it came in;
 * little was written, into one file, and no background job is at the disk;
 * the disk has been quick: of the last ``WINDOW`` syncs of little at most one in ten took longer
   than ``QUICK_S``, and none longer than ``TURN_S``.

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.server.ledgers import ROUND, SHARED_ROUND, Account, Budget, Ledgers, Places
+from ternmq.server.ledgers import (
+    MUCH,
+    PORTION,
+    ROUND,
+    SHARED_ROUND,
+    Account,
+    Budget,
+    Ledger,
+    Ledgers,
+    Places,
+)
 
 LIMIT = 1000
 APPS = 6
@@ -137,7 +147,39 @@ def test_an_app_has_less_done_in_a_turn_while_others_ask():
     assert evil.units == ROUND, "once a turn"
     for second in (1.0, 2.0):
         evil.begin(evil.round + 1)
-        assert evil.units == SHARED_ROUND
+        assert evil.units == PORTION
         ledgers.cool_down(second)
     evil.begin(evil.round + 1)
     assert evil.units == ROUND, "the other asked for nothing in the second before"
+
+
+def second(
+    ledgers: Ledgers, number: int, asking: list[Ledger], much: list[Ledger]
+) -> tuple[bool, int]:
+    """Have a second in which some ask, and some of them for much; return what a turn is then."""
+    for ledger in asking:
+        ledger.begin(ledger.round + 1)
+    for ledger in much:
+        for _ in range(MUCH + 1):
+            ledger.left_over()
+    ledgers.cool_down(float(number))
+    return ledgers.mixed, ledgers.units
+
+
+def test_turns_are_short_while_one_app_asks_for_much_and_another_for_little():
+    ledgers = Ledgers(LIMIT, 10.0)
+    evil, good, other = (ledgers.enter(name) for name in ("evil", "good", "other"))
+    assert second(ledgers, 1, [evil, good], [evil]) == (True, PORTION)
+    assert second(ledgers, 2, [evil, good], [evil, good]) == (False, SHARED_ROUND)
+    assert second(ledgers, 3, [evil, good, other], [evil, good]) == (True, PORTION)
+    second(ledgers, 4, [evil], [evil])
+    assert second(ledgers, 5, [evil], [evil]) == (False, ROUND), "it is alone"
+
+
+def test_a_burst_is_not_much():
+    ledgers = Ledgers(LIMIT, 10.0)
+    evil, good = ledgers.enter("evil"), ledgers.enter("good")
+    for number in range(5):
+        for _ in range(MUCH - 1):
+            good.left_over()
+        assert second(ledgers, number, [evil, good], [evil]) == (True, PORTION)

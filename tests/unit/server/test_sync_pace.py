@@ -190,6 +190,31 @@ def test_what_is_not_alone_goes_to_the_thread(where: list[int]) -> None:
     with_desk(work)
 
 
+def test_beside_more_work_than_a_turn_does_a_small_sync_runs_in_the_loop(where: list[int]) -> None:
+    """The thread would have to wait until the loop lets it in, twice."""
+
+    async def work(desk: Desk) -> None:
+        core = desk.core
+        for _ in range(WINDOW + 1):
+            await desk.sent()
+        for how in ({"count": 2}, {"asked": 2}, {"asked": 0}):
+            await desk.settle()
+            core.pressed = True
+            turns = core.turns
+            await desk.sent(**how)
+            assert where[-1] == desk.loop_thread, how
+            assert desk.answered_in == turns, how
+            core.pressed = False
+            await desk.settle()
+            await desk.sent(**how)
+            assert where[-1] != desk.loop_thread, how
+        core.pressed = True
+        await desk.sent(size=SMALL_BYTES + 1)
+        assert where[-1] != desk.loop_thread
+
+    with_desk(work)
+
+
 def test_nobody_waits_then_neither_does_the_loop(where: list[int]) -> None:
     async def work(desk: Desk) -> None:
         for _ in range(WINDOW + 1):
