@@ -318,14 +318,15 @@ class Queries:
         return LastFailures(broker.store, held, reply.runs, broker.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
-        """Return what a reset to an offset would do.
+        """Return what a reset to an offset would do; what would be refused is refused here too.
 
         Raises:
-            UnknownTopic, UnknownGroup, UnknownQueue.
+            UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
         _, queue, held = self._held(topic_name, group, number)
+        queue.check_reset(offset)
         forgotten = held.leased_rows + held.ready.rows + held.failures.waiting_rows
-        return ResetPreview(max(0, queue.next - max(offset, queue.first)), forgotten)
+        return ResetPreview(queue.next - offset, forgotten)
 
     # -- parts ------------------------------------------------------------------------------------
 

@@ -78,13 +78,14 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
         output.document([plain(one) for one in found])
         return
     output.table(
-        ("topic", "group", "mode", "lag", "dead", "members", "state", "tags"),
+        ("topic", "group", "mode", "lag", "ready", "dead", "members", "state", "tags"),
         [
             (
                 one.topic,
                 one.group,
                 one.spec.mode.value,
                 sum([queue.lag for queue in one.queues]),
+                sum([queue.ready for queue in one.queues]),
                 sum([queue.dead for queue in one.queues]),
                 len(one.members),
                 "paused" if one.spec.paused else "running",
