@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -18,6 +18,7 @@ from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import LastFailures, failure_entries
 from ternmq.broker.replies import PullReply
+from ternmq.broker.rowstate import RowPlace, row_state
 from ternmq.journal import lookup
 from ternmq.journal.lookup import Cursor, Found, Page
 from ternmq.journal.store import RecordStore
@@ -294,6 +295,20 @@ class Queries:
         """
         _, _, held = self._held(topic_name, group, number)
         return self._listed(held, held.failures.failed(dead=True, after=after), limit)
+
+    def row(
+        self, topic_name: str, group: str, number: int, offset: int
+    ) -> tuple[RowPlace, Sequence[FailureEntry]]:
+        """Return how a row stands, and how it failed, oldest first.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        broker = self._broker
+        _, _, held = self._held(topic_name, group, number)
+        place = row_state(held, offset)
+        first = broker.journal.first
+        return place, failure_entries(broker.store, held, offset, place.position, first)
 
     def dead_offsets(
         self, topic_name: str, group: str, number: int, *, after: int, limit: int
