@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
 
+import ternmq
 import ternmq.sync
 from ternmq.cli.group_lag import Rates, speed_of
 from tests.cli.conftest import CommandLine, Processes
@@ -40,6 +42,42 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert "say --yes" in cli("group", "delete", filled, "billing", code=1).err
     cli("group", "delete", filled, "billing", "--yes")
     assert cli("group", "list", filled, "--json").json == []
+
+
+def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
+    cli: CommandLine, filled: str, client: ternmq.sync.Client
+) -> None:
+    held = client.pull(filled, group="billing", max_messages=4)
+    for more in ({"code": 1}, {}):
+        said = cli("group", "delete", filled, "billing", *([] if more else ["--yes"]), **more).err
+        assert f"1 member of group billing consumes {filled} now" in said
+        assert "makes the group anew, from the oldest message kept" in said
+    with contextlib.suppress(ternmq.TernMQError):
+        held.release()
+    cli("group", "create", filled, "billing")
+    assert "member" not in cli("group", "delete", filled, "billing", "--yes").err
+
+
+def test_what_cannot_be_changed_is_said(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    said = cli("group", "set", filled, "billing", "--mode", "ordered", code=2).err
+    assert "the mode of a group cannot be changed" in said
+    said = cli("group", "set", filled, "billing", "--start", "latest", code=2).err
+    assert "`ternmq group reset`" in said
+    said = cli("topic", "set", filled, "--ordered", code=2).err
+    assert "whether a topic is ordered cannot be changed" in said
+
+
+def test_a_group_of_other_settings_is_named_by_flags(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing", "--tags", "paid")
+    said = cli("consume", filled, "-g", "billing", "--tags", "new", "--wait", 0, code=1).err
+    assert "leave --tags, --mode and --start out" in said
+
+
+def test_a_wrong_filter_makes_no_group(cli: CommandLine, filled: str) -> None:
+    said = cli("consume", filled, "-g", "billing", "--tags", "a & b", code=2).err
+    assert "not a tag filter" in said
+    assert "is new" not in said
 
 
 def test_pausing_and_resuming(cli: CommandLine, filled: str) -> None:

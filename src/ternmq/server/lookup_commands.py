@@ -197,9 +197,14 @@ def _text(cursor: Cursor) -> str:
     return f"{cursor.place.position}.{cursor.place.row}.{cursor.below}"
 
 
+def is_message_id(text: str) -> bool:
+    """Return whether a text looks like an id that the broker gave."""
+    return _MESSAGE_ID.fullmatch(text) is not None
+
+
 def message_id(text: str) -> tuple[int, int]:
     """Return producer and sequence of a message's id, or raise InvalidRequest."""
-    if _MESSAGE_ID.fullmatch(text) is None:
+    if not is_message_id(text):
         raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
     producer, _, sequence = text.partition(":")
     return int(producer, 16), int(sequence, 16)
