@@ -151,3 +151,29 @@ def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[i
     assert "--tables DIR finds what the pipeline has archived" in said
     assert str(tables) in cli(*TRACE, "-k", "none", "--tables", tables, code=4).err
     assert "say an id, or --key" in cli(*TRACE, code=2).err
+
+
+def test_a_held_message_and_what_stands_behind_it(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic, ordered=True)
+    cli("group", "create", topic, "billing")
+    cli("group", "set", topic, "billing", "--retry-attempts", 1, "--exhausted", "hold")
+    ids = [client.send(topic, b"x", ordering_key="alice").id for _ in range(2)]
+    client.pull(topic, group="billing", max_messages=1).retry(reason="no stock")
+    client.pull(topic, group="billing", max_messages=5, wait=0)  # passes the other
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "held: no stock"
+    behind = "waits behind offset 0 of its ordering key"
+    assert of(cli(*TRACE, ids[1], "--json").json)["now"] == behind
+
+
+def test_what_the_filter_passed_over_is_not_owed(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+    cli("group", "create", topic, "billing", "--tags", "paid")
+    ids = [client.send(topic, b"x", tag=tag).id for tag in ("new", "paid", "paid")]
+    held = client.pull(topic, group="billing", max_messages=1)
+    said = [of(cli(*TRACE, one, "--json").json)["now"] for one in ids]
+    assert said == ["not owed", "handed out", "not handed out yet"]
+    held.ack()
