@@ -59,8 +59,12 @@ def test_messages_are_delivered_again_by_their_ids(client: ternmq.sync.Client, t
     told = client.replay(topic, "g", ids=[*ids, "1:1", elsewhere.id])
     assert (told.again, told.missing) == (3, ("1:1", elsewhere.id))
     assert drained(client, topic) == [2, 3, 7]
-    with pytest.raises(ternmq.InvalidRequest, match="no message id"):
-        client.replay(topic, "g", ids=["order-7"])
+    sent = client.send(topic, b"11", id="order-7")
+    client.send(f"{topic}-b", b"12", id="order-8")
+    assert drained(client, topic) == [sent.offset]
+    told = client.replay(topic, "g", ids=["order-7", "order-8"])  # of this topic only
+    assert (told.again, told.missing) == (1, ("order-8",))
+    assert drained(client, topic) == [sent.offset]
 
 
 def test_offsets_are_delivered_again_and_what_was_not_read_is_not_touched(

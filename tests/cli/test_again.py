@@ -57,8 +57,20 @@ def test_replay_of_times_and_ids(
     assert cli("group", "replay", consumed, "billing", "--until", "1h", "-y").err.startswith("0 ")
     id_ = client.get(consumed, offset=5).id
     ended = cli("group", "replay", consumed, "billing", "--id", id_, "--id", "7:7", "-y", code=4)
-    assert "1 ids are of no message" in ended.err
+    assert f"no message of {consumed} that is kept has the id 7:7\n" in ended.err
     assert bodies(cli, consumed) == ["5"]
+
+
+def test_replay_of_a_message_by_an_id_of_its_own(cli: CommandLine, topic: str) -> None:
+    """By the id that `message get` and `message trace` take as well."""
+    cli("topic", "create", topic)
+    cli("send", topic, "message 7", "--id", "order-7-paid")
+    assert bodies(cli, topic) == ["7"]
+    replay = ("group", "replay", topic, "billing", "--id", "order-7-paid")
+    assert cli(*replay, "--dry-run", "--json").json["again"] == 1
+    ended = cli(*replay, "--id", "order-8-paid", "--yes", code=4)
+    assert "has the id order-8-paid" in ended.err
+    assert bodies(cli, topic) == ["7"]
 
 
 def test_what_a_replay_asks_for(cli: CommandLine, consumed: str) -> None:

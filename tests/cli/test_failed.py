@@ -256,3 +256,17 @@ def test_a_delete_takes_nothing_of_the_other_kind(cli: CommandLine, failed: str)
     assert ended.err == "ternmq: these did not wait: 0/1\n"
     assert [row[0] for row in cli("retry", "list", failed, "billing").rows] == ["0/3", "0/4", "0/5"]
     assert [row[0] for row in cli("deadletter", "list", failed, "billing").rows] == ["0/0", "0/1"]
+
+
+def test_what_is_wrong_with_a_place_is_said_first(cli: CommandLine, failed: str) -> None:
+    cli("topic", "set", failed, "--queues", 2)
+    for place, why in (
+        ("1/7-1/999", "a range names its queue once, such as 1/7-999"),
+        ("abc", "'abc' is neither an offset (7) nor a range (10-12)"),
+        ("1/abc", "'abc' is neither an offset (7) nor a range (10-12)"),
+        ("100-99", "'100-99' names no offsets: a range begins with the lower one"),
+        ("0-1000000", "'0-1000000' names more than a million offsets"),
+        (2**63, f"'{2**63}' is above every offset that there can be"),
+        (7, f"{failed} has 2 queues: say which with --queue"),
+    ):
+        assert why in cli("deadletter", "delete", failed, "billing", place, code=2).err

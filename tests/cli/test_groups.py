@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
 
+import ternmq
 import ternmq.sync
+from ternmq.cli.group_lag import Rates, speed_of
 from tests.cli.conftest import CommandLine, Processes
 
 
@@ -21,7 +24,7 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert "consumes" in cli("group", "create", filled, "billing", code=1).err
 
     (row,) = cli("group", "list", filled).rows
-    assert row == [filled, "billing", "shared", "10", "0", "0", "running", "paid", "||", "new"]
+    assert row == [filled, "billing", "shared", "10", "0", "0", "0", "running", "paid", "||", "new"]
 
     cli("group", "set", filled, "billing", "--tags", "", "--lease", "45s", "--window", 50,
         "--retry-first", "2s", "--retry-factor", 3, "--retry-cap", "1h", "--retry-jitter", 0.5,
@@ -41,10 +44,46 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     assert cli("group", "list", filled, "--json").json == []
 
 
+def test_deleting_a_group_that_is_consumed_says_that_it_is_made_again(
+    cli: CommandLine, filled: str, client: ternmq.sync.Client
+) -> None:
+    held = client.pull(filled, group="billing", max_messages=4)
+    for more in ({"code": 1}, {}):
+        said = cli("group", "delete", filled, "billing", *([] if more else ["--yes"]), **more).err
+        assert f"1 member of group billing consumes {filled} now" in said
+        assert "makes the group anew, from the oldest message kept" in said
+    with contextlib.suppress(ternmq.TernMQError):
+        held.release()
+    cli("group", "create", filled, "billing")
+    assert "member" not in cli("group", "delete", filled, "billing", "--yes").err
+
+
+def test_what_cannot_be_changed_is_said(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    said = cli("group", "set", filled, "billing", "--mode", "ordered", code=2).err
+    assert "the mode of a group cannot be changed" in said
+    said = cli("group", "set", filled, "billing", "--start", "latest", code=2).err
+    assert "`ternmq group reset`" in said
+    said = cli("topic", "set", filled, "--ordered", code=2).err
+    assert "whether a topic is ordered cannot be changed" in said
+
+
+def test_a_group_of_other_settings_is_named_by_flags(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing", "--tags", "paid")
+    said = cli("consume", filled, "-g", "billing", "--tags", "new", "--wait", 0, code=1).err
+    assert "leave --tags, --mode and --start out" in said
+
+
+def test_a_wrong_filter_makes_no_group(cli: CommandLine, filled: str) -> None:
+    said = cli("consume", filled, "-g", "billing", "--tags", "a & b", code=2).err
+    assert "not a tag filter" in said
+    assert "is new" not in said
+
+
 def test_pausing_and_resuming(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing")
     cli("group", "pause", filled, "billing")
-    assert cli("group", "list", filled).rows[0][6] == "paused"
+    assert cli("group", "list", filled).rows[0][7] == "paused"
     said = cli("consume", filled, "-g", "billing", "--wait", "0", code=7)
     assert said.out == ""
     assert "group resume" in said.err
@@ -110,6 +149,34 @@ def test_what_was_given_back_is_ready_and_retries_nothing(cli: CommandLine, fill
     assert cli("group", "lag", filled).rows[0][2:4] == ["0", "0"]
 
 
+def test_a_backlog_behind_a_key_is_not_done(cli: CommandLine, client: ternmq.sync.Client) -> None:
+    """On an ordered topic what stands behind a message in hand is ready, and the lag is 0."""
+    client.admin.create_topic("behind", ordered=True)
+    client.admin.create_group("behind", "billing")
+    for number in range(5):
+        client.send("behind", b"%d" % number, ordering_key="alice")
+    held = client.pull("behind", group="billing", max_messages=1)
+    client.pull("behind", group="billing", max_messages=5, wait=0)  # passes the others
+    (row,) = cli("group", "lag", "behind").rows
+    assert row[2:5] == ["0", "4", "1"]
+    assert cli("group", "list", "behind").rows[0][3:5] == ["0", "4"]
+
+    rates = Rates()
+    info = client.admin.group("behind", "billing")
+    assert rates.of([info], 1.0) == {}
+    assert speed_of(info, rates.of([info], 2.0)["behind", "billing"]) == (0, 0, "stands")
+
+    held.ack()
+    for one in client.pull("behind", group="billing", max_messages=2):
+        one.ack()
+    info = client.admin.group("behind", "billing")
+    assert speed_of(info, rates.of([info], 3.0)["behind", "billing"]) == (0, 2, "1s")
+    for one in client.pull("behind", group="billing", max_messages=2):
+        one.ack()
+    info = client.admin.group("behind", "billing")
+    assert speed_of(info, rates.of([info], 4.0)["behind", "billing"]) == (0, 2, "done")
+
+
 def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing")
     cli("consume", filled, "-g", "billing", "-n", 4)
@@ -145,6 +212,17 @@ def test_a_reset_that_is_not_clear(cli: CommandLine, filled: str) -> None:
                                    "--queue", 3, code=4).err  # fmt: skip
     cli("topic", "set", filled, "--queues", 2)
     assert "2 queues" in cli("group", "reset", filled, "billing", "--offset", 1, code=2).err
+
+
+def test_what_would_be_refused_is_refused_before_it_is_asked(cli: CommandLine, filled: str) -> None:
+    cli("group", "create", filled, "billing")
+    for how in ("--dry-run", "--yes"):
+        said = cli("group", "reset", filled, "billing", "--offset", 999, how, code=2)
+        assert (said.out, "offset must be 0 to 10" in said.err) == ("", True), how
+    said = cli("group", "skip", filled, "billing", "--offset", 999, code=2)
+    assert "offset must be 0 to 10" in said.err
+    assert "will not be delivered" not in said.err
+    assert cli("group", "lag", filled).rows[0][2] == "10"
 
 
 def test_skipping(cli: CommandLine, filled: str) -> None:

@@ -70,3 +70,11 @@ def test_a_bench_on_a_topic_that_is_there(cli: CommandLine, topic: str) -> None:
     (row,) = [row for row in cli("topic", "list").rows if row[0] == topic]
     assert row[5] == "10"
     assert cli("group", "list", topic).rows == []
+
+
+def test_bench_says_that_it_has_no_ordering_keys(cli: CommandLine, topic: str) -> None:
+    cli("topic", "create", topic, "--ordered")
+    for what in ("send", "consume", "latency"):
+        said = cli("bench", what, "--topic", topic, code=2).err
+        assert f"topic '{topic}' is ordered, and bench sends no ordering keys" in said
+        assert "--ordering-key" not in said

@@ -79,8 +79,43 @@ def test_what_a_group_does_not_get_is_not_called_settled(
         ("billing", "not owed"), ("latecomer", "not owed"),
     ]  # fmt: skip
     said = cli(*TRACE, ids[3]).err
-    assert said.startswith("not owed: done, a dead letter that was deleted, skipped,")
-    assert "older than the group's start" in said
+    assert said.startswith("not owed: the group is through with it. It is done, unless")
+    assert "its filter, its start" in said
+
+
+def test_what_nobody_holds_is_not_called_handed_out(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic, ordered=True)
+    client.admin.create_group(topic, "billing", start="earliest")
+    ids = [client.send(topic, b"x", ordering_key="alice").id for _ in range(3)]
+    held = client.pull(topic, group="billing", max_messages=1)
+    client.pull(topic, group="billing", max_messages=5, wait=0)  # passes the others
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "handed out"
+    behind = "waits behind offset 0 of its ordering key"
+    assert of(cli(*TRACE, ids[2], "--json").json)["now"] == behind
+    held.release()
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "waits for a consumer: given back"
+    assert of(cli(*TRACE, ids[1], "--json").json)["now"] == behind
+    for one in client.pull(topic, group="billing", max_messages=1):
+        one.ack()
+    assert of(cli(*TRACE, ids[1], "--json").json)["now"] == "waits for a consumer"
+
+
+def test_what_failed_before_is_known_while_it_is_handed_out_again(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str, ids: dict[int, str]
+) -> None:
+    (told,) = cli("retry", "list", topic, "billing", "--json").lines
+    assert told["offset"] == 4
+    cli("retry", "now", topic, "billing", 4)
+    again = client.pull(topic, group="billing", max_messages=1)
+    found = of(cli(*TRACE, ids[4], "--json").json)
+    assert (found["now"], found["attempts"], found["deliveries"]) == ("handed out", 1, 2)
+    told = [(one["cause"], one["reason"]) for one in found["failures"]]
+    assert told == [("consumer", "later"), ("operator", "")]
+    again.ack()
+    found = of(cli(*TRACE, ids[4], "--json").json)
+    assert (found["now"], found["failures"]) == ("not owed", [])
 
 
 @pytest.mark.row("R7")
@@ -116,3 +151,29 @@ def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[i
     assert "--tables DIR finds what the pipeline has archived" in said
     assert str(tables) in cli(*TRACE, "-k", "none", "--tables", tables, code=4).err
     assert "say an id, or --key" in cli(*TRACE, code=2).err
+
+
+def test_a_held_message_and_what_stands_behind_it(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic, ordered=True)
+    cli("group", "create", topic, "billing")
+    cli("group", "set", topic, "billing", "--retry-attempts", 1, "--exhausted", "hold")
+    ids = [client.send(topic, b"x", ordering_key="alice").id for _ in range(2)]
+    client.pull(topic, group="billing", max_messages=1).retry(reason="no stock")
+    client.pull(topic, group="billing", max_messages=5, wait=0)  # passes the other
+    assert of(cli(*TRACE, ids[0], "--json").json)["now"] == "held: no stock"
+    behind = "waits behind offset 0 of its ordering key"
+    assert of(cli(*TRACE, ids[1], "--json").json)["now"] == behind
+
+
+def test_what_the_filter_passed_over_is_not_owed(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+    cli("group", "create", topic, "billing", "--tags", "paid")
+    ids = [client.send(topic, b"x", tag=tag).id for tag in ("new", "paid", "paid")]
+    held = client.pull(topic, group="billing", max_messages=1)
+    said = [of(cli(*TRACE, one, "--json").json)["now"] for one in ids]
+    assert said == ["not owed", "handed out", "not handed out yet"]
+    held.ack()

@@ -85,6 +85,15 @@ def test_every_alarm_says_what_to_do_and_stands_on_the_page() -> None:
         assert f"`{rule['alert']}`" in page, rule["alert"]
 
 
+def test_what_falls_behind_is_measured_by_all_that_waits() -> None:
+    """The backlog of an ordered topic stands in `ready`, and its lag is 0."""
+    (rule,) = [one for one in rules() if one["alert"] == "TernMQGroupFallsBehind"]
+    waits, grows = rule["expr"].split(" and ")
+    named = set(re.findall(r"ternmq_group_\w+", waits))
+    assert named == {"ternmq_group_lag", "ternmq_group_ready"}
+    assert named == set(re.findall(r"delta\((ternmq_group_\w+)\[30m\]\)", grows))
+
+
 def test_prometheus_takes_the_alarms() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -14,7 +14,8 @@ Reading order:
   ``filter``; ``parking``.
 * What becomes of it: ``settling``, ``retry``, ``lease``, ``leases``; ``timers``, ``ticking``.
 * How facts change what a group holds: ``groupqueue`` with ``owed``, ``runs``, ``failures`` and
-  ``failurestore``; ``history`` (how a row failed before); ``discarded``.
+  ``failurestore``; ``history`` (how a row failed before); ``rowstate`` (how a row stands);
+  ``discarded``.
 * The other commands: ``clients`` with ``drains``, ``administration``, ``apps``, ``operating``,
   ``replaying``, ``queries``, ``ranges``, ``listings`` with ``sight`` and ``sortedkeys``, ``holds``.
 * Transactions: ``preparing``, ``openings``, ``transactions``, ``writers``, ``undecided``,

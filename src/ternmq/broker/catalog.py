@@ -13,7 +13,7 @@ from ternmq.broker.filter import TagFilter, parse
 from ternmq.broker.firsts import Firsts
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sortedkeys import SortedKeys
-from ternmq.model.errors import UnknownGroup, UnknownTopic
+from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
 from ternmq.record.batch import topic_seed
 from ternmq.record.control import App
@@ -74,6 +74,15 @@ class Queue:
         """Volatile: some pull is parked on it, so a moved mark must be noticed."""
         self.followed = False
         """Volatile: somebody waits to read what comes next; see ``Parking.follow``."""
+
+    def check_reset(self, offset: int) -> None:
+        """See that a group can be set to an offset.
+
+        Raises:
+            InvalidRequest: It is older than what is kept, or behind the end.
+        """
+        if not self.first <= offset <= self.next:
+            raise InvalidRequest(f"offset must be {self.first} to {self.next}")
 
     @property
     def first(self) -> int:

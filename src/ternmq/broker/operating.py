@@ -75,8 +75,7 @@ class Operating:
             UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
         found, held = self._place(topic, group, queue)
-        if not found.first <= offset <= found.next:
-            raise InvalidRequest(f"offset must be {found.first} to {found.next}")
+        found.check_reset(offset)
         end = self._delivery.move_cursor(now_us, held, Move.RESET, offset)
         self._administration.rewinds += 1
         self._parking.wake_for(held)

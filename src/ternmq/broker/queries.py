@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -18,6 +18,7 @@ from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import LastFailures, failure_entries
 from ternmq.broker.replies import PullReply
+from ternmq.broker.rowstate import RowPlace, row_state
 from ternmq.journal import lookup
 from ternmq.journal.lookup import Cursor, Found, Page
 from ternmq.journal.store import RecordStore
@@ -295,6 +296,20 @@ class Queries:
         _, _, held = self._held(topic_name, group, number)
         return self._listed(held, held.failures.failed(dead=True, after=after), limit)
 
+    def row(
+        self, topic_name: str, group: str, number: int, offset: int
+    ) -> tuple[RowPlace, Sequence[FailureEntry]]:
+        """Return how a row stands, and how it failed, oldest first.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
+        """
+        broker = self._broker
+        _, _, held = self._held(topic_name, group, number)
+        place = row_state(held, offset)
+        first = broker.journal.first
+        return place, failure_entries(broker.store, held, offset, place.position, first)
+
     def dead_offsets(
         self, topic_name: str, group: str, number: int, *, after: int, limit: int
     ) -> list[int]:
@@ -318,14 +333,15 @@ class Queries:
         return LastFailures(broker.store, held, reply.runs, broker.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
-        """Return what a reset to an offset would do.
+        """Return what a reset to an offset would do; what would be refused is refused here too.
 
         Raises:
-            UnknownTopic, UnknownGroup, UnknownQueue.
+            UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
         _, queue, held = self._held(topic_name, group, number)
+        queue.check_reset(offset)
         forgotten = held.leased_rows + held.ready.rows + held.failures.waiting_rows
-        return ResetPreview(max(0, queue.next - max(offset, queue.first)), forgotten)
+        return ResetPreview(queue.next - offset, forgotten)
 
     # -- parts ------------------------------------------------------------------------------------
 

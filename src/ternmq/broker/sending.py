@@ -135,8 +135,10 @@ class Sending:
             raise InvalidBatch("a slice cannot be sent; only producers make batches")
         if bool(flags & _KEYED) != topic.spec.ordered:
             if topic.spec.ordered:
-                raise OrderingKeyRequired(f"topic {topic.name} is ordered")
-            raise TopicNotOrdered(f"topic {topic.name} is not ordered, and the batch is keyed")
+                raise OrderingKeyRequired(f"topic {topic.name!r} is ordered")
+            raise TopicNotOrdered(
+                f"topic {topic.name!r} is not ordered, and the messages have ordering keys"
+            )
         if flags & _WITH_TIMES:
             raise InvalidRequest("due times and expiry are not supported by this version")
 
@@ -147,7 +149,7 @@ class Sending:
         """
         if not topic.spec.ordered and not topic.spec.ignore_ordering_keys:
             raise TopicNotOrdered(
-                f"topic {topic.name} is not ordered, and messages have ordering keys"
+                f"topic {topic.name!r} is not ordered, and the messages have ordering keys"
             )
 
     def made_by(self, spec: TopicSpec, batch: bytes) -> TopicSpec:

@@ -21,6 +21,7 @@ import click
 from ternmq.cli import output, percentiles
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
+from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import NAME, POSITIVE_DURATION, SIZE
 from ternmq.client.client import Client
@@ -255,7 +256,12 @@ async def latency(
 async def _topic(client: Client, name: str | None, durability: str) -> AsyncIterator[str]:
     """Give the topic that is named, or one that is there only meanwhile."""
     if name is not None:
-        await client.admin.topic(name)
+        if (await client.admin.topic(name)).spec.ordered:
+            raise Failed(
+                f"topic {name!r} is ordered, and bench sends no ordering keys: name another topic, "
+                "or leave --topic out",
+                ExitCode.USAGE,
+            )
         yield name
         return
     made = f"bench-{secrets.token_hex(4)}"

@@ -18,6 +18,7 @@ from ternmq.client.client import Client
 from ternmq.client.deliveries import Deliveries
 from ternmq.model.errors import ConnectionLost, LeaseExpired, UnknownTopic
 from ternmq.model.specs import Mode, Start
+from ternmq.model.tag_filter import check_filter
 from ternmq.record.facts import Outcome
 
 _PULL: Final = 500
@@ -79,7 +80,7 @@ async def consume(
         wait = timedelta(0) if wait is None else wait
     there = True
     try:
-        await say_if_new(client, topic, group, start)
+        await say_if_new(client, topic, group, start, tags)
     except UnknownTopic:
         there = False  # the first pull makes it where the broker makes topics by use
     held: list[Deliveries] = []
@@ -112,7 +113,7 @@ async def consume(
             elif wait is not None:
                 break
         if no_ack and held:
-            output.note(f"giving {sum(map(len, held)):,} messages back to {group}")
+            output.note(f"giving {output.counted(sum(map(len, held)), 'message')} back to {group}")
     finally:
         told.close()
         # Nobody can tell what became of what was printed to a pipe that broke.
@@ -145,12 +146,19 @@ def _print(printer: Printer, batch: Deliveries) -> None:
         )
 
 
-async def say_if_new(client: Client, topic: str, group: str, start: str | None) -> None:
-    """Say where a group begins that is made by this, or that one is paused."""
+async def say_if_new(
+    client: Client, topic: str, group: str, start: str | None, tags: str | None
+) -> None:
+    """Say where a group begins that is made by this, or that one is paused.
+
+    Raises:
+        InvalidRequest: It cannot be made: its filter is none.
+    """
     found = await group_of(client, topic, group)
     if found is not None and found.spec.paused:
         output.note(f"group {group} is paused on {topic}: `ternmq group resume` lets it go on")
     if found is None:
+        check_filter(tags or "")
         where = start or Start.EARLIEST.value
         meaning = (
             "the oldest message kept" if where == Start.EARLIEST.value else "new messages only"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from ternmq.cli.parameters import (
     COUNT,
     QUEUE,
     group_argument,
+    range_of,
     ranges_of,
     topic_argument,
 )
@@ -311,6 +313,12 @@ def placed(
     by_queue: dict[int, list[str]] = {}
     for place in places:
         *where, offsets = place.split("/")
+        if len(where) == 2 and re.fullmatch("[0-9]+-[0-9]+", where[1]):  # 1/7-1/9
+            low, _, _ = where[1].partition("-")
+            raise click.UsageError(
+                f"{place!r} is no place: a range names its queue once, such as "
+                f"{where[0]}/{low}-{offsets}", context,
+            )  # fmt: skip
         if len(where) == 2 and where[0] != topic:
             raise click.UsageError(f"{place!r} is on topic {where[0]!r}, not {topic!r}", context)
         if len(where) > 2 or (where and not (where[-1].isascii() and where[-1].isdigit())):
@@ -318,6 +326,7 @@ def placed(
                 f"{place!r} is no place: an offset (16), a range (10-12), QUEUE/OFFSET (1/16) or "
                 "TOPIC/QUEUE/OFFSET", context,
             )  # fmt: skip
+        range_of(offsets)
         number = int(where[-1]) if where else queue
         if where and queue not in {None, number}:
             raise click.UsageError(f"{place!r} is on queue {number}, not {queue}", context)

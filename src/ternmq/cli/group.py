@@ -23,6 +23,7 @@ from ternmq.cli.parameters import (
     given,
     group_argument,
     topic_argument,
+    unchangeable,
 )
 from ternmq.client.admin_client import AdminClient
 from ternmq.client.policy import RetryPolicy
@@ -78,13 +79,14 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
         output.document([plain(one) for one in found])
         return
     output.table(
-        ("topic", "group", "mode", "lag", "dead", "members", "state", "tags"),
+        ("topic", "group", "mode", "lag", "ready", "dead", "members", "state", "tags"),
         [
             (
                 one.topic,
                 one.group,
                 one.spec.mode.value,
                 sum([queue.lag for queue in one.queues]),
+                sum([queue.ready for queue in one.queues]),
                 sum([queue.dead for queue in one.queues]),
                 len(one.members),
                 "paused" if one.spec.paused else "running",
@@ -151,6 +153,16 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @click.option("--retry-jitter", type=float, help="Random share of each delay: 0.2 is 20 % around.")
 @click.option("--retry-attempts", type=COUNT, help="Attempts in all.")
 @click.option("--exhausted", type=_EXHAUSTED, help="What becomes of it after the last attempt.")
+@unchangeable(
+    "--mode",
+    "the mode of a group cannot be changed: make another group with `ternmq group create --mode`, "
+    "or delete this one and make it anew",
+)
+@unchangeable(
+    "--start",
+    "the start is where a new group begins, and cannot be changed: `ternmq group reset` sets where "
+    "this one goes on",
+)
 @administers
 async def set_(
     client: AdminClient,
@@ -220,8 +232,19 @@ async def resume(client: AdminClient, topic: str, group: str) -> None:
 @yes_option
 @administers
 async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None:
-    """Let a group no longer consume a topic; what it was owed is forgotten."""
+    """Let a group no longer consume a topic; what it was owed is forgotten.
+
+    Consumers that run, or are started again, make the group anew. It then begins with the oldest
+    message that is kept, unless they state another start: stop them first.
+    """
     info = await client.admin.group(topic, group)
+    if info.members:
+        consume = f"{output.counted(len(info.members), 'member')} of group {group} "
+        consume += "consumes" if len(info.members) == 1 else "consume"
+        output.note(
+            f"{consume} {topic} now: a consumer that runs on, or is started again, makes the group "
+            "anew, from the oldest message kept unless it states start='latest'"
+        )
     if not yes:
         lag = sum([one.lag for one in info.queues])
         open_ = sum([one.leased + one.ready + one.waiting + one.dead for one in info.queues])

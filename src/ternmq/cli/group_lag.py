@@ -33,7 +33,11 @@ _SPARE_OF_QUEUES: Final = ("floor", "cursor", "end", "retrying", "leased", "dead
 
 @dataclass(slots=True)
 class Rates:
-    """What changed since the look before, a second."""
+    """What changed since the look before, a second.
+
+    Messages come in as they are stored, and go out as they no longer wait: a consumer has them, or
+    they are passed over. Those that stand behind another of their ordering key wait all the while.
+    """
 
     _before: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     _at: float = 0.0
@@ -45,7 +49,7 @@ class Rates:
         found = {
             (one.topic, one.group): (
                 sum([queue.end for queue in one.queues]),
-                sum([queue.cursor for queue in one.queues]),
+                sum([queue.cursor - queue.ready for queue in one.queues]),
             )
             for one in groups
         }
@@ -85,10 +89,13 @@ async def lag(
 ) -> None:
     """Show how many messages groups have before them.
 
-    Lag counts what was never handed out. Ready is what was handed out before and waits for a
-    consumer again: given back, or behind another message of its ordering key. Both wait for work
-    now; what failed and waits for the time of its retry, and dead letters, are counted aside.
-    Holds on the journal are shown with the bytes that they keep.
+    Lag and ready wait for work now. Lag counts what the broker has not come to yet. Ready is what
+    it has passed and still waits: behind another message of its ordering key, or given back. On an
+    ordered topic most of a backlog is ready. What failed and waits for the time of its retry, and
+    dead letters, are counted aside. Holds on the journal are shown with the bytes that they keep.
+
+    With --watch, left says how long lag and ready last at these rates: `done` where nothing waits,
+    `grows`, or `stands` where neither more nor fewer wait.
     """
     if topic is not None and group is not None:
         await client.admin.group(topic, group)
@@ -174,7 +181,7 @@ def _table(
     for one in groups:
         row = row_of(one)
         if watch:
-            row = (*row, *_speed(row[2], speed.get((one.topic, one.group))))
+            row = (*row, *speed_of(one, speed.get((one.topic, one.group))))
         rows.append(row)
     columns = (*COLUMNS, *RATES) if watch else COLUMNS
     blank = (None,) * (len(columns) - len(COLUMNS))
@@ -198,14 +205,15 @@ def row_of(one: GroupInfo) -> tuple[Cell, ...]:
     )
 
 
-def _speed(lag: Cell, speed: tuple[float, ...] | None) -> tuple[Cell, ...]:
-    """Return messages in and out a second, and how long the lag lasts at that."""
-    if speed is None or not isinstance(lag, int):
+def speed_of(one: GroupInfo, speed: tuple[float, ...] | None) -> tuple[Cell, ...]:
+    """Return messages in and out a second, and how long what waits for work lasts at that."""
+    if speed is None:
         return (None, None, None)
     into, out = speed
     gain = out - into
-    left = "done" if not lag else output.span(lag / gain) if gain > 0 else "grows"
-    if lag and gain == 0:
+    waits = sum([queue.lag + queue.ready for queue in one.queues])
+    left = "done" if not waits else output.span(waits / gain) if gain > 0 else "grows"
+    if waits and gain == 0:
         left = "stands"
     return (into, out, left)
 

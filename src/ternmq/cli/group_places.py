@@ -10,7 +10,7 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import administers, confirm, yes_option
-from ternmq.cli.exits import Failed
+from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.finding import check_only
 from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_argument
 from ternmq.cli.problems import not_found
@@ -137,6 +137,11 @@ async def skip(
             text += f", past {offset}" if offset < now.cursor else ""
         output.note(f"nothing to skip: {text}")
         return
+    if offset > now.end:
+        raise Failed(
+            f"offset must be {now.cursor} to {now.end}, where queue {queue} of {topic} ends",
+            ExitCode.USAGE,
+        )
     if not yes:
         span = f"{now.cursor} to {now.cursor + count - 1} of queue {queue}"
         output.note(f"{count:,} messages ({span}) will not be delivered to {group}")

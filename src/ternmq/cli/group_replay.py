@@ -39,7 +39,11 @@ if TYPE_CHECKING:  # with the client that moves messages; `group list` needs non
 )
 @click.option("--until", type=WHEN, metavar="TIME", help="Those stored before then.")
 @click.option(
-    "--id", "ids", metavar="ID", multiple=True, help="The message with this id; may be repeated."
+    "--id",
+    "ids",
+    metavar="ID",
+    multiple=True,
+    help="The message with this id, the broker's or your own; may be repeated.",
 )
 @click.option(
     "--queue", type=QUEUE, help="Only this queue; needed for offsets where there are several."
@@ -102,7 +106,14 @@ async def replay(
         verb = "comes" if done.again == 1 else "come"
         output.note(f"{output.counted(done.again, 'message')} of {topic} {verb} to {group} again")
     if done.missing:
-        raise not_found(f"{len(done.missing):,} ids are of no message of {topic} that is kept")
+        raise not_found(f"no message of {topic} that is kept has the {_ids(done.missing)}")
+
+
+def _ids(missing: Sequence[str]) -> str:
+    """Return ids as text, the first of them if they are many."""
+    word = "id" if len(missing) == 1 else "ids"
+    more = f" and {len(missing) - 10:,} more" if len(missing) > 10 else ""
+    return f"{word} {', '.join(missing[:10])}{more}"
 
 
 def _show(found: Replayed) -> None:

@@ -19,8 +19,8 @@ from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import Found, shown
 from ternmq.client.causes import reason_of
 from ternmq.client.client import Client
-from ternmq.client.deadletters import FailedMessage
-from ternmq.model.errors import MessageNotFound, UnknownTopic
+from ternmq.model.errors import MessageNotFound, UnknownGroup, UnknownTopic
+from ternmq.wire.control import RowStanding
 
 if TYPE_CHECKING:
     from ternmq.pipeline.trace_lookup import TraceLookup
@@ -38,8 +38,9 @@ _ELSEWHERE: Final = {
 NOT_OWED: Final = "not owed"
 """The broker keeps no more of a message that a group is through with, or never was to get."""
 _ABOUT_NOT_OWED: Final = (
-    "not owed: done, a dead letter that was deleted, skipped, filtered out, or older than the "
-    "group's start; the broker does not keep which of them. With --tables more may be known"
+    "not owed: the group is through with it. It is done, unless somebody deleted its dead letter, "
+    "or skipped it, or it was not for the group (its filter, its start): the broker does not keep "
+    "which of them. With --tables the table `trace` says it, where the pipeline keeps one"
 )
 
 
@@ -56,7 +57,7 @@ class Life:
         kept: The broker has it.
         traced: Rows of the table, by group.
         now: What the broker says of it, by group.
-        failed: What the broker knows of its failures, by group; where it failed last.
+        stands: How it stands at the broker, by group, with its failures.
     """
 
     id: str
@@ -67,22 +68,22 @@ class Life:
     kept: bool = False
     traced: dict[str, dict[str, Any]] = field(default_factory=dict)
     now: dict[str, str] = field(default_factory=dict)
-    failed: dict[str, FailedMessage] = field(default_factory=dict)
+    stands: dict[str, RowStanding] = field(default_factory=dict)
 
     def told(self, group: str) -> dict[str, Any]:
         """Return what is known of it in a group: the table's row, else what the broker keeps."""
-        failed = self.failed.get(group)
-        if group in self.traced or failed is None:
+        stands = self.stands.get(group)
+        if group in self.traced or stands is None or not (stands.deliveries or stands.failures):
             return self.traced.get(group, {})
         failures = [
             {"time": one.time, "attempt": one.attempt, "outcome": one.outcome, "cause": one.cause,
              "reason": one.reason}
-            for one in failed.failures
+            for one in stands.failures
         ]  # fmt: skip
         return {
             "state_time": failures[-1]["time"] if failures else None,
-            "deliveries": failed.deliveries,
-            "attempts": failed.attempts,
+            "deliveries": stands.deliveries,
+            "attempts": stands.attempts,
             "failures": failures,
         }
 
@@ -108,11 +109,13 @@ async def trace(
 
     The broker says how it stands now. With --tables, the pipeline's table `trace` says when it was
     handed out, to whom, and every failure, also of messages that the broker no longer keeps.
-    Without it the attempts and failures of dead letters and retries are shown: the broker has them.
+    Without it the attempts that failed, and their reasons, are shown until the message is done.
 
-    `not owed` says that the group will not get the message: it is done, was a dead letter that was
-    deleted, was skipped or filtered out, or is older than the group's start. The broker does not
-    keep which of them.
+    `handed out` says that a consumer has it; `waits for a consumer`, that none has: it was given
+    back, or nobody asked yet; `waits behind offset N of its ordering key`, that N must be done
+    first. `not owed` says that the group is through with it: it is done, unless somebody deleted
+    its dead letter, or skipped it, or it was not for the group (its filter, its start). The broker
+    does not keep which of them.
     """
     context = click.get_current_context()
     if bool(id_) is (key is not None):
@@ -240,29 +243,36 @@ def _add_traced(
 async def _look(client: Client, life: Life) -> None:
     """Ask the broker how it stands in each group."""
     topic, queue, offset = life.place
-    found = life.now
     for info in await client.admin.groups(topic):
         if info.group.startswith("spark."):
             continue
-        stands = info.queues[queue]
-        if offset >= stands.cursor:
-            found[info.group] = "not handed out yet"
+        try:
+            stands = await client.deadletters.standing(topic, info.group, offset, queue=queue)
+        except UnknownGroup:  # it was deleted meanwhile
             continue
-        failed = await client.deadletters.get(topic, info.group, offset, queue=queue)
-        if failed is not None:
-            found[info.group] = _failed(failed)
-            life.failed[info.group] = failed
-        elif offset < stands.floor:
-            found[info.group] = NOT_OWED
+        if stands is None:
+            life.now[info.group] = "unknown: the broker is older than this command"
         else:
-            found[info.group] = "handed out"
+            life.stands[info.group] = stands
+            life.now[info.group] = _now(stands)
 
 
-def _failed(found: FailedMessage) -> str:
-    """Return how a message stands that a group failed on, and why."""
-    last = found.failures[-1].outcome if found.failures else ""
-    what = "held" if found.held else "dead" if last == "dead" else "waits for a retry"
-    return f"{what}: {found.reason}" if found.reason else what
+_NOW: Final = {
+    "unread": "not handed out yet", "leased": "handed out", "ready": "waits for a consumer",
+    "waiting": "waits for a retry", "not_owed": NOT_OWED,
+}  # fmt: skip
+"""What is said of the states that the broker names; of others their name."""
+
+
+def _now(stands: RowStanding) -> str:
+    """Return how a message stands, and why if it failed."""
+    if stands.state == "ready":
+        if stands.behind is not None:
+            return f"waits behind offset {stands.behind} of its ordering key"
+        return f"{_NOW[stands.state]}: given back" if stands.deliveries else _NOW[stands.state]
+    what = _NOW.get(stands.state, stands.state)
+    reason = stands.failures[-1].reason if stands.failures else ""
+    return f"{what}: {reason}" if reason and stands.state in {"waiting", "held", "dead"} else what
 
 
 def _life(found: Found) -> Life:

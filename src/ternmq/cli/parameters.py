@@ -143,6 +143,23 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def unchangeable(name: str, why: str, *, flag: bool = False) -> Callable[[Any], Any]:
+    """Return an option that is not offered, and says why what it names cannot be changed."""
+
+    def refuse(context: click.Context, _: click.Parameter, value: Any) -> None:
+        if value:
+            raise click.UsageError(why, context)
+
+    return click.option(
+        name,
+        is_flag=flag,
+        hidden=True,
+        expose_value=False,
+        callback=refuse,
+        help=f"{why[0].upper()}{why[1:]}.",
+    )
+
+
 def ranges_of(texts: Sequence[str]) -> list[int]:
     """Return the offsets that arguments such as ``7`` and ``10-12`` name, sorted.
 
@@ -151,11 +168,24 @@ def ranges_of(texts: Sequence[str]) -> list[int]:
     """
     found: set[int] = set()
     for text in texts:
-        low, dash, high = text.partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise click.UsageError(f"{text!r} is neither an offset (7) nor a range (10-12)")
-        first, last = int(low), int(high or low)
-        if not first <= last <= first + 1_000_000 or last >= 2**63:
-            raise click.UsageError(f"{text!r} names no offsets, or more than a million")
-        found.update(range(first, last + 1))
+        found.update(range_of(text))
     return sorted(found)
+
+
+def range_of(text: str) -> range:
+    """Return the offsets that ``7`` or ``10-12`` names.
+
+    Raises:
+        click.UsageError: It is neither.
+    """
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or (dash and not high.isdecimal()):
+        raise click.UsageError(f"{text!r} is neither an offset (7) nor a range (10-12)")
+    first, last = int(low), int(high or low)
+    if last < first:
+        raise click.UsageError(f"{text!r} names no offsets: a range begins with the lower one")
+    if last - first >= 1_000_000:
+        raise click.UsageError(f"{text!r} names more than a million offsets")
+    if last >= 2**63:
+        raise click.UsageError(f"{text!r} is above every offset that there can be")
+    return range(first, last + 1)

@@ -10,7 +10,14 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import administers, confirm, yes_option
-from ternmq.cli.parameters import COUNT, NAME, POSITIVE_DURATION, given, topic_argument
+from ternmq.cli.parameters import (
+    COUNT,
+    NAME,
+    POSITIVE_DURATION,
+    given,
+    topic_argument,
+    unchangeable,
+)
 from ternmq.client.admin_client import AdminClient
 from ternmq.model.specs import Durability
 from ternmq.model.units import write_duration
@@ -144,6 +151,12 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
     "--ignore-ordering-keys/--refuse-ordering-keys",
     default=None,
     help="Of a topic that is not ordered: take messages with ordering keys, or refuse them.",
+)
+@unchangeable(
+    "--ordered",
+    "whether a topic is ordered cannot be changed: make another one with `ternmq topic create "
+    "NAME --ordered`",
+    flag=True,
 )
 @administers
 async def set_(client: AdminClient, topic: str, **changes: Any) -> None:

@@ -499,7 +499,8 @@ class Client(Transacting, Receiving):
             offsets: Of one queue: ``range(10, 20)``, or any offsets.
             since: Those stored at or after this time.
             until: Those stored before this time.
-            ids: Those with these ids (the broker's).
+            ids: Those with these ids: the broker's, or your own. Of several messages with the same
+                id of your own, the newest.
             queue: Of the offsets; it may be left out where the topic has one. Of times: only this
                 queue, by default all.
             dry_run: Only say what would happen.

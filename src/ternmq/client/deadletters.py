@@ -19,7 +19,7 @@ from ternmq.model.errors import InvalidRequest, LeaseExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.control import FailureInfo
+from ternmq.wire.control import FailureInfo, RowStanding
 
 _PAGE: Final = 500
 _REDRIVEN: Final = 500
@@ -120,6 +120,29 @@ class DeadLetters:
                 if row.offset == offset:
                     return self._failed(row)
         return None
+
+    async def standing(
+        self, topic: str | Topic, group: str, offset: int, *, queue: int | None = None
+    ) -> RowStanding | None:
+        """Return how a message stands in a group, whether it failed or not.
+
+        Its ``state`` is ``unread``, ``leased`` (a consumer has it), ``ready`` (it waits for one,
+        given back or ``behind`` another offset of its ordering key), ``waiting`` (for its retry),
+        ``held``, ``dead`` or ``not_owed``. None: the broker is older than this question.
+
+        Raises:
+            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+            UnknownGroup: The group does not consume it.
+        """
+        topic = name_of(topic)
+        check_name(group, "group")
+        offset = whole("offset", offset)
+        queue = await queue_meant(self._session, topic, queue)
+        asked = control.FailedList(
+            topic=topic, group=group, dead=False, queue=queue, limit=1, offset=offset
+        )
+        page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
+        return page.standing
 
     async def _browse(
         self, topic: str, group: str, queue: int | None, *, dead: bool

@@ -33,7 +33,7 @@ FAMILIES: Final = (
     Family("ternmq_group_leased", "gauge", ("topic", "group"), "Messages in consumers' hands."),
     Family(
         "ternmq_group_ready", "gauge", ("topic", "group"),
-        "Messages handed out before that wait for a consumer: given back, or behind a busy key.",
+        "Messages behind a busy ordering key, or given back; they wait for work as the lag does.",
     ),
     Family(
         "ternmq_group_retrying", "gauge", ("topic", "group"), "Messages that wait for a retry."

@@ -15,6 +15,7 @@ from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.model.types import Position
 from ternmq.record.batch import Batch, Compression, slice_batch
 from ternmq.record.facts import Cause, LeasedRun, Outcome
+from ternmq.record.moved import FailureEntry
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
@@ -96,7 +97,9 @@ class LookupCommands(ControlCommands):
         return control.OffsetFound(offset=offset), 0
 
     def list_failed(self, peer: Peer, asked: control.FailedList) -> Told:
-        """FAILED_LIST: rows that wait, or dead letters, with their content."""
+        """FAILED_LIST: rows that wait, or dead letters, with their content; or how a row stands."""
+        if asked.offset is not None:
+            return self._standing(asked, asked.offset), self._broker.journal.end
         ask = self._queries.dead_letters if asked.dead else self._queries.waiting
         page = ask(asked.topic, asked.group, asked.queue, after=asked.after, limit=asked.limit)
         topic = self._broker.views.catalog.topic(asked.topic)
@@ -118,6 +121,17 @@ class LookupCommands(ControlCommands):
         more = page.more or len(page.rows) > len(told)
         return control.FailedPage(rows=told, more=more), self._broker.journal.end
 
+    def _standing(self, asked: control.FailedList, offset: int) -> control.FailedPage:
+        place, failures = self._queries.row(asked.topic, asked.group, asked.queue, offset)
+        standing = control.RowStanding(
+            state=place.state.value,
+            attempts=place.attempts,
+            deliveries=place.deliveries,
+            behind=place.behind,
+            failures=_failures(failures),
+        )
+        return control.FailedPage(rows=[], standing=standing)
+
     def _failed(
         self, queue: int, row: FailedRow, message: control.FoundMessage | None
     ) -> control.FailedMessage:
@@ -128,17 +142,7 @@ class LookupCommands(ControlCommands):
             deliveries=row.deliveries,
             when_us=row.when_us,
             held=row.held,
-            failures=[
-                control.FailureInfo(
-                    time_us=one.time_us,
-                    session=one.session,
-                    attempt=one.attempt,
-                    outcome=Outcome(one.outcome).name.lower(),
-                    cause=Cause(one.cause).name.lower(),
-                    reason=one.reason.decode(errors="replace"),
-                )
-                for one in row.failures
-            ],
+            failures=_failures(row.failures),
             message=message,
         )
 
@@ -157,6 +161,20 @@ class LookupCommands(ControlCommands):
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
         )
         return _done(reply.settled, asked.offsets), reply.position
+
+
+def _failures(entries: Sequence[FailureEntry]) -> list[control.FailureInfo]:
+    return [
+        control.FailureInfo(
+            time_us=one.time_us,
+            session=one.session,
+            attempt=one.attempt,
+            outcome=Outcome(one.outcome).name.lower(),
+            cause=Cause(one.cause).name.lower(),
+            reason=one.reason.decode(errors="replace"),
+        )
+        for one in entries
+    ]
 
 
 def _message(topic: Topic, found: Found) -> control.FoundMessage:
@@ -179,9 +197,14 @@ def _text(cursor: Cursor) -> str:
     return f"{cursor.place.position}.{cursor.place.row}.{cursor.below}"
 
 
+def is_message_id(text: str) -> bool:
+    """Return whether a text looks like an id that the broker gave."""
+    return _MESSAGE_ID.fullmatch(text) is not None
+
+
 def message_id(text: str) -> tuple[int, int]:
     """Return producer and sequence of a message's id, or raise InvalidRequest."""
-    if _MESSAGE_ID.fullmatch(text) is None:
+    if not is_message_id(text):
         raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
     producer, _, sequence = text.partition(":")
     return int(producer, 16), int(sequence, 16)

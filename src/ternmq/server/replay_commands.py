@@ -5,11 +5,12 @@ from __future__ import annotations
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
 from ternmq.broker.replaying import ReplayPlan
+from ternmq.journal.lookup import Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.facts import Span
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
-from ternmq.server.lookup_commands import message_id
+from ternmq.server.lookup_commands import is_message_id, message_id
 from ternmq.server.peer import Peer
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -43,7 +44,7 @@ class ReplayCommands(ControlCommands):
             topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
             for text in asked.ids:
                 try:
-                    found = self._queries.by_id(*message_id(text))
+                    found = self._named(asked.topic, text)
                 except MessageNotFound:
                     missing.append(text)
                     continue
@@ -80,6 +81,12 @@ class ReplayCommands(ControlCommands):
             missing=missing,
         )
         return answer, reply.position
+
+    def _named(self, topic: str, text: str) -> Found:
+        """Return the message with an id: the broker's, or else the newest with one of its own."""
+        if is_message_id(text):
+            return self._queries.by_id(*message_id(text))
+        return self._queries.by_application_id(topic, text)
 
     def redrive(self, peer: Peer, asked: control.FailedRedrive) -> Told:
         """FAILED_REDRIVE: dead letters that are named, or the next of them."""

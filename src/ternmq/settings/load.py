@@ -18,8 +18,10 @@ from ternmq.settings.settings import DEFAULTS, Mode, Settings
 FILE: Final = "ternmq.toml"
 PREFIX: Final = "TERNMQ_"
 CONFIG: Final = "TERNMQ_CONFIG"
-NOT_OURS: Final = frozenset({CONFIG, "TERNMQ_URL", "TERNMQ_APP", "TERNMQ_TOKEN", "TERNMQ_CONTEXT"})
-"""Where the file is; and what clients read."""
+NOT_OURS: Final = frozenset(
+    {CONFIG} | {f"TERNMQ_{name}" for name in ("URL", "APP", "TOKEN", "CONTEXT", "TABLES")}
+)
+"""Where the file is; and what clients and commands read."""
 _SHOWN: Final = 40
 
 

@@ -27,8 +27,8 @@ heartbeat = "15s"
 session_grace = "30s"
 ```
 
-`TERNMQ_URL`, `TERNMQ_APP`, `TERNMQ_TOKEN` and `TERNMQ_CONTEXT` are read by clients, not by the
-broker.
+`TERNMQ_URL`, `TERNMQ_APP`, `TERNMQ_TOKEN`, `TERNMQ_CONTEXT` and `TERNMQ_TABLES` are read by clients
+and commands, not by the broker: it leaves them alone.
 """
 _LIMITS_HEAD = """\
 Caps of what the broker remembers, in the table `[limits]` of the file. When one is reached, what

@@ -53,6 +53,7 @@ class DeadLetters:
     browse = iterating(deadletters_engine.DeadLetters.browse)
     waiting = iterating(deadletters_engine.DeadLetters.waiting)
     get = blocking(deadletters_engine.DeadLetters.get)
+    standing = blocking(deadletters_engine.DeadLetters.standing)
     retry = blocking(deadletters_engine.DeadLetters.retry)
     delete = blocking(deadletters_engine.DeadLetters.delete)
     redrive = blocking(deadletters_engine.DeadLetters.redrive)

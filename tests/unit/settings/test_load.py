@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ternmq.model.specs import Durability, Limits
 from ternmq.model.types import SECOND_US
 from ternmq.settings import Address, LogFormat, Mode, Settings, SettingsError, load
 from ternmq.settings.fields import ALL_FIELDS, FIELDS, Field
+from ternmq.settings.load import CONFIG
 
 DATA = {"data": "/somewhere"}
 
@@ -226,3 +228,19 @@ def test_what_the_core_and_topics_made_by_use_are_given() -> None:
         Durability.FAST,
         3600 * SECOND_US,
     )
+
+
+def test_what_the_documents_name_keeps_no_broker_from_starting() -> None:
+    """A variable of clients or commands is no mistake in the environment of a broker."""
+    root = Path(__file__).parents[3]
+    pages = [root / "README.md", *(root / "docs").rglob("*")]
+    named = {
+        name
+        for page in pages if page.is_file() and page.suffix not in {".png", ".svg"}
+        for name in re.findall(r"\bTERNMQ_[A-Z_]*[A-Z]\b", page.read_text(encoding="utf-8"))
+    }  # fmt: skip
+    settings = {field.variable for field in ALL_FIELDS.values()}
+    others = named - settings
+    assert {"TERNMQ_URL", "TERNMQ_TABLES"} <= others
+    for name in sorted(others - {CONFIG}):
+        load(environ={name: "x"}, flags=DATA)

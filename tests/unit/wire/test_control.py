@@ -162,6 +162,7 @@ OUT_OF_BOUNDS: dict[tuple[type[msgspec.Struct], str], list[Any]] = {
     (control.FailedList, "queue"): U32,
     (control.FailedList, "after"): [-2, 2**63],
     (control.FailedList, "limit"): LIMIT,
+    (control.FailedList, "offset"): I63,
     (control.FailedRetry, "queue"): U32,
     (control.FailedRetry, "offsets"): [[-1], [2**63], [1] * 10_001],
     (control.FailedDelete, "queue"): U32,

@@ -94,6 +94,7 @@ from ternmq.wire.control.lookup import (
     FoundPage,
     OffsetAt,
     OffsetFound,
+    RowStanding,
 )
 from ternmq.wire.control.topics import (
     QueueInfo,
@@ -190,6 +191,7 @@ __all__ = [
     "ReportEntry",
     "ResetDone",
     "ResetQueue",
+    "RowStanding",
     "SequenceRun",
     "SessionName",
     "Status",

@@ -31,7 +31,7 @@ class GroupReplay(Body, frozen=True, kw_only=True):
     group: str
     spans: Spans = field(default_factory=list)
     ids: Ids = field(default_factory=list)
-    """Of messages, as FIND tells them."""
+    """Of messages, as FIND tells them, or as their producer gave them."""
     dry_run: bool = False
     """Only say what would happen."""
 

@@ -88,6 +88,8 @@ class FailedList(Body, frozen=True, kw_only=True):
     after: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
     """Offsets above this one only: the last of the page before."""
     limit: Limit = 100
+    offset: Offset | None = None
+    """Ask how this row stands, and nothing else: the answer has ``standing`` and no ``rows``."""
 
 
 class FailureInfo(Body, frozen=True, kw_only=True):
@@ -127,9 +129,26 @@ class FailedMessage(Body, frozen=True, kw_only=True):
     held: bool
     """It stays with its key until an operator lets it go (ordered groups)."""
     failures: list[FailureInfo]
-    """Newest first, as far as they are kept."""
+    """Oldest first, as far as they are kept."""
     message: FoundMessage | None = None
     """None: its content is not kept any more."""
+
+
+class RowStanding(Body, frozen=True, kw_only=True):
+    """How a row stands in a group."""
+
+    state: str
+    """``unread``: the broker has not come to it. ``leased``: a consumer has it. ``ready``: it waits
+    for a consumer, given back or ``behind`` another. ``waiting``: for the time of its retry.
+    ``held``, ``dead``. ``not_owed``: done, passed over, or forgotten."""
+    attempts: int = 0
+    """That failed, as far as they count against the retry policy."""
+    deliveries: int = 0
+    """How often it was handed out."""
+    behind: int | None = None
+    """Of a ready row: the offset of the first row owed of its ordering key, if it comes before."""
+    failures: list[FailureInfo]
+    """Oldest first, as far as they are kept."""
 
 
 class FailedPage(Body, frozen=True, kw_only=True):
@@ -140,6 +159,8 @@ class FailedPage(Body, frozen=True, kw_only=True):
 
     rows: list[FailedMessage]
     more: bool = False
+    standing: RowStanding | None = None
+    """Of the row that the request names by ``offset``."""
 
 
 class FailedRetry(Body, frozen=True, kw_only=True):

@@ -1,0 +1,74 @@
+"""How one row stands in a group: not come to yet, in hand, ready, failed, or not owed."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from ternmq.broker.failures import HELD_US, SHARD_BITS
+from ternmq.broker.groupqueue import GroupQueue
+
+
+class RowState(enum.StrEnum):
+    """What a group has to do with a row."""
+
+    UNREAD = "unread"
+    LEASED = "leased"
+    READY = "ready"
+    WAITING = "waiting"
+    HELD = "held"
+    DEAD = "dead"
+    NOT_OWED = "not_owed"
+
+
+@dataclass(slots=True, frozen=True)
+class RowPlace:
+    """How a row stands."""
+
+    state: RowState
+    attempts: int = 0
+    """Those that failed, as far as they count against the retry policy."""
+    deliveries: int = 0
+    behind: int | None = None
+    """Ready: the row of its ordering key that comes before it, if there is one."""
+    position: int = 0
+    """The record that tells of its newest failure; 0: there is none."""
+
+
+def row_state(held: GroupQueue, offset: int) -> RowPlace:
+    """Return how a row stands; one of whatever offset that is not owed, or not there, is neither.
+
+    What is above the cursor is unread whether it is stored yet or not.
+    """
+    failures = held.failures
+    dead = failures.dead_letter(offset)
+    if dead is not None:
+        return RowPlace(RowState.DEAD, dead.attempt, dead.deliveries, position=dead.position)
+    waiting = failures.failure(offset)
+    if waiting is not None:
+        state = RowState.HELD if waiting.when_us == HELD_US else RowState.WAITING
+        return RowPlace(state, waiting.attempt, waiting.deliveries, position=waiting.position)
+    told_at = failures.history.get(offset, 0)
+    run = held.ready.find(offset)
+    if run is not None:
+        behind = _behind(held, offset)
+        return RowPlace(RowState.READY, run[2] - 1, run[3], behind, told_at)
+    for (start, stop, attempt, deliveries), _ in held.leases_by_shard().get(
+        offset >> SHARD_BITS, ()
+    ):
+        if start <= offset < stop:
+            return RowPlace(RowState.LEASED, attempt - 1, deliveries, position=told_at)
+    passed = max(held.cursor, held.scan)  # what the filter passed over is not unread
+    if offset >= passed and not held.ahead.overlaps(offset, offset + 1):
+        return RowPlace(RowState.UNREAD)
+    return RowPlace(RowState.NOT_OWED)
+
+
+def _behind(held: GroupQueue, offset: int) -> int | None:
+    """Return the first row that is owed of the same ordering key, if that is another."""
+    lines = held.lines
+    hash_ = None if lines is None else lines.hash_of.get(offset)
+    if lines is None or hash_ is None:
+        return None
+    first = lines.by_hash[hash_].offsets[0]
+    return first if first < offset else None
