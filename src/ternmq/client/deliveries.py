@@ -15,6 +15,7 @@ from ternmq.client.chunk import Chunk
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
 from ternmq.client.lease import Lease
+from ternmq.client.reasons import reason_text
 from ternmq.client.telling import where
 from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
@@ -152,14 +153,17 @@ class Deliveries(Sequence[Delivery]):
         self,
         rows: Iterable[int] | None = None,
         *,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them come again: after a delay, or as the retry policy says. See ``ack``."""
+        """Have them come again: after a delay, or as the retry policy says. See ``ack``.
+
+        The reason is kept with each, as text; see ``Retry``.
+        """
         await self._settle(rows, Outcome.RETRY, reason, delay)
 
-    async def reject(self, rows: Iterable[int] | None = None, *, reason: str = "") -> None:
-        """Put them among the dead letters at once. See ``ack``."""
+    async def reject(self, rows: Iterable[int] | None = None, *, reason: object = "") -> None:
+        """Put them among the dead letters at once. See ``retry``."""
         await self._settle(rows, Outcome.DEAD, reason)
 
     async def release(self, rows: Iterable[int] | None = None) -> None:
@@ -170,15 +174,15 @@ class Deliveries(Sequence[Delivery]):
         self,
         rows: Iterable[int] | None,
         outcome: Outcome,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        delayed = delay_us(delay)
+        delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
         waits: list[tuple[Lease, asyncio.Future[None]]] = []
         spans, lost = self._spans(rows)
         for lease, start, stop in spans:
             waits.append((lease, lease.wait(start, stop)))
-            lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
+            lease.settle(start, stop, outcome, delayed, text)
         heard = [lease.settler.heard(told) for lease, told in waits]
         if len(heard) == 1 and not lost:
             await heard[0]
@@ -197,14 +201,14 @@ class Deliveries(Sequence[Delivery]):
         self,
         rows: Iterable[int] | None,
         outcome: Outcome,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
         """Settle without waiting for the broker; what it refuses is logged."""
-        delayed = delay_us(delay)
+        delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
         spans, lost = self._spans(rows)
         for lease, start, stop in spans:
-            lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
+            lease.settle(start, stop, outcome, delayed, text)
         self._check_lost(lost)
 
     def _check_lost(self, lost: int) -> None:
