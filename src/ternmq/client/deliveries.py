@@ -16,7 +16,7 @@ from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
 from ternmq.client.lease import Lease
 from ternmq.client.reasons import reason_text
-from ternmq.client.telling import where
+from ternmq.client.telling import last_attempt, where
 from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
 
@@ -313,7 +313,17 @@ def conclude_all(
             deliveries.settle_soon(None, Outcome.DONE)
             return True
         outcome, delay, reason = verdict_of(error)
-        if over and not isinstance(error, Retry | Reject):
+        said = f": {reason}" if reason else ""
+        if isinstance(error, Reject):
+            log.warning("%r are dead letters now: rejected%s", deliveries, said)
+        elif isinstance(error, Retry):
+            last = _at_last(deliveries)
+            if last:
+                log.warning(
+                    "%r are tried again, as asked, but not %d of them: it was their last attempt%s",
+                    deliveries, last, said,
+                )  # fmt: skip
+        elif over:
             log.error(
                 "%r failed: they are tried again by the retry policy, or are dead letters now if "
                 "it was the last attempt", deliveries, exc_info=where(error),
@@ -322,6 +332,11 @@ def conclude_all(
     except LeaseExpired as lost:
         log.warning("processed after their lease had ended: %s", lost)
     return over or error is None
+
+
+def _at_last(deliveries: Deliveries) -> int:
+    """Return how many of what is left are not tried again, as far as is known."""
+    return sum(last_attempt(one) for one in deliveries if not (one.lost or one.settled))
 
 
 def runs_of(offsets: list[int]) -> list[Span]:

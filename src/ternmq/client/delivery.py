@@ -369,9 +369,11 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
         said = f": {reason}" if reason else ""
         log.warning("%r is a dead letter now: rejected%s", delivery, said)
     elif isinstance(error, Retry):
+        said = f": {reason}" if reason else ""
         if last_attempt(delivery):
-            log.warning("%r is not tried again, as asked: %s: %s", delivery, fate_of(delivery),
-                        reason)  # fmt: skip
+            log.warning("%r is not tried again, as asked: %s%s", delivery, fate_of(delivery), said)
+        elif lease.policy is None:  # it may be a dead letter, of which nothing else would tell
+            log.warning("%r is to be tried again: %s%s", delivery, fate_of(delivery), said)
     elif over:
         log.error("%r failed, %s", delivery, fate_of(delivery), exc_info=where(error))
     delivery.settle_soon(outcome, reason, delay)
