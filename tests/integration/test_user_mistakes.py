@@ -73,7 +73,7 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
             "the name 1 is of type int: write str",
         ),
         (lambda c: c.send("t", b"x", headers=["n"]), ternmq.InvalidRequest, "a list does not"),
-        (lambda c: c.send("t", None), ternmq.EncodeError, "send b'' for an empty one"),
+        (lambda c: c.send("t", None, content_type="text/plain"), ternmq.EncodeError, "is no text"),
         (lambda c: c.send("t", {"a": object()}), ternmq.EncodeError, "object is not supported"),
         (lambda c: c.send("t", ternmq.Message(b"x")), ternmq.EncodeError, "goes to send_many"),
         (lambda c: c.send_many("t", "abc"), ternmq.InvalidRequest, "goes to send"),
