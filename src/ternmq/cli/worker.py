@@ -97,12 +97,17 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _broken(module: str, error: Exception) -> Failed:
-    """Show where an application is wrong, in its own frames; return how the command ends."""
+    """Show where an application is wrong, in its own frames; return how the command ends.
+
+    What no other try can mend (its syntax, a name that another module lacks) ends as a module that
+    is not there: whoever starts workers again leaves that alone.
+    """
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list(_own_frames(error))
     lines = shown.format(chain=False) if shown.stack else shown.format_exception_only()
     click.echo("".join(lines), err=True, nl=False)
-    return Failed(f"module {module!r} cannot be imported: {type(error).__name__}, see above")
+    code = ExitCode.USAGE if isinstance(error, SyntaxError | ImportError) else ExitCode.FAILED
+    return Failed(f"module {module!r} cannot be imported: {type(error).__name__}, see above", code)
 
 
 def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
