@@ -219,7 +219,7 @@ def _run(client: Client | BlockingClient) -> None:
     runner = asyncio.Runner()
     runner.get_loop().set_default_executor(threads)
     try:
-        runner.run(client.run())
+        runner.run(client.run(signals=True))
     except KeyboardInterrupt:
         _leave(runner, threads, ExitCode.INTERRUPTED)
         raise Interrupted from None
@@ -238,7 +238,7 @@ def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
     loop = client.reach()[0].loop
     loop.call_soon_threadsafe(loop.set_default_executor, threads)
     try:
-        client.run()  # and its loop has ended
+        client.run(signals=True)  # and its loop has ended
     except KeyboardInterrupt:
         _end_without(threads.unfinished, ExitCode.INTERRUPTED)
         raise Interrupted from None
