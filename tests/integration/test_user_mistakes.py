@@ -122,6 +122,11 @@ def test_consume_without_async_with(url: str) -> None:
     asyncio.run(work())
 
 
+def test_consume_without_with(client: ternmq.sync.Client) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match="use it as `with client"):
+        next(iter(client.consume("t", group="g")))
+
+
 @pytest.mark.parametrize("rows", ["no money", 3, ["a"], [0.5]])
 def test_rows_that_are_no_places(client: ternmq.sync.Client, rows: Any) -> None:
     client.send("t", b"x")

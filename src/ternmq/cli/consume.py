@@ -112,7 +112,8 @@ async def consume(
             elif wait is not None:
                 break
         if no_ack and held:
-            output.note(f"giving {sum(map(len, held)):,} messages back to {group}")
+            back = output.counted(sum(map(len, held)), "message")
+            output.note(f"giving {back} back to {group}")
     finally:
         told.close()
         # Nobody can tell what became of what was printed to a pipe that broke.
