@@ -110,7 +110,9 @@ def test_what_is_no_client_is_said(cli: CommandLine, target: str, said: str) -> 
 @pytest.mark.parametrize(
     ("code", "status", "said", "lines"),
     [
-        ("def x(:\n", 1, "SyntaxError", 6),
+        ("def x(:\n", 2, "SyntaxError", 6),
+        ("def x():\nreturn 1\n", 2, "IndentationError", 6),
+        ("from os import nosuchname\n", 2, "ImportError", 6),
         ("def f():\n    return 1 / 0\nf()\n", 1, "ZeroDivisionError", 8),
         ("import os\nos.nothing\n", 1, "AttributeError", 5),
         ("int('x')\n", 1, "ValueError", 5),

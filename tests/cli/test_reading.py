@@ -97,6 +97,8 @@ def test_consume_without_ack_gives_back_uncounted(cli: CommandLine, filled: str)
         assert len(seen.lines) == 7
         assert {one["attempt"] for one in seen.lines} == {1}
         assert "7 messages back" in seen.err
+    seen = cli("consume", filled, "-g", "look", "--no-ack", "-n", 1, "--json")
+    assert "giving 1 message back to look" in seen.err
     lag = cli("group", "lag", filled, "--json").lines[0]
     assert lag["leased"] == 0
     assert len(cli("consume", filled, "-g", "look", "--wait", "0").out.splitlines()) == 12

@@ -494,7 +494,7 @@ def test_processes_that_are_through(start: Start, client: ternmq.sync.Client, to
 def test_a_command_that_is_wrong_is_not_begun_again(start: Start) -> None:
     worker = start("client = 7", "--processes", 2)
     assert worker.process.wait(DEADLINE) == 2
-    assert "is a int; a worker runs a client that the module has as a variable" in worker.said
+    assert "is of type int; a worker runs a client that the module has as a variable" in worker.said
     assert "another begins" not in worker.said
 
 
@@ -537,6 +537,14 @@ def test_a_process_that_is_started_while_all_ends_is_ended() -> None:
     assert asyncio.run(supervise()) == ExitCode.USAGE
 
 
+def test_processes_whose_module_is_no_python_are_not_started_again(processes: Processes) -> None:
+    (processes.folder / "broken.py").write_text("this is no Python")
+    process = processes.start("worker", "broken:client", "--processes", "2", stderr=subprocess.PIPE)
+    _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == ExitCode.USAGE, err
+    assert b"SyntaxError" in err
+
+
 def test_it_begins_anew_when_a_file_changes(
     start: Start, client: ternmq.sync.Client, topic: str, processes: Processes
 ) -> None:
@@ -548,7 +556,7 @@ def test_it_begins_anew_when_a_file_changes(
     worker.says("shop.py changed: beginning anew")
     gone(first)
     worker.says("SyntaxError")
-    worker.says("ended with status 1: waiting for a change")
+    worker.says("ended with status 2: waiting for a change")
 
     (worker.folder / "new.py").write_text("")
     (worker.folder / "shop.py").write_text(code.replace("{body}", "changed {body}"))

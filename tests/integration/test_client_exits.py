@@ -17,7 +17,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from tests.asynchronous import until
 
 TWICE = ternmq.RetryPolicy(first=0.0, attempts=2, jitter=0)
@@ -271,7 +271,7 @@ async def test_the_log_begins_where_the_handler_does(
     assert "handlers.py" in traceback.extract_tb(record.exc_info[2])[0].filename
 
 
-async def test_what_becomes_of_a_message_is_not_said_of_a_policy_that_changed(
+async def test_what_becomes_of_a_message_is_said_of_the_policy_as_it_is_now(
     real: InProcessBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = ternmq.connect(real.url)
@@ -290,13 +290,89 @@ async def test_what_becomes_of_a_message_is_not_said_of_a_policy_that_changed(
         running = asyncio.ensure_future(client.run())
         await until(lambda: ran)
         await other.admin.change_group("t", "g", retry=ternmq.RetryPolicy(attempts=1))
-        settler = client._puller.settler
-        await until(lambda: ("t", "g") not in settler.policies)
+        policies = client._puller.settler.policies
+        await until(lambda: (now := policies.of("t", "g")) is not None and now.attempts == 1)
         go.set()
         await until(lambda: "failed" in caplog.text)
     client.stop()
     await running
-    assert "attempt 1: the retry policy says what becomes of it" in caplog.text
+    assert "failed, attempt 1 of 1: it is a dead letter now" in caplog.text
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+async def test_after_a_restart_of_the_broker_the_log_still_says_what_becomes_of_a_message(
+    caplog: pytest.LogCaptureFixture, clean: bool
+) -> None:
+    with broker(manual=False) as restarted:
+        client = ternmq.connect(restarted.url)
+
+        @client.handler("t", group="g", retry=ternmq.RetryPolicy(first=0.0, attempts=2, jitter=0))
+        async def handle(n: int) -> None:
+            if n == 1:
+                raise ValueError(n)
+            raise ternmq.Retry("busy")
+
+        async with ternmq.connect(restarted.url) as other:
+            await other.admin.create_topic("t")
+        running = asyncio.ensure_future(client.run())
+        policies = client._puller.settler.policies
+        await until(lambda: policies.of("t", "g") is not None)
+        before = client._session.link
+        await asyncio.to_thread(lambda: restarted.restart(clean=clean))
+        await until(lambda: client._session.link not in {None, before})
+        await until(lambda: policies.of("t", "g") is not None)
+        async with ternmq.connect(restarted.url) as other:
+            await other.send_many("t", [1, 2])
+            await until(lambda: caplog.text.count("it is a dead letter now") == 2)
+        client.stop()
+        await running
+    assert "failed, attempt 2 of 2: it is a dead letter now" in caplog.text
+    told = "is not tried again, as asked: attempt 2 of 2: it is a dead letter now: busy"
+    assert told in caplog.text
+
+
+async def test_a_retry_is_told_while_the_policy_is_not_known(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.send("t", 1)
+        (one,) = await client.pull("t", group="g")
+        client._puller.settler.policies._known.clear()
+        async with one.process():
+            raise ternmq.Retry("busy")
+    assert "attempt 1: the retry policy says what becomes of it: busy" in caplog.text
+
+
+async def test_a_group_that_is_gone_is_not_asked_for(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client, ternmq.connect(real.url) as other:
+        await client.send("t", 1)
+        (one,) = await client.pull("t", group="g")
+        await one.ack()
+        policies = client._puller.settler.policies
+        await other.admin.delete_group("t", "g")
+        await until(lambda: policies.of("t", "g") is None)
+        assert policies._asked == {}
+        with pytest.raises(ternmq.UnknownGroup):
+            await other.admin.group("t", "g")
+
+
+async def test_a_batch_says_what_is_not_tried_again(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("t")
+        await client.admin.create_group("t", "g", retry=ternmq.RetryPolicy(attempts=1))
+        await client.send_many("t", [1, 2, 3])
+        batch = await client.pull("t", group="g")
+        await batch[0].ack()
+        async with batch.process():
+            raise ternmq.Retry("busy")
+        await client.send_many("t", [4])
+        batch = await client.pull("t", group="g")
+        async with batch.process():
+            raise ternmq.Reject("never")
+    assert "but not 2 of them: it was their last attempt: busy" in caplog.text
+    assert "are dead letters now: rejected: never" in caplog.text
 
 
 async def test_a_retry_that_was_asked_for_at_the_last_attempt_is_told(

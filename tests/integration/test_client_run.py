@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from multiprocessing import util
 from multiprocessing.queues import SimpleQueue
@@ -188,6 +189,76 @@ async def test_sigterm_ends_a_run(real: InProcessBroker) -> None:
 
     await client.run()
     assert got == [Order(0)]
+
+
+@pytest.fixture
+def terms() -> Iterator[list[int]]:
+    """SIGTERM is handled, as by a web server; yields how often."""
+    told: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+    yield told
+    signal.signal(signal.SIGTERM, before)
+
+
+async def test_sigterm_stays_with_a_server_that_handles_it(
+    real: InProcessBroker, terms: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(real.url, 2)
+    client = ternmq.connect(real.url)
+    got = []
+
+    @client.handler("orders", group="g", concurrency=1)
+    async def on_order(order: Order) -> None:
+        got.append(order)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with caplog.at_level("INFO", "ternmq"):
+        running = asyncio.ensure_future(client.run())
+        await until(lambda: len(terms) == 2 and len(got) == 2)
+    assert not running.done()
+    assert "terms.<locals>.<lambda>: this run leaves signals to it" in caplog.text
+    async with ternmq.connect(real.url) as sender:  # and the run goes on
+        await sender.send("orders", Order(2))
+    await until(lambda: len(got) == 3)
+    client.stop()
+    await running
+
+
+async def test_signals_are_taken_from_a_server_where_that_is_asked_for(
+    real: InProcessBroker, terms: list[int]
+) -> None:
+    await fill(real.url, 1)
+    client = ternmq.connect(real.url)
+
+    @client.handler("orders", group="g")
+    async def on_order(order: Order) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    await client.run(signals=True)
+    assert terms == []
+
+
+def test_signals_are_left_alone_where_that_is_asked_for(
+    real: InProcessBroker, terms: list[int]
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    for signals in (False, None):
+        client = ternmq.sync.connect(real.url)
+        seen: list[object] = []
+
+        @client.handler("orders", group="g")
+        def on_order(
+            body: bytes, client: ternmq.sync.Client = client, seen: list[object] = seen
+        ) -> None:
+            seen.append(signal.getsignal(signal.SIGINT))
+            client.stop()
+
+        with ternmq.sync.connect(real.url) as sender:
+            sender.send("orders", b"")
+        client.run(signals=signals)
+        assert seen == [before]
+    with pytest.raises(ternmq.InvalidRequest, match="signals is True or False, not int"):
+        ternmq.sync.connect(real.url).run(signals=0)  # type: ignore[arg-type]
 
 
 async def test_ordered_handlers_run_a_key_one_after_the_other(real: InProcessBroker) -> None:

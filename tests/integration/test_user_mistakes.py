@@ -73,7 +73,7 @@ def test_a_url_that_is_none(given: Any, says: str) -> None:
             "the name 1 is of type int: write str",
         ),
         (lambda c: c.send("t", b"x", headers=["n"]), ternmq.InvalidRequest, "a list does not"),
-        (lambda c: c.send("t", None), ternmq.EncodeError, "send b'' for an empty one"),
+        (lambda c: c.send("t", None, content_type="text/plain"), ternmq.EncodeError, "is no text"),
         (lambda c: c.send("t", {"a": object()}), ternmq.EncodeError, "object is not supported"),
         (lambda c: c.send("t", ternmq.Message(b"x")), ternmq.EncodeError, "goes to send_many"),
         (lambda c: c.send_many("t", "abc"), ternmq.InvalidRequest, "goes to send"),
@@ -120,6 +120,11 @@ def test_consume_without_async_with(url: str) -> None:
                     pass
 
     asyncio.run(work())
+
+
+def test_consume_without_with(client: ternmq.sync.Client) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match="use it as `with client"):
+        next(iter(client.consume("t", group="g")))
 
 
 @pytest.mark.parametrize("rows", ["no money", 3, ["a"], [0.5]])

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import ternmq.sync
 from ternmq.client.codecs import Codecs
+from ternmq.testing import broker
 from tests.pages.blocks import steps
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "produce.md"
@@ -47,6 +49,17 @@ def test_a_type_goes_there_and_back(
     decoded = codecs.decode(data, content_type, kind)
     assert decoded == value
     assert type(decoded) is type(value)
+
+
+def test_each_of_them_can_be_sent(names: dict[str, Any]) -> None:
+    kinds = [eval(annotation, names) for annotation, _, _ in rows()]
+    values = [eval(body, names) for _, body, _ in rows()]
+    with broker() as served, ternmq.sync.connect(served.url) as client:
+        for value in values:
+            client.send("bodies", value)
+        got = client.pull("bodies", group="g", max_messages=len(values))
+        decoded = [one.decode(kind) for one, kind in zip(got, kinds, strict=True)]
+    assert decoded == values
 
 
 def test_the_table_is_there() -> None:

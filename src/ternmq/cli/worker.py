@@ -83,8 +83,8 @@ def find(target: str) -> Client | BlockingClient:
         raise _broken(module, error) from error
     if not isinstance(found, Client | BlockingClient):
         raise click.UsageError(
-            f"{target!r} is a {type(found).__name__}; a worker runs a client that the module has "
-            "as a variable, such as client = ternmq.connect(...)"
+            f"{target!r} is of type {type(found).__name__}; a worker runs a client that the "
+            "module has as a variable, such as client = ternmq.connect(...)"
         )
     return found
 
@@ -97,12 +97,17 @@ def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def _broken(module: str, error: Exception) -> Failed:
-    """Show where an application is wrong, in its own frames; return how the command ends."""
+    """Show where an application is wrong, in its own frames; return how the command ends.
+
+    What no other try can mend (its syntax, a name that another module lacks) ends as a module that
+    is not there: whoever starts workers again leaves that alone.
+    """
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list(_own_frames(error))
     lines = shown.format(chain=False) if shown.stack else shown.format_exception_only()
     click.echo("".join(lines), err=True, nl=False)
-    return Failed(f"module {module!r} cannot be imported: {type(error).__name__}, see above")
+    code = ExitCode.USAGE if isinstance(error, SyntaxError | ImportError) else ExitCode.FAILED
+    return Failed(f"module {module!r} cannot be imported: {type(error).__name__}, see above", code)
 
 
 def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
@@ -214,7 +219,7 @@ def _run(client: Client | BlockingClient) -> None:
     runner = asyncio.Runner()
     runner.get_loop().set_default_executor(threads)
     try:
-        runner.run(client.run())
+        runner.run(client.run(signals=True))
     except KeyboardInterrupt:
         _leave(runner, threads, ExitCode.INTERRUPTED)
         raise Interrupted from None
@@ -233,7 +238,7 @@ def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
     loop = client.reach()[0].loop
     loop.call_soon_threadsafe(loop.set_default_executor, threads)
     try:
-        client.run()  # and its loop has ended
+        client.run(signals=True)  # and its loop has ended
     except KeyboardInterrupt:
         _end_without(threads.unfinished, ExitCode.INTERRUPTED)
         raise Interrupted from None

@@ -15,8 +15,8 @@ Reading order:
 * Receiving: ``source``, ``chunk``, ``puller``, ``prefetch`` (how much is asked for ahead),
   ``consumer``, ``reading`` (without a group).
 * What was received, and what became of it: ``lease``, ``delivery``, ``deliveries``, ``settler``,
-  ``settles``, ``keeper``, ``exiting`` (the end of the process), ``causes`` and ``telling`` (what is
-  said of failures).
+  ``settles``, ``keeper``, ``exiting`` (the end of the process), ``causes``, ``reasons``,
+  ``learning`` (retry policies) and ``telling`` (what is said of failures).
 * Functions that are called: ``signature``, ``unawaited``, ``declarations``, ``depends``,
   ``injection``, ``yielding``, ``middleware``, ``composing``, ``handlers``, ``running``,
   ``draining``, ``signals``.

@@ -326,11 +326,11 @@ class BlockingDelivery:
         """Say that it is done; returns when that is durable."""
         self._portal.call(self._delivery.ack())
 
-    def retry(self, delay: float | timedelta | None = None, *, reason: str = "") -> None:
+    def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
         """Have it come again."""
         self._portal.call(self._delivery.retry(delay, reason=reason))
 
-    def reject(self, reason: str = "") -> None:
+    def reject(self, reason: object = "") -> None:
         """Put it among the dead letters at once."""
         self._portal.call(self._delivery.reject(reason))
 

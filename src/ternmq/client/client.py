@@ -319,11 +319,11 @@ class Client(Transacting, Receiving):
             self._portal = Portal(self._session.loop, self.options.timeout)
         return BlockingDelivery(delivery, self._portal)
 
-    async def run(self) -> None:
+    async def run(self, *, signals: bool | None = None) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
         The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored; they are taken if this is
-        the main thread.
+        the main thread, and SIGTERM is not handled already, as by a web server.
 
         A broker that is not there is waited for. On the way out nothing more is taken, and what was
         not begun is given back. Handlers that run have ``drain_timeout`` to finish; then they are
@@ -333,6 +333,10 @@ class Client(Transacting, Receiving):
         policy, and that was an attempt. A second SIGTERM or SIGINT waits for nobody, and ends the
         process.
 
+        Args:
+            signals: Take the signals, or leave them to whoever has them: then ``stop()`` ends it.
+                None: take them unless somebody in this process handles SIGTERM already.
+
         Raises:
             InvalidRequest: There are no handlers.
             TopologyMismatch: Something is not as it is declared; see ``declare``.
@@ -340,7 +344,8 @@ class Client(Transacting, Receiving):
             TernMQError: A group cannot be consumed.
         """
         loop = self._session.bind()
-        with Signals(loop.call_soon_threadsafe, lambda now: self.stop(at_once=now)):
+        post = loop.call_soon_threadsafe
+        with Signals(post, lambda now: self.stop(at_once=now), wanted=signals):
             try:
                 await self.serve(self._declarations.middlewares.lifespans)
             finally:

@@ -31,6 +31,7 @@ import msgspec
 import msgspec.inspect
 
 from ternmq.client.models import UnionDecoder, dumped_with
+from ternmq.client.reasons import safe_str
 from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
 
 TEXT: Final = "text/plain"
@@ -100,7 +101,8 @@ class Codecs:
             raise
         except Exception as error:
             raise EncodeError(
-                f"a body of type {type(body).__name__} cannot be made {content_type}: {error}"
+                f"a body of type {type(body).__name__} cannot be made {content_type}: "
+                f"{safe_str(error)}"
             ) from error
 
     def decode(self, body: bytes, content_type: str = "", kind: Any = Any) -> Any:
@@ -294,7 +296,7 @@ def _told(error: Exception) -> str:
     """Return what an error says, in one line; of pydantic's as msgspec does: what, and where."""
     listed = getattr(error, "errors", None)
     if not callable(listed) or not hasattr(error, "error_count"):
-        return str(error)
+        return safe_str(error)
     told: list[str] = []
     for one in listed(include_url=False, include_context=False, include_input=False)[:_SHOWN]:
         path = "".join(f"[{at}]" if isinstance(at, int) else f".{at}" for at in one["loc"])

@@ -40,6 +40,7 @@ from ternmq.wire.commands import Command
 
 log: Final = logging.getLogger("ternmq")
 
+NOT_ENTERED: Final = "use it as `{} client.consume(...) as deliveries`"
 _PAUSE: Final = 0.2
 _MOST_IN_FLIGHT: Final = 60_000
 _SETTLE_TIMEOUT: Final = 5.0
@@ -184,7 +185,7 @@ class Consumer(Member):
                 raise self._error
             if not self._running:
                 if not self._stopping:
-                    raise InvalidRequest("use it as `async with client.consume(...) as deliveries`")
+                    raise InvalidRequest(NOT_ENTERED.format("async with"))
                 raise StopAsyncIteration
             waiter = self._session.loop.create_future()
             self._waiters[waiter] = None

@@ -15,7 +15,8 @@ from ternmq.client.chunk import Chunk
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
 from ternmq.client.lease import Lease
-from ternmq.client.telling import where
+from ternmq.client.reasons import reason_text
+from ternmq.client.telling import last_attempt, where
 from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
 
@@ -152,14 +153,17 @@ class Deliveries(Sequence[Delivery]):
         self,
         rows: Iterable[int] | None = None,
         *,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them come again: after a delay, or as the retry policy says. See ``ack``."""
+        """Have them come again: after a delay, or as the retry policy says. See ``ack``.
+
+        The reason is kept with each, as text; see ``Retry``.
+        """
         await self._settle(rows, Outcome.RETRY, reason, delay)
 
-    async def reject(self, rows: Iterable[int] | None = None, *, reason: str = "") -> None:
-        """Put them among the dead letters at once. See ``ack``."""
+    async def reject(self, rows: Iterable[int] | None = None, *, reason: object = "") -> None:
+        """Put them among the dead letters at once. See ``retry``."""
         await self._settle(rows, Outcome.DEAD, reason)
 
     async def release(self, rows: Iterable[int] | None = None) -> None:
@@ -170,15 +174,15 @@ class Deliveries(Sequence[Delivery]):
         self,
         rows: Iterable[int] | None,
         outcome: Outcome,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        delayed = delay_us(delay)
+        delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
         waits: list[tuple[Lease, asyncio.Future[None]]] = []
         spans, lost = self._spans(rows)
         for lease, start, stop in spans:
             waits.append((lease, lease.wait(start, stop)))
-            lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
+            lease.settle(start, stop, outcome, delayed, text)
         heard = [lease.settler.heard(told) for lease, told in waits]
         if len(heard) == 1 and not lost:
             await heard[0]
@@ -197,14 +201,14 @@ class Deliveries(Sequence[Delivery]):
         self,
         rows: Iterable[int] | None,
         outcome: Outcome,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
         """Settle without waiting for the broker; what it refuses is logged."""
-        delayed = delay_us(delay)
+        delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
         spans, lost = self._spans(rows)
         for lease, start, stop in spans:
-            lease.settle(start, stop, outcome, delayed, reason[:MAX_REASON])
+            lease.settle(start, stop, outcome, delayed, text)
         self._check_lost(lost)
 
     def _check_lost(self, lost: int) -> None:
@@ -309,7 +313,17 @@ def conclude_all(
             deliveries.settle_soon(None, Outcome.DONE)
             return True
         outcome, delay, reason = verdict_of(error)
-        if over and not isinstance(error, Retry | Reject):
+        said = f": {reason}" if reason else ""
+        if isinstance(error, Reject):
+            log.warning("%r are dead letters now: rejected%s", deliveries, said)
+        elif isinstance(error, Retry):
+            last = _at_last(deliveries)
+            if last:
+                log.warning(
+                    "%r are tried again, as asked, but not %d of them: it was their last attempt%s",
+                    deliveries, last, said,
+                )  # fmt: skip
+        elif over:
             log.error(
                 "%r failed: they are tried again by the retry policy, or are dead letters now if "
                 "it was the last attempt", deliveries, exc_info=where(error),
@@ -318,6 +332,11 @@ def conclude_all(
     except LeaseExpired as lost:
         log.warning("processed after their lease had ended: %s", lost)
     return over or error is None
+
+
+def _at_last(deliveries: Deliveries) -> int:
+    """Return how many of what is left are not tried again, as far as is known."""
+    return sum(last_attempt(one) for one in deliveries if not (one.lost or one.settled))
 
 
 def runs_of(offsets: list[int]) -> list[Span]:

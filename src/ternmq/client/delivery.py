@@ -14,9 +14,10 @@ from ternmq.client.chunk import Chunk, Origin
 from ternmq.client.codecs import Codecs
 from ternmq.client.lease import Lease
 from ternmq.client.message import message_id
+from ternmq.client.reasons import error_text, reason_text
 from ternmq.client.telling import fate_of, last_attempt, where
 from ternmq.client.validation import seconds_of
-from ternmq.model.errors import ClientError, InvalidRequest, LeaseExpired, TernMQError
+from ternmq.model.errors import ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
 
 log: Final = logging.getLogger("ternmq")
@@ -36,15 +37,19 @@ class Retry(Exception):
 
     Args:
         after: Seconds, or a timedelta; None: as the group's retry policy says.
-        reason: Kept with the message.
+        reason: Kept with the message, as text: an exception with its type, anything else as ``str``
+            has it.
 
     Raises:
         InvalidRequest: ``after`` is negative, or more than two years.
     """
 
-    def __init__(self, reason: str = "", *, after: float | timedelta | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str = ""
+    after: float | timedelta | None = None
+
+    def __init__(self, reason: object = "", *, after: float | timedelta | None = None) -> None:
+        self.reason = reason_text(reason)
+        super().__init__(self.reason)
         self.after = after
         delay_us(after, "after")
 
@@ -53,12 +58,14 @@ class Reject(Exception):
     """Raise it while a message is processed to have it among the dead letters at once.
 
     Args:
-        reason: Kept with the message.
+        reason: Kept with the message, as text; see ``Retry``.
     """
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str = ""
+
+    def __init__(self, reason: object = "") -> None:
+        self.reason = reason_text(reason)
+        super().__init__(self.reason)
 
 
 class Delivery:
@@ -239,12 +246,15 @@ class Delivery:
         lease.ack(self.offset)
         await lease.settler.heard(told)
 
-    async def retry(self, delay: float | timedelta | None = None, *, reason: str = "") -> None:
-        """Have it come again: after a delay, or as the retry policy says. Raises as ``ack``."""
+    async def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
+        """Have it come again: after a delay, or as the retry policy says. Raises as ``ack``.
+
+        The reason is kept with the message, as text; see ``Retry``.
+        """
         await self._settle(Outcome.RETRY, reason, delay)
 
-    async def reject(self, reason: str = "") -> None:
-        """Put it among the dead letters at once. Raises as ``ack``."""
+    async def reject(self, reason: object = "") -> None:
+        """Put it among the dead letters at once. Raises as ``ack``; ``reason``: see ``Retry``."""
         await self._settle(Outcome.DEAD, reason)
 
     async def release(self) -> None:
@@ -265,7 +275,7 @@ class Delivery:
         await lease.settler.extend(lease, seconds)
 
     async def _settle(
-        self, outcome: Outcome, reason: str, delay: float | timedelta | None = None
+        self, outcome: Outcome, reason: object, delay: float | timedelta | None = None
     ) -> None:
         delay_us(delay)
         lease = self.lease
@@ -274,12 +284,11 @@ class Delivery:
         await lease.settler.heard(told)
 
     def settle_soon(
-        self, outcome: Outcome, reason: str = "", delay: float | timedelta | None = None
+        self, outcome: Outcome, reason: object = "", delay: float | timedelta | None = None
     ) -> None:
         """Settle it without waiting for the broker; what it refuses is logged."""
-        self.lease.settle(
-            self.offset, self.offset + 1, outcome, delay_us(delay), reason[:MAX_REASON]
-        )
+        text = reason_text(reason)[:MAX_REASON]
+        self.lease.settle(self.offset, self.offset + 1, outcome, delay_us(delay), text)
 
     def process(self, *, reraise: bool = False) -> Processing:
         """Return a context in which it is processed.
@@ -360,9 +369,11 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
         said = f": {reason}" if reason else ""
         log.warning("%r is a dead letter now: rejected%s", delivery, said)
     elif isinstance(error, Retry):
+        said = f": {reason}" if reason else ""
         if last_attempt(delivery):
-            log.warning("%r is not tried again, as asked: %s: %s", delivery, fate_of(delivery),
-                        reason)  # fmt: skip
+            log.warning("%r is not tried again, as asked: %s%s", delivery, fate_of(delivery), said)
+        elif lease.policy is None:  # it may be a dead letter, of which nothing else would tell
+            log.warning("%r is to be tried again: %s%s", delivery, fate_of(delivery), said)
     elif over:
         log.error("%r failed, %s", delivery, fate_of(delivery), exc_info=where(error))
     delivery.settle_soon(outcome, reason, delay)
@@ -372,15 +383,19 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
 def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None, str]:
     """Return (outcome, delay, reason) for what a handler raised."""
     if isinstance(error, Retry):
-        return Outcome.RETRY, error.after, error.reason
+        reason = reason_text(error.reason)
+        try:
+            delay_us(error.after, "after")  # it may have been set since it was made
+        except InvalidRequest as wrong:
+            return Outcome.RETRY, None, f"{reason}: {wrong}" if reason else str(wrong)
+        return Outcome.RETRY, error.after, reason
     if isinstance(error, Reject):
-        return Outcome.DEAD, None, error.reason
+        return Outcome.DEAD, None, reason_text(error.reason)
     if isinstance(error, asyncio.CancelledError | GeneratorExit) or not isinstance(
         error, Exception
     ):
         return Outcome.RELEASED, None, ""
-    text = str(error.args[0]) if isinstance(error, TernMQError) and error.args else str(error)
-    return Outcome.RETRY, None, f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return Outcome.RETRY, None, error_text(error)
 
 
 def delay_us(delay: float | timedelta | None, what: str = "delay") -> int | None:

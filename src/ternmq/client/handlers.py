@@ -24,6 +24,7 @@ from ternmq.client.puller import Puller
 from ternmq.client.running import Running, Threads, failure_of
 from ternmq.client.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DecodeError, InvalidHandler
+from ternmq.model.policies import attempts_of
 from ternmq.model.specs import RetryPolicy
 from ternmq.record.facts import Outcome
 
@@ -352,7 +353,7 @@ def _policy(retry: RetryPolicy) -> str:
     if not retry.enabled:
         return "none"
     first, cap = _short(retry.first_us), _short(retry.cap_us)
-    return f"{first}, then ×{retry.factor:g} up to {cap}, {retry.attempts} attempts"
+    return f"{first}, then ×{retry.factor:g} up to {cap}, {attempts_of(retry)}"
 
 
 def _short(us: int) -> str:

@@ -94,7 +94,7 @@ class Lease:
     @property
     def policy(self) -> RetryPolicy | None:
         """The group's retry policy; None: it is not known. Loop only."""
-        return self.settler.policies.get((self.topic, self.group))
+        return self.settler.policies.of(self.topic, self.group)
 
     def last_reason(self, offset: int) -> str:
         """Return why the attempt at a row before this one failed, "" if nothing is known of one."""

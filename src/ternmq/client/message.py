@@ -52,6 +52,9 @@ class Receipt(msgspec.Struct, frozen=True):
         durable: It survives a power cut; False on topics of durability ``fast``, which are synced
             within 100 ms.
         duplicate: It had been stored before; ``offset`` is that of then.
+        producer: Number of the client that stored it; 0 for a duplicate of an ``id=``, of whose
+            first this is not known.
+        sequence: Its number among the messages of that client; 0 likewise.
         broker_group: The broker group that stored it; empty for a single broker.
         application_id: What was given as ``id=``.
     """
@@ -68,8 +71,11 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """The message's id: ``producer:sequence``, hexadecimal, as ``client.get`` takes it."""
-        return message_id(self.producer, self.sequence)
+        """An id of the message, by which ``client.get`` finds it.
+
+        It is ``producer:sequence``, hexadecimal; for a duplicate of an ``id=``, that id.
+        """
+        return message_id(self.producer, self.sequence) if self.producer else self.application_id
 
 
 def message_id(producer: int, sequence: int) -> str:

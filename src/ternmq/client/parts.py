@@ -49,7 +49,7 @@ class Parts:
         self._puller = Puller(session, self._settler, making)
         self._keeper = Keeper(session, self._settler)
         self._reporter = Reporter(session, self._producer)
-        session.members += [self._settler, self._producer, self._reporter]
+        session.members += [self._settler, self._settler.policies, self._producer, self._reporter]
         self._lookup = Lookup(session, self.codecs)
         self._replay = Replay(session)
         self.deadletters = DeadLetters(session, self.codecs)

@@ -49,7 +49,7 @@ class Puller:
         await self._making.before_join(source.topic)
         joined = await self.session.control(Command.GROUP_JOIN, source.join(), control.GroupJoined)
         self._joined[source.stated] = self.session.anew, joined
-        self.settler.policies[source.topic, source.group] = joined.spec.retry
+        self.settler.policies.joined(source.topic, source.group, joined.spec.retry)
         if joined.created:
             log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
                      joined.spec.start.value)  # fmt: skip

@@ -41,9 +41,9 @@ def row_receipts(
             told.append(conflict)
         else:
             told.append(
-                Receipt(topic, receipt.queue, other.offset, durable, True, producer_id,
-                        sequence, ids[row])
-            )  # fmt: skip
+                # The broker knows the first by the given id, not who sent it as which.
+                Receipt(topic, receipt.queue, other.offset, durable, True, 0, 0, ids[row])
+            )
     return told
 
 

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from ternmq.client.delivery import Delivery, conclude
 from ternmq.client.lease import Lease
+from ternmq.client.reasons import safe_str
 from ternmq.client.telling import outside
 from ternmq.record.facts import Outcome
 
@@ -123,7 +124,8 @@ def failure_of(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     told = error.code if isinstance(error, SystemExit) else error
-    text = f": {told}" if str(told) else ""
+    said = safe_str(told)
+    text = f": {said}" if said else ""
     failure = RuntimeError(f"the handler raised {type(error).__name__}{text}")
     failure.__cause__ = error.with_traceback(outside(error.__traceback__))
     return failure

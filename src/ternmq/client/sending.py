@@ -398,8 +398,6 @@ class Sending(Parts):
     ) -> Outgoing:
         given = body
         if type(body) is not bytes:
-            if body is None:
-                raise EncodeError("no body was given: send b'' for an empty one")
             if isinstance(body, Message):
                 raise EncodeError("a Message goes to send_many; send takes its body, key= ...")
             body, content_type = self.codecs.encode(body, content_type)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from ternmq.client.learning import Policies
 from ternmq.client.lease import Lease, Verdict
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
@@ -27,11 +28,9 @@ from ternmq.model.errors import (
     LeaseExpired,
     TernMQError,
 )
-from ternmq.model.specs import RetryPolicy
 from ternmq.record.facts import Outcome
 from ternmq.wire import control
 from ternmq.wire.commands import Command
-from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
@@ -50,14 +49,14 @@ class Settler(Member):
     Attributes:
         here: See ``Session.here``.
         on_lease: Told of every lease that comes.
-        policies: Retry policies by topic and group, of those that were joined and have not changed.
+        policies: The retry policies of the groups that were joined.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.here = session.here
         self.on_lease: Callable[[Lease], None] | None = None
-        self.policies: dict[tuple[str, str], RetryPolicy] = {}
+        self.policies = Policies(session)
         self._dirty: list[Lease] = []
         self._soon = False
         self._later: asyncio.TimerHandle | None = None
@@ -223,7 +222,6 @@ class Settler(Member):
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """See ``session.Member``."""
-        self.policies.clear()  # whoever changed one meanwhile has not told us
         if resumed:
             held = self.held()
             held += [ask.lease for ask in self._asks]
@@ -272,12 +270,6 @@ class Settler(Member):
 
         with suppress(RuntimeError):  # the loop is closed: nobody holds it any more
             self._session.loop.call_soon_threadsafe(lose)
-
-    def pushed(self, push: Push) -> None:
-        """See ``session.Member``."""
-        if push.command is Command.GROUP_CHANGED:
-            changed = control.decode_answer(push.body, control.GroupChanged)
-            self.policies.pop((changed.topic, changed.group), None)
 
     def asking(self) -> None:
         """See ``session.Member``."""

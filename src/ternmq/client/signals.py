@@ -1,11 +1,15 @@
 """SIGTERM, SIGINT and SIGHUP of a run: the first stops it, a second ends it at once.
 
+Whoever handles SIGTERM in this process already, such as a web server whose lifespan the run is part
+of, keeps all of them: taken from it, they would not end it. Then ``stop()`` ends the run.
+
 SIGHUP says that the terminal was closed. It often comes twice, from the shell and from the kernel,
 so another one means nothing; and one that is ignored, as by ``nohup``, stays so.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +18,9 @@ from typing import Any, Final, Self
 
 from ternmq.client import exiting
 from ternmq.client.forking import in_child
+from ternmq.client.validation import flag
+
+log: Final = logging.getLogger("ternmq")
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _HANGUP: Final = getattr(signal, "SIGHUP", None)
@@ -28,11 +35,19 @@ class Signals:
     Args:
         post: Has a function called in the client's loop. It is called in a signal handler.
         stop: Stops the run; ``True``: at once. Called in the loop.
+        wanted: Take them, or do not; None: unless SIGTERM is handled already.
     """
 
     def __init__(
-        self, post: Callable[[Callable[[], object]], object], stop: Callable[[bool], object]
+        self,
+        post: Callable[[Callable[[], object]], object],
+        stop: Callable[[bool], object],
+        *,
+        wanted: bool | None = True,
     ) -> None:
+        if wanted is not None:
+            flag("signals", wanted)
+        self._wanted = wanted
         self._post = post
         self._stop = stop
         self._before: dict[int, Any] = {}
@@ -42,7 +57,7 @@ class Signals:
         self._forget: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread() and self._meant():
             for number in _NUMBERS:
                 self._before[number] = signal.signal(number, self._came)
             if _HANGUP is not None and signal.getsignal(_HANGUP) != signal.SIG_IGN:
@@ -63,6 +78,19 @@ class Signals:
             if signal.getsignal(self._second) == signal.SIG_DFL:
                 exiting.tell()  # nobody else will: the process ends by it
             signal.raise_signal(self._second)
+
+    def _meant(self) -> bool:
+        """Return whether they are to be taken; logs who keeps them."""
+        if self._wanted is not None:
+            return self._wanted
+        handler = signal.getsignal(signal.SIGTERM)
+        if not callable(handler) or isinstance(getattr(handler, "__self__", None), Signals):
+            return True  # SIG_DFL and SIG_IGN are numbers; another run of this process is as we are
+        log.info(
+            "SIGTERM is handled by %s: this run leaves signals to it, and ends by stop(); "
+            "run(signals=True) takes them", _named(handler),
+        )  # fmt: skip
+        return False
 
     def _put_back(self) -> None:
         for number, before in self._before.items():
@@ -88,3 +116,9 @@ class Signals:
     def _hear(self, *, at_once: bool) -> None:
         self._heard += 1
         self._stop(at_once)
+
+
+def _named(handler: object) -> str:
+    """Return a handler's name, with its module."""
+    name = getattr(handler, "__qualname__", type(handler).__qualname__)
+    return f"{getattr(handler, '__module__', None) or type(handler).__module__}.{name}"

@@ -27,7 +27,7 @@ def last_attempt(delivery: Delivery) -> bool:
 def fate_of(delivery: Delivery) -> str:
     """Return what becomes of a message that failed, for the log."""
     policy, attempt = delivery.lease.policy, delivery.attempt
-    if policy is None:  # it was changed, or another broker is there: nobody has asked anew
+    if policy is None:  # it was changed a moment ago: the broker is being asked
         return f"attempt {attempt}: the retry policy says what becomes of it"
     most = policy.attempts if policy.enabled else 1
     of = (

@@ -13,5 +13,10 @@ def write_retry(policy: RetryPolicy) -> str:
     return (
         f"{write_duration(policy.first_us)} x {policy.factor:g}, "
         f"cap {write_duration(policy.cap_us)}, jitter {policy.jitter:.0%}, "
-        f"{policy.attempts} attempts, then {policy.exhausted.value}"
+        f"{attempts_of(policy)}, then {policy.exhausted.value}"
     )
+
+
+def attempts_of(policy: RetryPolicy) -> str:
+    """Return how many attempts there are in all: ``16 attempts``, ``1 attempt``."""
+    return f"{policy.attempts} attempt{'' if policy.attempts == 1 else 's'}"

@@ -439,13 +439,13 @@ class Client:
         """What was declared; see ``ternmq.Client.topology``."""
         return Topology(self._declarations)
 
-    def run(self) -> None:
+    def run(self, *, signals: bool | None = None) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
         See ``ternmq.Client.run``.
         """
         thread, client = self.reach()
-        with Signals(thread.post, lambda now: client.stop(at_once=now)):
+        with Signals(thread.post, lambda now: client.stop(at_once=now), wanted=signals):
             try:
                 with contextlib.ExitStack() as stack:
                     awaited = self._declarations.middlewares.enter_blocking(stack, self)

@@ -10,7 +10,7 @@ from typing import Self
 from ternmq.client import consumer as engine
 from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.delivery import Delivery
-from ternmq.model.errors import ClientClosed, ClientForked
+from ternmq.model.errors import ClientClosed, ClientForked, InvalidRequest
 from ternmq.sync.loop_thread import LoopThread
 
 
@@ -21,9 +21,11 @@ class Consumer:
         self._consumer = consumer
         self._portal = portal
         self._ready: deque[Delivery] = deque()
+        self._entered = False
 
     def __enter__(self) -> Self:
         self._portal.call(self._consumer.start())
+        self._entered = True
         return self
 
     def __exit__(
@@ -41,6 +43,8 @@ class Consumer:
 
     def __next__(self) -> BlockingDelivery:
         self._portal.check()
+        if not self._entered:
+            raise InvalidRequest(engine.NOT_ENTERED.format("with"))
         while True:
             with contextlib.suppress(IndexError):  # other threads, and the loop, take from it too
                 while True:

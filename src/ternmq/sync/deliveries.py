@@ -82,13 +82,13 @@ class Deliveries(Sequence[BlockingDelivery]):
         self,
         rows: Iterable[int] | None = None,
         *,
-        reason: str = "",
+        reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
         """Have them come again."""
         self._portal.call(self._deliveries.retry(rows, reason=reason, delay=delay))
 
-    def reject(self, rows: Iterable[int] | None = None, *, reason: str = "") -> None:
+    def reject(self, rows: Iterable[int] | None = None, *, reason: object = "") -> None:
         """Put them among the dead letters at once."""
         self._portal.call(self._deliveries.reject(rows, reason=reason))
 

@@ -13,9 +13,12 @@ from typing import Final, Self
 import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
 
 from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
+from ternmq.broker.queries import Queries
 from ternmq.client.client import leases_of
+from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.memory_disk import MemoryDisk
+from ternmq.model.errors import UnknownGroup, UnknownTopic
 from ternmq.server.app import Server
 from ternmq.settings import Mode, load
 from ternmq.testing.clock import ManualClock
@@ -189,6 +192,58 @@ class InProcessBroker:
             await self._server.close()
         else:
             await self._server.abandon()
+
+    # -- groups -----------------------------------------------------------------------------------
+
+    def wait_idle(self, topic: str, group: str, *, timeout: float = 10.0) -> None:
+        """Wait until a group has nothing to do: all that was sent was handed out and settled.
+
+        Also until there is such a group: a worker that begins makes it. What failed and waits for a
+        retry, or is held, is not waited for: ``clock.advance`` has that done. Not to be called in
+        the client's own event loop: ``await asyncio.to_thread(broker.wait_idle, "orders", "g")``.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            timeout: Seconds of the machine's time.
+
+        Raises:
+            TimeoutError: It is not idle by then; says how it stands.
+            RuntimeError: The broker does not run.
+        """
+        if self._thread is None or not self._thread.is_alive():
+            raise RuntimeError("the broker does not run in this process: it was stopped or forked")
+        asyncio.run_coroutine_threadsafe(self._idle(topic, group, timeout), self._loop).result()
+
+    async def _idle(self, topic: str, group: str, patience_s: float) -> None:
+        until = time.monotonic() + patience_s
+        while (left := await self._left_to_do(topic, group)) is not None:
+            if time.monotonic() > until:
+                raise TimeoutError(
+                    f"group {group!r} on {topic!r} is not idle after {patience_s:g} s: {left}"
+                )
+            await asyncio.sleep(_LOOK_S)
+
+    async def _left_to_do(self, topic: str, group: str) -> str | None:
+        """Return what a group has to do; None: nothing."""
+        core = self._server.core
+        await core.settle_down()
+        try:
+            subscription = core.broker.views.catalog.subscription(topic, group)
+            queries = Queries(core.broker)
+            queues = [
+                queries.status(topic, group, number) for number in range(len(subscription.queues))
+            ]
+        except (UnknownTopic, UnknownGroup) as error:
+            return str(error)
+        except WouldBlock as blocked:
+            read = asyncio.Event()
+            core.read_first(blocked, read.set)
+            await read.wait()
+            return "its place is being read"
+        lag = sum(one.lag for one in queues)
+        ready, leased = sum(one.ready for one in queues), sum(one.leased for one in queues)
+        return f"lag {lag}, ready {ready}, leased {leased}" if lag or ready or leased else None
 
     # -- time -------------------------------------------------------------------------------------
 
