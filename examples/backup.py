@@ -1,4 +1,4 @@
-"""Make a copy of a broker's journal while the broker works.
+r"""Make a copy of a broker's journal while the broker works.
 
     python backup.py /var/lib/ternmq /backup/2026-01-31
 
@@ -8,6 +8,11 @@ answered before is in it. To restore, start a broker on the copy:
 
     ternmq serve --data /backup/2026-01-31
 
+Each backup is a folder of its own, which must not be there yet. From cron, each day (there, a ``%``
+has a backslash before it):
+
+    15 3 * * *  /opt/ternmq/bin/python /opt/ternmq/backup.py /var/lib/ternmq "/backup/$(date +\%F)"
+
 TERNMQ_URL, TERNMQ_APP and TERNMQ_TOKEN say which broker; the app needs no right.
 """
 
@@ -16,6 +21,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import ternmq
 import ternmq.sync
 
 
@@ -74,7 +80,18 @@ def backup(data: Path, target: Path) -> int:
     return copied
 
 
+def check(data: Path, target: Path) -> None:
+    """Say in one line why there can be no backup, before anything is copied."""
+    if target.exists():
+        sys.exit(f"{target} is there already: each backup needs a folder of its own")
+    if not target.parent.is_dir():
+        sys.exit(f"there is no folder {target.parent} to make the backup in; is its disk mounted?")
+    if not segments(data / "journal"):
+        sys.exit(f"there is no journal in {data}: name the data folder of the broker")
+
+
 def main(data: Path, target: Path) -> None:
+    check(data, target)
     unfinished = target.with_name(target.name + ".unfinished")
     for _ in range(10):
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -86,10 +103,14 @@ def main(data: Path, target: Path) -> None:
         sync(target.parent)
         print(f"{copied} bytes are in {target}")
         return
+    shutil.rmtree(unfinished, ignore_errors=True)
     sys.exit("files are removed more quickly than they can be copied")
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: backup.py DATA TARGET")
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except (ternmq.TernMQError, OSError) as error:
+        sys.exit(f"no backup was made: {error}")

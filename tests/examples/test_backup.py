@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Self
 
 import pytest
@@ -56,12 +57,16 @@ class Load:
         self._thread.join()
 
 
-def backup(url: str, data: Path, target: Path) -> None:
-    done = subprocess.run(
+def run(url: str, data: Path, target: Path, **environment: str) -> CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, str(ROOT / "examples" / "backup.py"), str(data), str(target)],
-        env=os.environ | {"TERNMQ_URL": url},
+        env=os.environ | {"TERNMQ_URL": url} | environment,
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+
+
+def backup(url: str, data: Path, target: Path) -> None:
+    done = run(url, data, target)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"bytes are in {target}\n")
 
@@ -108,28 +113,99 @@ def test_what_was_answered_before_a_copy_is_in_it(tmp_path: Path) -> None:
 def test_a_backup_is_on_the_disk_before_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file, the folders with their names, and the final name: in this order."""
+    """Each file, the folders with their names, and the final name: in this order.
+
+    Of the copy only: the broker runs in this process, and syncs what it makes at any time.
+    """
     spec = importlib.util.spec_from_file_location("backup", ROOT / "examples" / "backup.py")
     assert spec is not None
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    synced: list[str] = []
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    synced: list[Path] = []
     fsync = os.fsync
 
     def noted(descriptor: int) -> None:
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_relative_to(copies):
+            synced.append(path)
         fsync(descriptor)
 
     data = tmp_path / "data"
     with broker(disk=RealDisk(data)) as one, ternmq.sync.connect(one.url) as client:
         client.send("orders", b"x")
         monkeypatch.setenv("TERNMQ_URL", one.url)
-        (tmp_path / "copies").mkdir()
         monkeypatch.setattr(os, "fsync", noted)
-        example.main(data, tmp_path / "copies" / "one")
+        example.main(data, copies / "one")
         monkeypatch.undo()
-    assert synced[-4:] == [f"{0:020d}.seg", "journal", "one.unfinished", "copies"]
+    unfinished = copies / "one.unfinished"
+    journal = unfinished / "journal"
+    assert synced == [journal / f"{0:020d}.seg", journal, unfinished, copies]
+
+
+def test_a_folder_that_is_there_is_refused_before_anything_is_copied(tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "copies" / "one"
+    target.parent.mkdir()
+    with broker(disk=RealDisk(data)) as one:
+        backup(one.url, data, target)
+        before = sorted(tmp_path.rglob("*"))
+        done = run(one.url, data, target)
+        assert sorted(tmp_path.rglob("*")) == before
+    assert done.returncode == 1
+    assert done.stderr == f"{target} is there already: each backup needs a folder of its own\n"
+
+
+def test_what_cannot_be_is_said_in_one_line(tmp_path: Path) -> None:
+    data, target = tmp_path / "data", tmp_path / "copies" / "one"
+    target.parent.mkdir()
+    with broker(disk=RealDisk(data), settings={"auth": True, "admin_token": "chosen"}) as one:
+        told = {
+            "there is no journal in": run(one.url, tmp_path, target),
+            "to make the backup in": run(one.url, data, tmp_path / "none" / "one"),
+            "token": run(one.url, data, target, TERNMQ_APP="", TERNMQ_TOKEN=""),
+            "no backup was made": run("ternmq://127.0.0.1:1", data, target),
+        }
+    for words, done in told.items():
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        assert words in line
+    assert not list(target.parent.iterdir())
+
+
+@pytest.mark.parametrize("page", ["from-dev-to-serve.md", "backup.md"])
+def test_the_line_for_cron_works_each_day_as_printed(page: str, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "operate" / page).read_text(encoding="utf-8")
+    (line,) = [
+        line.strip() for line in text.splitlines() if "backup.py" in line and "* * *" in line
+    ]
+    *when, command = line.split(maxsplit=5)
+    assert all(one == "*" or one.isdigit() for one in when)
+    assert "%" not in command.replace("\\%", ""), "cron ends a command at a bare %"
+    data, folder, programs = tmp_path / "data", tmp_path / "backup", tmp_path / "bin"
+    folder.mkdir()
+    programs.mkdir()
+    (programs / "date").write_text('#!/bin/sh\necho "$DAY$1"\n')
+    (programs / "date").chmod(0o755)
+    for shown, here in {
+        "/opt/ternmq/bin/python": sys.executable,
+        "/opt/ternmq/backup.py": str(ROOT / "examples" / "backup.py"),
+        "/var/lib/ternmq": str(data),
+        '"/backup/': f'"{folder}/',
+    }.items():
+        assert shown in command
+        command = command.replace(shown, here)
+    with broker(disk=RealDisk(data)) as one:
+        for day in ("1", "2"):
+            done = subprocess.run(
+                ["sh", "-c", command.replace("\\%", "%")],
+                env=os.environ
+                | {"TERNMQ_URL": one.url, "DAY": day, "PATH": f"{programs}:{os.environ['PATH']}"},
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["1+%F", "2+%F"]
 
 
 def test_a_copy_that_is_older_in_front_than_behind_is_refused(tmp_path: Path) -> None:

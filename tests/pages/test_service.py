@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ternmq.cli.exits import ExitCode
+from ternmq.cli.worker_processes import FOR_GOOD
 from ternmq.settings import Mode, load
 from ternmq.settings.fields import ALL_FIELDS
 from tests.pages.made import DOCS
@@ -116,3 +117,10 @@ def test_variables_are_settings(file: str) -> None:
     known = {"TERNMQ_" + key.upper().replace(".", "_") for key in ALL_FIELDS}
     named = set(re.findall(r"\bTERNMQ_[A-Z_]+", (FOLDER / file).read_text(encoding="utf-8")))
     assert named <= known | {"TERNMQ_URL", "TERNMQ_APP", "TERNMQ_TOKEN", "TERNMQ_CONFIG"}
+
+
+def test_the_page_says_what_a_supervisor_does_with_each_exit_status() -> None:
+    page = (DOCS / "guide" / "consume.md").read_text(encoding="utf-8")
+    for_good = ", ".join(str(int(code)) for code in sorted(FOR_GOOD))
+    assert f"| {for_good} (" in page
+    assert f"{ExitCode.FAILED:d}: an error ended it; {ExitCode.NOT_FOUND:d}: there is no" in page

@@ -12,8 +12,8 @@ import msgspec
 from ternmq.cli.commands import Command
 from ternmq.cli.exits import ExitCode, Failed
 from ternmq.client.connecting import APP, TOKEN, URL
+from ternmq.server.app import check_files, why_not_here
 from ternmq.server.app import serve as run
-from ternmq.server.app import why_not_here
 from ternmq.server.logs import set_up
 from ternmq.settings import Address, Mode, Settings, SettingsError, load
 
@@ -52,6 +52,7 @@ def _run(
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = load(config, environ=os.environ, flags=given, mode=mode)
+        check_files(settings)  # here, or `dev` says welcome first
     except SettingsError as error:
         raise Failed(str(error), ExitCode.USAGE) from error
     if new_admin_token and settings.admin_token is not None:

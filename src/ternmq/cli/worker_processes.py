@@ -29,7 +29,7 @@ log: Final = logging.getLogger("ternmq")
 
 LIFELINE: Final = "TERNMQ_WORKER_LIFELINE"
 """In the environment of a process that is supervised: the descriptor of its pipe."""
-_FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSOUND})
+FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSOUND})
 """Another process would end in the same way: somebody must change something first."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
@@ -134,7 +134,7 @@ class _Supervisor:
                 await _either(self._over, change)
             elif status == ExitCode.DONE:
                 return
-            elif status in _FOR_GOOD:
+            elif status in FOR_GOOD:
                 self._status = status
                 self._over.set()
                 self._pass_on(signal.SIGTERM)

@@ -1,4 +1,7 @@
-"""Where the broker is: ``ternmq://[app[:token]@]host[:port]``, ``ternmqs://`` over TLS."""
+"""Where the broker is: ``ternmq://[app[:token]@]host[:port]``, ``ternmqs://`` over TLS.
+
+``?ca=FILE`` behind a ``ternmqs://`` address names a PEM file of the certificates to trust.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,10 @@ class Address:
             return None
         try:
             return ssl.create_default_context(cafile=self.ca or None)
+        except ssl.SSLError as error:  # an OSError, too
+            raise InvalidUrl(f"ca={self.ca} is no PEM file of certificates") from error
         except OSError as error:
-            raise InvalidUrl(f"ca={self.ca} cannot be read: {error}") from error
+            raise InvalidUrl(f"ca={self.ca} cannot be read: {error.strerror}") from error
 
 
 def parse(url: str) -> Address:
@@ -75,6 +80,8 @@ def parse(url: str) -> Address:
     unknown = sorted(options.keys() - {"ca"})
     if unknown:
         raise InvalidUrl(f"{_shown(url)}: {unknown[0]}= is no option")
+    if options and parts.scheme != "ternmqs":
+        raise InvalidUrl(f"{_shown(url)}: ca= is for TLS: then say ternmqs://")
     return Address(
         parts.hostname,
         DEFAULT_PORT if port is None else port,

@@ -69,14 +69,27 @@ def why_not_yet(error: CannotConnect) -> str:
 def refused(address: Address, error: OSError) -> TernMQError:
     """Return what a connection that could not be made means."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return CannotConnect(
+        untrusted = CannotConnect(
             f"no broker at {address}: its certificate is not trusted: {error.verify_message}"
         )
+        untrusted.hint = _UNTRUSTED.get(error.verify_code, _NO_AUTHORITY.format(address=address))
+        return untrusted
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
         return NotABroker(f"{address}: this port speaks no TLS; say ternmq:// if that is meant")
     return CannotConnect(f"no broker at {address}: {error}")
 
 
+_NO_AUTHORITY: Final = (
+    "{address}?ca=FILE trusts the certificates in a PEM file, such as those of a CA of your own;"
+    " the variable SSL_CERT_FILE names one for every program"
+)
+_UNTRUSTED: Final = {
+    9: "it is not valid yet: look at the clocks of both machines",
+    10: "it has expired: the broker needs another one",
+    62: "connect by a name that it is for, or have one made for this one",
+    64: "connect by a name or address that it is for, or have one made for this one",
+}
+"""What to do, by OpenSSL's ``X509_V_ERR_*``, where another file to trust would not help."""
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 """What OpenSSL says when the other side's first bytes are no TLS."""
 

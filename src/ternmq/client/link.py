@@ -103,7 +103,7 @@ class Link(asyncio.BufferedProtocol):
         self._hello = hello
         self._session = ClientSession()
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(_READ_BYTES)
+        self._buffer = memoryview(bytearray(_READ_BYTES))
         self._askers: dict[int, Asker] = {}
         self._frames: list[bytes] = []
         self._flushing = False
@@ -126,8 +126,11 @@ class Link(asyncio.BufferedProtocol):
         self.traffic.bytes_sent += len(hello)
         self._transport.write(hello)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        """Return where bytes go: always there, a new one for each read is mapped and unmapped."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where bytes go: always there, a new one for each read is mapped and unmapped.
+
+        A memoryview, since asyncio's TLS reads into slices of it: those of a bytearray are copies.
+        """
         del sizehint
         return self._buffer
 
@@ -135,7 +138,7 @@ class Link(asyncio.BufferedProtocol):
         """Hand out what came."""
         self._heard = self._loop.time()
         self.traffic.bytes_received += nbytes
-        data = bytes(memoryview(self._buffer)[:nbytes])
+        data = bytes(self._buffer[:nbytes])
         try:
             self._handle(self._session.receive(data))
         except TernMQError as error:

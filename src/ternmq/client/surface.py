@@ -94,7 +94,8 @@ def connect(
     """Return a client of a broker. No I/O: ``await`` it, enter it, or just use it to connect.
 
     Args:
-        url: ``ternmq://host:7117``, or ``ternmqs://`` over TLS; None: ``TERNMQ_URL``, else the
+        url: ``ternmq://host:7117``, or ``ternmqs://host:7117`` over TLS, with ``?ca=FILE`` behind
+            it where the certificates to trust are not the system's; None: ``TERNMQ_URL``, else the
             broker of this machine.
         app: The application; None: as the url says, ``TERNMQ_APP``, else none.
         token: Its secret; None: as the url says, ``TERNMQ_TOKEN``, else none.

@@ -26,10 +26,11 @@ SIZES: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 _SIZES_READ: Final = {**SIZES, "TiB": 1 << 40}
 _PARTS: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)")
 _PORTS: Final = 65_535
-_WORDS: Final = {
+TRUTHS: Final = {
     "true": True, "on": True, "yes": True, "1": True,
     "false": False, "off": False, "no": False, "0": False,
 }  # fmt: skip
+"""Words of ``read_bool``, in lower case."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -117,7 +118,7 @@ def read_address(text: str) -> Address:
 
 def read_bool(text: str) -> bool:
     """Return the truth of ``true``, ``on``, ``yes``, ``1`` and their opposites."""
-    found = _WORDS.get(text.strip().lower())
+    found = TRUTHS.get(text.strip().lower())
     if found is None:
         raise ValueError("is not true or false")
     return found

@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -51,6 +50,7 @@ from ternmq.server.rates import Rates
 from ternmq.server.replay_commands import ReplayCommands
 from ternmq.server.return_commands import ReturnCommands
 from ternmq.server.sessions import Place, Sessions
+from ternmq.server.tls import tls_context
 from ternmq.server.topic_commands import TopicCommands
 from ternmq.server.transaction_commands import TransactionCommands
 from ternmq.settings import Settings
@@ -114,11 +114,13 @@ class Server:
         """Recover the journal, then listen. Blocks the loop while it recovers.
 
         Raises:
+            SettingsError: A file of the certificate or its key cannot be used; nothing was made.
             AlreadyRunning: Another process owns the data folder.
             CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
             OSError: The address cannot be had.
         """
         settings = self.settings
+        tls = tls_context(settings)  # before anything is made on the disk
         loop = asyncio.get_running_loop()
         self.stopped = loop.create_future()
         disk = self._disk if self._disk is not None else RealDisk(settings.data)
@@ -150,7 +152,6 @@ class Server:
                 "every process of this machine may read and change what is in %s",
                 len(core.broker.views.catalog.apps), settings.data,
             )  # fmt: skip
-        tls = _tls(settings)
         self._listener = await loop.create_server(
             lambda: Connection(self.hub),
             settings.listen.host,
@@ -416,15 +417,6 @@ class Server:
         return figures.leased
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    if settings.tls_cert is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    return context
-
-
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what went wrong in the loop; one line when descriptors ran out for a moment.
 
@@ -469,6 +461,9 @@ def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
     Args:
         settings: Of the broker.
         new_admin_token: Give the app ``admin`` another token, written to its file, at the start.
+
+    Raises:
+        SettingsError: As ``Server.start``.
     """
     running = run(settings, new_admin_token=new_admin_token)
     try:
@@ -485,6 +480,15 @@ def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
     except OSError as error:
         print(f"ternmq: {_why_not_up(settings, error)}", file=sys.stderr)
         return EXIT_FAILED
+
+
+def check_files(settings: Settings) -> None:
+    """Read the files that the settings name, as a start does before it makes anything.
+
+    Raises:
+        SettingsError: One of them cannot be used.
+    """
+    tls_context(settings)
 
 
 def why_not_here(settings: Settings) -> str | None:

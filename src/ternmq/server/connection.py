@@ -106,8 +106,11 @@ class Connection(Peer, asyncio.BufferedProtocol):
             hub.commands.gone(self)
         self._forget()
 
-    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
-        """Return the shared buffer, or a part of it: in one go only so many requests are parsed."""
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the shared buffer, or a part of it: in one go only so many requests are parsed.
+
+        A memoryview, since asyncio's TLS reads into slices of it: those of a bytearray are copies.
+        """
         del sizehint
         return self._hub.buffer if self._sends_large else self._hub.small_buffer
 
@@ -118,7 +121,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         hub.counters.bytes_in += nbytes
         if self.closed:
             return
-        data = bytes(memoryview(hub.buffer)[:nbytes])
+        data = bytes(hub.buffer[:nbytes])
         try:
             requests = self._session.receive(data)
         except (ProtocolError, InvalidRequest) as error:

@@ -115,9 +115,9 @@ class Hub:
         self.waiting = Places(settings.limits.waiters)
         """Pulls and reads that wait for messages."""
         self.audit = Audit(counters, core.loop.time)
-        self.buffer = bytearray(READ_BYTES)
+        self.buffer = memoryview(bytearray(READ_BYTES))
         """Where bytes are read into; copied out before the loop does anything else."""
-        self.small_buffer = memoryview(self.buffer)[:FEW_BYTES]
+        self.small_buffer = self.buffer[:FEW_BYTES]
         """Its beginning."""
         self.http_address = ""
         """Where HTTP is spoken, for those who ask here; empty: nowhere."""

@@ -46,20 +46,23 @@ def load(
     """
     environ = environ or {}
     values: dict[str, object] = {}
+    places: dict[str, str] = {}
     named = path or environ.get(CONFIG)
     if named is None and mode is not Mode.TESTING and Path(FILE).is_file():
         named = FILE
     if named is not None:
         for key, value in _of_file(named):
-            values[key] = _value(key, value, named)
+            values[key], places[key] = _value(key, value, named), named
     for variable in sorted(environ):
         if variable.startswith(PREFIX) and variable not in NOT_OURS:
             field = _of_variable(variable)
             values[field.key] = _value(field.key, environ[variable], variable)
+            places[field.key] = variable
     for key, value in (flags or {}).items():
         if value is not None:
-            values[key] = _value(key, value, _GIVEN_BY.get(mode, "a flag"))
-    return rules.check(_made(values, mode))
+            places[key] = _GIVEN_BY.get(mode, "a flag")
+            values[key] = _value(key, value, places[key])
+    return rules.check(_made(values, mode), places)
 
 
 _GIVEN_BY: Final = {Mode.TESTING: "broker(settings=...)"}
@@ -78,6 +81,12 @@ def _of_file(path: str) -> Iterator[tuple[str, object]]:
         if key == LIMITS and isinstance(value, dict):
             for limit, number in value.items():
                 yield f"{LIMITS}.{limit}", number
+        elif key == LIMITS:
+            raise SettingsError(f"{key!r} in {path} is a table: say [{LIMITS}], and each below it")
+        elif isinstance(value, dict) and key not in FIELDS:
+            near = _nearest(key, [LIMITS])
+            why = "did you mean [limits]?" if LIMITS in near else f"the only table is [{LIMITS}]"
+            raise SettingsError(f"{key!r} in {path} is no setting; {why}")
         else:
             yield key, value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ternmq.model.units import TRUTHS
 from ternmq.settings.fields import FIELDS, LIMIT_FIELDS, Field
 from ternmq.settings.settings import DEFAULTS, SECTIONS, Mode
 
@@ -14,7 +15,8 @@ A setting is looked up in this order, and the first place that has it counts: a 
 the environment (`TERNMQ_` and the key in capitals, `_` for a dot), the file (`--config FILE`,
 `TERNMQ_CONFIG`, or `ternmq.toml` in the current folder), the default. A key that is not listed here
 is an error. Durations are written `250ms`, `90s`, `10m`, `1h30m`, `7d`; sizes `512B`, `4KiB`,
-`64MiB`, `1GiB`; both need their unit.
+`64MiB`, `1GiB`; both need their unit. What is `true` or `false` may be written as text, too, as the
+environment always has it: {truths}.
 
 ```toml
 data = "/var/lib/ternmq"
@@ -36,9 +38,16 @@ would go beyond is refused with `Busy`; each has a metric that shows how near it
 """
 
 
+def _truths() -> str:
+    words = {
+        truth: [word for word, one in TRUTHS.items() if one is truth] for truth in (True, False)
+    }
+    return " or ".join(", ".join(f"`{word}`" for word in one) for one in words.values())
+
+
 def reference() -> str:
     """Return the page."""
-    parts = [_HEAD]
+    parts = [_HEAD.replace("{truths}", _truths())]
     rows: list[str] = []
     for field in FIELDS.values():
         section = SECTIONS.get(field.name)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
+
 import pytest
 
 import ternmq
 from ternmq.client.address import Address, parse
-from ternmq.model.errors import InvalidName, InvalidRequest, InvalidUrl
+from ternmq.client.connecting import refused
+from ternmq.model.errors import CannotConnect, InvalidName, InvalidRequest, InvalidUrl
 
 
 @pytest.mark.parametrize(
@@ -27,11 +31,42 @@ def test_urls(url: str, address: Address) -> None:
 @pytest.mark.parametrize(
     "url",
     ["localhost:7117", "http://b", "ternmq://", "ternmq://b:99999", "ternmq://b:x", "ternmq://b/path",
-     "ternmq://b?x=1", "ternmq://[::1", "", "ternmq://a..b", "ternmq://" + "a" * 64],
+     "ternmq://b?x=1", "ternmqs://b?cafile=x", "ternmq://b?ca=/x.pem",
+     "ternmq://[::1", "", "ternmq://a..b", "ternmq://" + "a" * 64],
 )  # fmt: skip
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(InvalidUrl):
         parse(url)
+
+
+def test_a_file_to_trust_without_tls_is_refused_and_not_ignored() -> None:
+    with pytest.raises(InvalidUrl, match="ca= is for TLS: then say ternmqs://"):
+        parse("ternmq://b?ca=/x.pem")
+
+
+def test_a_file_to_trust_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    missing, words = tmp_path / "none.pem", tmp_path / "words.pem"
+    words.write_text("no certificate")
+    with pytest.raises(InvalidUrl) as caught:
+        parse(f"ternmqs://b?ca={missing}").ssl_context()
+    assert caught.value.args[0] == f"ca={missing} cannot be read: No such file or directory"
+    with pytest.raises(InvalidUrl) as caught:
+        parse(f"ternmqs://b?ca={words}").ssl_context()
+    assert caught.value.args[0] == f"ca={words} is no PEM file of certificates"
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [(18, "?ca=FILE"), (19, "SSL_CERT_FILE"), (20, "?ca=FILE"), (10, "expired"), (62, "name")],
+)
+def test_an_untrusted_certificate_says_what_to_do(code: int, word: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "as OpenSSL has it"
+    told = refused(parse("ternmqs://b"), error)
+    assert isinstance(told, CannotConnect)
+    assert "its certificate is not trusted: as OpenSSL has it" in str(told)
+    assert word in told.hint
+    assert ("?ca=FILE" in told.hint) == (code in {18, 19, 20}), "another file does not help"
 
 
 def test_secrets_are_not_shown() -> None:

@@ -138,7 +138,13 @@ def test_unknown_keys_are_errors_that_name_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("[limits]\nsession = 1\n")
     assert "did you mean limits.sessions?" in refused(path="f")
     (tmp_path / "f").write_text("[limit]\nsessions = 1\n")
-    assert "'limit' in f is no setting" in refused(path="f")
+    assert refused(path="f") == "'limit' in f is no setting; did you mean [limits]?"
+    (tmp_path / "f").write_text("[broker]\nsessions = 1\n")
+    assert refused(path="f") == "'broker' in f is no setting; the only table is [limits]"
+    (tmp_path / "f").write_text("limits = 1\n")
+    assert "'limits' in f is a table: say [limits]" in refused(path="f")
+    (tmp_path / "f").write_text("[listen]\nport = 1\n")
+    assert "is not HOST:PORT" in refused(path="f")
     assert "docs/reference/settings.md" in refused(flags={"zzzzzz": 1})
     for key in ("mode", "limits", "frame_bytes", "heartbeat_us"):
         assert "is no setting" in refused(flags={**DATA, key: "x"})

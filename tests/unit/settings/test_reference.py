@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ternmq.model.units import TRUTHS
 from ternmq.settings import reference
 from ternmq.settings.fields import ALL_FIELDS
 
@@ -17,6 +18,12 @@ def test_the_page_is_up_to_date() -> None:
 def test_the_page_names_every_setting_once() -> None:
     for key in ALL_FIELDS:
         assert reference().count(f"| `{key}` |") == 1
+
+
+def test_the_page_names_every_word_that_a_truth_may_be() -> None:
+    for word, truth in TRUTHS.items():
+        assert f"`{word}`" in reference()
+        assert ALL_FIELDS["create_topics"].read(word) is truth
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,8 +71,8 @@ def test_metrics_are_for_this_machine(http: str) -> None:
     [
         ({"tls_cert": "c"}, "set both"),
         ({"tls_key": "k"}, "set both"),
-        ({"segment": "2MiB"}, "segment must be"),
-        ({"body": "16MiB", "segment": "17MiB"}, "segment must be"),
+        ({"segment": "2MiB"}, "must be at least 2MiB larger than body"),
+        ({"body": "16MiB", "segment": "17MiB"}, "must be at least 2MiB larger than body"),
         ({"limits.batch": "1KiB"}, "limits.batch"),
         ({"limits.dedup_window": "19s"}, "limits.dedup_window"),
         ({"name": "a b"}, "name"),
@@ -81,6 +82,44 @@ def test_metrics_are_for_this_machine(http: str) -> None:
 )
 def test_what_does_not_go_together(flags: dict[str, Any], part: str) -> None:
     assert part in line(**flags)
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "flags", "says"),
+    [
+        (
+            '[limits]\ndedup_window = "15s"\n', {}, {},
+            ("limits.dedup_window = 15s in f must be at least twice limits.send_timeout = 10s by"
+            " default, or resends are stored twice"),
+        ),
+        (
+            "", {"TERNMQ_LIMITS_SEND_TIMEOUT": "10m"}, {},
+            ("limits.dedup_window = 10m by default must be at least twice limits.send_timeout = 10m"
+            " in TERNMQ_LIMITS_SEND_TIMEOUT,"),
+        ),
+        ('body = "16MiB"\n', {}, {"segment": "17MiB"},
+         "segment = 17MiB in a flag must be at least 2MiB larger than body = 16MiB in f,"),
+        ("", {"TERNMQ_LIMITS_BATCH": "1KiB"}, {},
+         "limits.batch = 1KiB in TERNMQ_LIMITS_BATCH must be at least body = 1MiB by default,"),
+        ('[limits]\nwriter_idle = "1s"\n', {}, {}, "limits.writer_idle = 1s in f must be"),
+        ("", {"TERNMQ_TLS_KEY": "k"}, {}, "there is only tls_key = k in TERNMQ_TLS_KEY"),
+        ("", {"TERNMQ_NAME": "a b"}, {}, "name = a b in TERNMQ_NAME: "),
+        ("", {"TERNMQ_LOG_LEVEL": "loud"}, {},
+         "log_level = loud in TERNMQ_LOG_LEVEL is not one of debug,"),
+        ("", {"TERNMQ_AUTH": "off"}, {}, "auth = false in TERNMQ_AUTH is for `ternmq dev`"),
+        ("", {"TERNMQ_HTTP": ":1"}, {}, "http = 0.0.0.0:1 in TERNMQ_HTTP would show"),
+        ('listen = ":1"\n', {}, {}, "listen = 0.0.0.0:1 in f, where others can reach it, needs"),
+    ],
+)  # fmt: skip
+def test_both_values_are_said_and_where_each_was_set(
+    file: str, environ: dict[str, str], flags: dict[str, Any], says: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f").write_text(file)
+    with pytest.raises(SettingsError) as caught:
+        load("f", environ=environ, flags={"data": "d", **flags})
+    assert says in str(caught.value)
 
 
 def test_serve_needs_a_folder() -> None:
