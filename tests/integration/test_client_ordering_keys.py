@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import ternmq
 from ternmq.testing import InProcessBroker, broker
+from tests.asynchronous import until
 from tests.integration.client_shapes import API
 
 QUEUES = [1, 4]
@@ -134,3 +136,31 @@ async def test_a_topic_may_be_set_to_ignore_ordering_keys(api: API, real: InProc
         assert [one.spec.ignore_ordering_keys for one in await client.admin.topics()] == [
             False, True,
         ]  # fmt: skip
+
+
+async def test_what_stands_behind_a_message_that_is_worked_on_is_not_given_back(
+    real: InProcessBroker,
+) -> None:
+    """As the page says: nobody may have it before."""
+    async with ternmq.connect(real.url) as sender:
+        await sender.admin.create_topic("t", ordered=True, queues=1)
+        items = [ternmq.Message(n, ordering_key="k") for n in range(5)]
+        await sender.send_many("t", items)
+        client, go = ternmq.connect(real.url), asyncio.Event()
+
+        @client.handler("t", group="g")
+        async def handle(n: int) -> None:
+            await go.wait()
+
+        running = asyncio.ensure_future(client.run())
+        await until(lambda: client._handlers and client._handlers[0].running)
+        consumer = client._handlers[0]._consumer
+        assert consumer is not None
+        assert consumer._prefetch is not None
+        waiting = [one for line in consumer._lines.values() for one in line]
+        assert len(waiting) == 4
+        consumer._look(consumer._prefetch, waiting[-1])
+        assert not any(one.settled for one in waiting)
+        go.set()
+        client.stop()
+        await running
