@@ -57,7 +57,7 @@ from tests.cli.conftest import CommandLine
         (["worker", "./shop/consumers.py:client"], "name the module: shop.consumers:client"),
         (["worker", "no_such_module:client"], "no module 'no_such_module'"),
         (["worker", "os:nothing"], "has no 'nothing'"),
-        (["worker", "os:sep"], "is a str"),
+        (["worker", "os:sep"], "is of type str"),
         (["doctor", "--data", "/nowhere"], "does not exist"),
         (["journal", "verify", "/nowhere"], "does not exist"),
     ],
