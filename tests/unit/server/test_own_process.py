@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_much_that_waits_is_collected_however_much_is_asked(
 
 
 SET_UP = """
-import asyncio, gc, sys, tempfile
+import asyncio, gc, sys
 from ternmq.server import app, own_process
 from ternmq.settings import Mode, load
 
@@ -88,17 +89,15 @@ async def run(data):
     except asyncio.CancelledError:
         return
 
-with tempfile.TemporaryDirectory() as data:
-    asyncio.run(run(data))
+asyncio.run(run(sys.argv[1]))
 assert gc.isenabled()
 print(round(sys.getswitchinterval(), 6), *gc.get_threshold()[1:], gc.get_freeze_count() > 1000)
 """
 
 
-def test_a_process_is_set_up_and_looked_after() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", SET_UP], capture_output=True, text=True, timeout=60, check=True
-    )
+def test_a_process_is_set_up_and_looked_after(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SET_UP, str(tmp_path / "data")]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     interval, middle, threshold, frozen = told.stdout.split()
     assert (interval, middle, frozen) == ("0.0001", str(MIDDLE), "True")
     # From 3.14 on the old generation is collected in pieces, and has no threshold of its own.
