@@ -243,3 +243,20 @@ async def test_an_answer_that_came_too_late_lets_others_go() -> None:
                 fake.tell(request, fake._send(request))
             await waits
             assert fake.stored == [b"0", b"x" * 100, b"y"]
+
+
+async def test_a_lane_whose_loads_fill_the_window_lets_another_have_its_turn() -> None:
+    async with FakeBroker() as fake:
+        options = replace(ternmq.connect(fake.url).options, window_bytes=100, batch_rows=1)
+        async with ternmq.connect(options=options) as client:
+            await client.send("many", b"0")
+            await client.send("few", b"0")
+            held: list[Request] = []
+            fake.on[Command.SEND] = held.append
+            many = [asyncio.ensure_future(client.send("many", b"m" * 100)) for _ in range(4)]
+            few = asyncio.ensure_future(client.send("few", b"f" * 100))
+            for at in range(5):
+                await until(lambda at=at: len(held) > at)  # type: ignore[misc]
+                fake.tell(held[at], fake._send(held[at]))
+            await asyncio.gather(*many, few)
+            assert [body[:1] for body in fake.stored[2:]] == [b"m", b"f", b"m", b"m", b"m"]
