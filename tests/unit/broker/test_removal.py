@@ -15,6 +15,7 @@ import pytest
 from ternmq.broker import moving, removal
 from ternmq.broker.catalog import Queue
 from ternmq.broker.queries import Queries
+from ternmq.broker.rowstate import RowState
 from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
 from ternmq.journal.retention import RetentionSpec
 from ternmq.journal.run_jobs import RemoveJob
@@ -146,6 +147,13 @@ def test_names_of_what_is_gone_are_forgotten_some_in_a_step() -> None:
         left.append(len(entries))
     assert left[-1] == 0
     assert max([before - now for before, now in itertools.pairwise(left)]) <= PIECE
+
+
+def test_a_row_that_went_unread_is_not_said_to_be_unread() -> None:
+    world = removed_a_moment_ago()
+    queries = Queries(world.broker)
+    states = [queries.row("t0", "g", 0, offset)[0].state for offset in range(4)]
+    assert states == [RowState.NOT_OWED] * 3 + [RowState.UNREAD]
 
 
 def test_the_next_segment_waits_until_the_space_of_the_one_before_is_free() -> None:
