@@ -261,4 +261,5 @@ class Upkeep:
                 if not isinstance(error, DiskError):
                     raise error
         elif isinstance(job, RemoveJob):
+            self.moving.removal.freed(job)
             broker.journal.retry_spare()  # there is room again

@@ -186,8 +186,10 @@ def test_the_next_segment_waits_until_the_space_of_the_one_before_is_free() -> N
     assert going.removed_segments == 1
     assert not upkeep.goes_on  # or whoever runs the turns would run one after the other
     kept.run()
-    upkeep.finished(kept, None)
     assert kept.file is None
+    turn_without_jobs()
+    assert going.removed_segments == 1  # nobody has looked at the disk anew
+    upkeep.finished(kept, None)
     world.grow("t", 1)
 
 
