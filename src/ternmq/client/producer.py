@@ -403,7 +403,9 @@ class Producer(Member):
             self.failures.append(Failure(holder, 0, error))
 
     def _leave(self, load: Load) -> None:
-        if self._under_way.pop(load.first_sequence, None) is load and load.frame:
+        # One that could not be encoded left its sequences to the next.
+        if self._under_way.get(load.first_sequence) is load:
+            del self._under_way[load.first_sequence]
             load.lane.under_way -= 1
         if not load.asked:
             self.window.ends(load)
