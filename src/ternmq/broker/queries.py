@@ -305,8 +305,8 @@ class Queries:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
         broker = self._broker
-        _, _, held = self._held(topic_name, group, number)
-        place = row_state(held, offset)
+        _, queue, held = self._held(topic_name, group, number)
+        place = row_state(held, offset, queue.first)
         first = broker.journal.first
         return place, failure_entries(broker.store, held, offset, place.position, first)
 

@@ -75,7 +75,12 @@ class Removal:
     @property
     def frees(self) -> bool:
         """Whether the space of the segment that went is not free yet: none is to go for it."""
-        return self._job is not None and self._job.file is not None
+        return self._job is not None
+
+    def freed(self, job: RemoveJob) -> None:
+        """Take note that a job's ``run`` is over."""
+        if job is self._job:
+            self._job = None
 
     def _opened(self, name: str) -> File | None:
         """Return the file open, so that its space is given back when a worker thread closes it."""

@@ -35,10 +35,11 @@ class RowPlace:
     """The record that tells of its newest failure; 0: there is none."""
 
 
-def row_state(held: GroupQueue, offset: int) -> RowPlace:
+def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     """Return how a row stands; one of whatever offset that is not owed, or not there, is neither.
 
-    What is above the cursor is unread whether it is stored yet or not.
+    What is above the cursor is unread whether it is stored yet or not, save what went unread: below
+    ``first``, where the queue begins.
     """
     failures = held.failures
     dead = failures.dead_letter(offset)
@@ -58,7 +59,7 @@ def row_state(held: GroupQueue, offset: int) -> RowPlace:
     ):
         if start <= offset < stop:
             return RowPlace(RowState.LEASED, attempt - 1, deliveries, position=told_at)
-    passed = max(held.cursor, held.scan)  # what the filter passed over is not unread
+    passed = max(held.cursor, held.scan, first)  # what the filter passed over is not unread
     if offset >= passed and not held.ahead.overlaps(offset, offset + 1):
         return RowPlace(RowState.UNREAD)
     return RowPlace(RowState.NOT_OWED)

@@ -18,7 +18,7 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.idx_file import NO_HINT, StateHint
 from ternmq.journal.journal import AllocateJob
 from ternmq.journal.retention import RetentionSpec
-from ternmq.journal.run_jobs import RunJob
+from ternmq.journal.run_jobs import RemoveJob, RunJob
 from ternmq.model.errors import CorruptJournal, DiskError, DiskReadError, JournalFull
 from ternmq.model.types import SECOND_US, Position
 
@@ -183,8 +183,15 @@ class Upkeep:
             self._quiet_end = journal.end
 
     def _retain(self, now_us: int, may_go_on: Callable[[], bool]) -> None:
+        removal = self.moving.removal
+        frees = removal.frees
+        if frees and not removal.goes_on:
+            return
         try:
-            if now_us >= self._space_us:  # asking the file system takes as long as a turn
+            # What the disk says before the space of the segment that went is free is of no use.
+            if (
+                now_us >= self._space_us and not frees
+            ):  # asking the file system takes as long as a turn
                 self._space_us = now_us + self._look_every_us
                 self._free, self._total = self._disk.free_bytes(), self._disk.total_bytes()
             job = self.moving.step(now_us, self._look_every_us, self._free, self._total, may_go_on)
@@ -253,3 +260,6 @@ class Upkeep:
                 self._seal_us = later_us
                 if not isinstance(error, DiskError):
                     raise error
+        elif isinstance(job, RemoveJob):
+            self.moving.removal.freed(job)
+            broker.journal.retry_spare()  # there is room again

@@ -266,13 +266,20 @@ class Producer(Member):
                 self._held[lane] = None
             self._session.wake()
             return
+        sent: list[Lane] = []
         link.gather()
         try:
             for lane in dirty:
                 lane.dirty = False
+                count = self.batch_count
                 self._advance_lane(lane, link)
+                if self.batch_count != count and lane in self._held:
+                    sent.append(lane)
         finally:
             link.flush()
+            for lane in sent:  # lanes take turns: what had none is first when there is room again
+                self._held.pop(lane, None)
+                self._held[lane] = None
 
     def _advance_lane(self, lane: Lane, link: Link) -> None:
         if lane.topic.facts is None:
@@ -396,7 +403,9 @@ class Producer(Member):
             self.failures.append(Failure(holder, 0, error))
 
     def _leave(self, load: Load) -> None:
-        if self._under_way.pop(load.first_sequence, None) is load and load.frame:
+        # One that could not be encoded left its sequences to the next.
+        if self._under_way.get(load.first_sequence) is load:
+            del self._under_way[load.first_sequence]
             load.lane.under_way -= 1
         if not load.asked:
             self.window.ends(load)

@@ -15,9 +15,12 @@ import pytest
 from ternmq.broker import moving, removal
 from ternmq.broker.catalog import Queue
 from ternmq.broker.queries import Queries
+from ternmq.broker.rowstate import RowState
+from ternmq.journal.memory_disk import MemoryDisk, MemoryFile
 from ternmq.journal.retention import RetentionSpec
 from ternmq.journal.run_jobs import RemoveJob
 from ternmq.model.errors import OffsetExpired
+from tests.unit.broker import kit
 from tests.unit.broker.kit import difference, offsets, portrait
 from tests.unit.broker.test_upkeep import SEGMENT, Kept
 
@@ -146,6 +149,13 @@ def test_names_of_what_is_gone_are_forgotten_some_in_a_step() -> None:
     assert max([before - now for before, now in itertools.pairwise(left)]) <= PIECE
 
 
+def test_a_row_that_went_unread_is_not_said_to_be_unread() -> None:
+    world = removed_a_moment_ago()
+    queries = Queries(world.broker)
+    states = [queries.row("t0", "g", 0, offset)[0].state for offset in range(4)]
+    assert states == [RowState.NOT_OWED] * 3 + [RowState.UNREAD]
+
+
 def test_the_next_segment_waits_until_the_space_of_the_one_before_is_free() -> None:
     world = Kept(RetentionSpec(max_bytes=4 * SEGMENT))
     world.topic("t", keep_until_consumed=False)
@@ -176,9 +186,79 @@ def test_the_next_segment_waits_until_the_space_of_the_one_before_is_free() -> N
     assert going.removed_segments == 1
     assert not upkeep.goes_on  # or whoever runs the turns would run one after the other
     kept.run()
-    upkeep.finished(kept, None)
     assert kept.file is None
+    turn_without_jobs()
+    assert going.removed_segments == 1  # nobody has looked at the disk anew
+    upkeep.finished(kept, None)
     world.grow("t", 1)
+
+
+class Lingering(MemoryDisk):
+    """What is removed takes its space until nobody has it open, as with a file system."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.handles: list[LingeringFile] = []
+        self.lingers: list[tuple[str, int]] = []
+
+    def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        found = super().open(name, create=create)
+        mine = LingeringFile(self, name, self._files[name])
+        assert isinstance(found, MemoryFile)
+        self.handles.append(mine)
+        return mine
+
+    def remove(self, name: str) -> None:
+        size = len(self._files.get(name, b""))
+        super().remove(name)
+        self.lingers.append((name, size))
+
+    def free_bytes(self) -> int:
+        there = {one.name for one in self.handles}
+        lingering = sum([size for name, size in self.lingers if name in there])
+        return max(0, super().free_bytes() - lingering)
+
+
+class LingeringFile(MemoryFile):
+    def close(self) -> None:
+        disk = self._disk
+        assert isinstance(disk, Lingering)
+        disk.handles = [one for one in disk.handles if one is not self]
+
+
+def test_space_that_is_being_freed_counts_as_soon_as_it_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither goes another segment for what the disk said before, nor stays the journal full."""
+    monkeypatch.setattr(kit, "MemoryDisk", Lingering)
+    world = Kept(RetentionSpec(watermark=0.5))
+    assert isinstance(world.disk, Lingering)
+    world.disk.capacity = 16 * SEGMENT
+    world.topic("t", keep_until_consumed=False)
+    upkeep = world.started.upkeep
+    going, journal = upkeep.moving.removal, world.broker.journal
+    found = False
+    while not found:
+        world.send("t", 5)
+        world.pass_time(2000)
+        upkeep.step(world.now, lambda: True)
+        world.commit()
+        found = going.frees
+        while not found and (job := upkeep.next_job()) is not None:
+            job.run()
+            upkeep.finished(job, None)
+    world.pass_time(2000)
+    upkeep.step(world.now, lambda: True)  # looks at the disk, and the space is not free yet
+    room = journal.room()
+    for _ in range(20):
+        while (job := upkeep.next_job()) is not None:
+            job.run()
+            upkeep.finished(job, None)
+        assert journal.room() > room
+        world.pass_time(10)
+        upkeep.step(world.now, lambda: True)
+        world.commit()
+    assert going.removed_segments == 1
 
 
 def test_groups_that_may_have_pulled_are_looked_at_some_in_a_step(

@@ -15,6 +15,7 @@ import pytest
 import ternmq
 from ternmq.client.options import KIB
 from ternmq.client.outgoing import Load
+from ternmq.client.singles import Singles
 from ternmq.client.window import When, Window
 from ternmq.wire.bodies import Receipt
 from ternmq.wire.commands import Command
@@ -243,3 +244,46 @@ async def test_an_answer_that_came_too_late_lets_others_go() -> None:
                 fake.tell(request, fake._send(request))
             await waits
             assert fake.stored == [b"0", b"x" * 100, b"y"]
+
+
+async def test_a_lane_whose_loads_fill_the_window_lets_another_have_its_turn() -> None:
+    async with FakeBroker() as fake:
+        options = replace(ternmq.connect(fake.url).options, window_bytes=100, batch_rows=1)
+        async with ternmq.connect(options=options) as client:
+            await client.send("many", b"0")
+            await client.send("few", b"0")
+            held: list[Request] = []
+            fake.on[Command.SEND] = held.append
+            many = [asyncio.ensure_future(client.send("many", b"m" * 100)) for _ in range(4)]
+            few = asyncio.ensure_future(client.send("few", b"f" * 100))
+            for at in range(5):
+                await until(lambda at=at: len(held) > at)  # type: ignore[misc]
+                fake.tell(held[at], fake._send(held[at]))
+            await asyncio.gather(*many, few)
+            assert [body[:1] for body in fake.stored[2:]] == [b"m", b"f", b"m", b"m", b"m"]
+
+
+async def test_a_batch_that_cannot_be_made_takes_no_other_off_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its sequences are those of the next one, of another topic here."""
+    inner = Singles.encode
+
+    def encode(self: Singles, producer_id: int) -> bytes:
+        if self.messages[0].body == b"bad":
+            raise ValueError("no")
+        return inner(self, producer_id)
+
+    monkeypatch.setattr(Singles, "encode", encode)
+    async with FakeBroker(ordered=True) as fake, ternmq.connect(fake.url) as client:
+        await client.send("t", b"0", ordering_key="k")
+        await client.send("u", b"0", ordering_key="k")
+        bad, good = await asyncio.gather(
+            client.send("t", b"bad", ordering_key="k"),
+            client.send("u", b"1", ordering_key="k"),
+            return_exceptions=True,
+        )
+        assert isinstance(bad, ternmq.EncodeError)
+        assert isinstance(good, ternmq.Receipt)
+        await client.send("u", b"2", ordering_key="k", timeout=2)
+        assert fake.stored == [b"0", b"0", b"1", b"2"]
