@@ -292,10 +292,8 @@ class Journal(Appender):
         if self.first + self.segment_size > self.durable or self.first == self._base:
             raise JournalFull("only segments below the durable position may go")
         name = segment_name(self.first)
+        self.sync_removals()
         try:
-            if self._removed != self._removed_durable:
-                self._disk.sync_folder(FOLDER)
-                self._removed_durable = self._removed
             self._disk.remove(name)
         except DiskError as error:
             self.failed(error)
@@ -304,6 +302,21 @@ class Journal(Appender):
         self.first = Position(self.first + self.segment_size)
         self._space.count()
         return name
+
+    def sync_removals(self) -> None:
+        """Make removals durable before anything that rests on them; blocks if they are not yet.
+
+        Raises:
+            JournalFailed: The journal has ended, or ends here.
+        """
+        if self._removed == self._removed_durable:
+            return
+        try:
+            self._disk.sync_folder(FOLDER)
+        except DiskError as error:
+            self.failed(error)
+            raise JournalFailed("syncing the journal's folder failed") from error
+        self._removed_durable = self._removed
 
     # -------------------------------------------------------------------------------------- close
 

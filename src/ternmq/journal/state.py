@@ -383,6 +383,9 @@ class StateWriter:
             + struct.pack(f"<{len(self._directories)}Q", *self._directories)
             + _POSITION.pack(oldest)
         )
+        # What a removed segment made needless may be missing in the set: should the set survive a
+        # crash, the removal must as well.
+        journal.sync_removals()
         end = journal.append(Kind.STATE, body, now_us)
         journal.set_newest_state(self._begin, end)
         self._written = self._naming

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ternmq.journal import state
 from ternmq.journal.cold import WouldBlock
+from ternmq.journal.faulty_disk import FaultyDisk
 from ternmq.journal.journal import Journal
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.run_jobs import RemoveJob
@@ -27,7 +28,7 @@ from ternmq.journal.state import (
 from ternmq.model.errors import CorruptJournal, DiskReadError, JournalFull
 from ternmq.model.types import Position
 from ternmq.record.header import HEADER_BYTES, Kind
-from tests.unit.journal.kit import Views, body, commit, open_views
+from tests.unit.journal.kit import Views, body, commit, fill, make_spares, open_views
 
 SEGMENT = 1 << 16
 
@@ -294,6 +295,27 @@ def test_a_set_without_its_end_is_not_there() -> None:
     assert writer.step(1, lambda: False)
     commit(journal)
     assert {payload for payload, _ in loaded(disk).objects.values()} == {b"new"}
+
+
+def test_a_set_ends_behind_removals_that_are_durable() -> None:
+    """What a segment that went made needless may be missing in it: both survive, or the removal."""
+    faulty = FaultyDisk(MemoryDisk())
+    journal = Journal.create(faulty, segment_size=SEGMENT)
+    source = Source()
+    writer = StateWriter(journal, source, chunk_bytes=200)
+    make_spares(journal)
+    fill(journal, range(SEGMENT // 500), 1000)
+    commit(journal)
+    source.put(1, b"one", journal.end)
+    journal.remove_first_segment()
+    writer.begin(1)
+    writer.step(1, lambda: False)
+    synced = faulty.counts["sync_folder"]
+    while not writer.step(1, lambda: True):
+        pass
+    assert faulty.counts["sync_folder"] == synced + 1
+    write(journal, writer)
+    assert faulty.counts["sync_folder"] == synced + 1, "nothing was removed since"
 
 
 def test_a_set_whose_end_was_cut_with_the_tail_is_not_there() -> None:
