@@ -58,12 +58,11 @@ async def test_only_the_message_that_kills_becomes_a_dead_letter(
             if dead:
                 break
             runs += 1
-            assert runs <= 5
+            # What was done before it and not told yet may count in its place.
+            assert runs <= 3 + poison
             die(timed.url, poison, is_async=is_async, concurrency=1)
             timed.clock.advance(seconds=11)
         assert [(one.offset, one.attempts) for one in dead] == [(poison, 3)]
-        # The first time, what was done and not told yet may count in its place.
-        assert runs <= 4
         info = (await client.admin.group("jobs", "g")).queues[0]
         waiting = [one async for one in client.deadletters.waiting("jobs", "g")]
         assert info.dead == 1
