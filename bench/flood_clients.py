@@ -14,9 +14,7 @@ come together, and the clients have less to do for it than the broker.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,6 +22,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker_clients import Figures, percentile
+from overload_clients import main
 
 import ternmq
 from ternmq.model.errors import TernMQError
@@ -202,18 +201,5 @@ VERBS: dict[str, Callable[..., Coroutine[None, None, Figures]]] = {
 }
 
 
-def main() -> None:
-    """Run a verb."""
-    verb, url, *settings = sys.argv[1:]
-    given: dict[str, float] = {}
-    for setting in settings:
-        name, _, number = setting.partition("=")
-        given[name] = float(number) if "." in number else int(number)
-    try:
-        print(json.dumps(asyncio.run(VERBS[verb](url, **given))))
-    except TernMQError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    main(VERBS)

@@ -14,7 +14,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
 
 from broker_clients import Figures, percentile
@@ -338,15 +338,15 @@ VERBS: dict[str, Callable[..., Coroutine[None, None, Figures]]] = {
 }
 
 
-def main() -> None:
-    """Run a verb."""
+def main(verbs: Mapping[str, Callable[..., Coroutine[None, None, Figures]]] = VERBS) -> None:
+    """Run the verb that the command line names."""
     verb, url, *settings = sys.argv[1:]
     given: dict[str, float] = {}
     for setting in settings:
         name, _, number = setting.partition("=")
         given[name] = float(number) if "." in number else int(number)
     try:
-        print(json.dumps(asyncio.run(VERBS[verb](url, **given))))
+        print(json.dumps(asyncio.run(verbs[verb](url, **given))))
     except TernMQError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 
