@@ -164,7 +164,7 @@ def test_a_body_that_is_too_large_is_named_and_the_others_are_stored(
     (tmp_path / "lines").write_bytes(b"small\n" + b"x" * (2 << 20) + b"\nsmall too\n")
     said = cli("send", topic, "--lines", tmp_path / "lines", code=1).err
     assert "message 2 was not stored" in said
-    assert "1 of 3 messages were not stored" in said
+    assert "1 of 3 messages was not stored" in said
     assert bodies(client, topic) == [b"small", b"small too"]
     (tmp_path / "large").write_bytes(b"x" * (2 << 20))
     cli("send", topic, "-f", tmp_path / "large", code=2)

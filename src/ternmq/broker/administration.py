@@ -70,7 +70,7 @@ class Administration:
         """Change a topic's settings. It cannot lose queues or its order.
 
         Raises:
-            InvalidRequest, UnknownTopic.
+            InvalidRequest, UnknownTopic, Busy.
         """
         spec.check()
         topic = self._views.catalog.topic(spec.name)
@@ -80,6 +80,8 @@ class Administration:
             raise InvalidRequest("whether a topic is ordered cannot be changed")
         if spec.ordered and spec.queues != len(topic.queues):
             raise InvalidRequest("an ordered topic keeps its queues, since keys keep theirs")
+        if spec.queues > len(topic.queues):
+            self._check_places(len(topic.subscriptions), spec.queues)
         self.rewinds += 1
         reply = self.record(now_us, control.TopicChanged(topic.number, spec))
         if any(one.waiters for one in topic.subscriptions.values()):
@@ -120,6 +122,7 @@ class Administration:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
         if len(topic.subscriptions) >= self._limits.groups:
             raise Busy(f"there are {self._limits.groups} groups")
+        self._check_places(len(topic.subscriptions) + 1, len(topic.queues))
         cursors = [
             queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
         ]
@@ -161,6 +164,13 @@ class Administration:
         return self.record(
             now_us, control.Unsubscribed(subscription.group, subscription.topic.number)
         )
+
+    def _check_places(self, groups: int, queues: int) -> None:
+        if groups * queues > self._limits.group_queues:
+            raise Busy(
+                f"{groups} groups of {queues} queues are {groups * queues} places; "
+                f"`limits.group_queues` allows {self._limits.group_queues}"
+            )
 
     # -- apps -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from ternmq.client.deliveries import Deliveries
 from ternmq.model.errors import ConnectionLost, LeaseExpired, UnknownTopic
 from ternmq.model.specs import Mode, Start
 from ternmq.model.tag_filter import check_filter
+from ternmq.model.words import counted
 from ternmq.record.facts import Outcome
 
 _PULL: Final = 500
@@ -113,7 +114,7 @@ async def consume(
             elif wait is not None:
                 break
         if no_ack and held:
-            output.note(f"giving {output.counted(sum(map(len, held)), 'message')} back to {group}")
+            output.note(f"giving {counted(sum(map(len, held)), 'message')} back to {group}")
     finally:
         told.close()
         # Nobody can tell what became of what was printed to a pipe that broke.

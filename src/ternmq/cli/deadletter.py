@@ -19,6 +19,7 @@ from ternmq.cli.finding import known
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.redrive import redrive
 from ternmq.client.client import Client
+from ternmq.model.words import counted
 
 
 @click.group(cls=Group)
@@ -68,7 +69,7 @@ async def export(
                     click.echo(f"\r\x1b[K{count:,} written", err=True, nl=False)
             if live:
                 click.echo("\r\x1b[K", err=True, nl=False)
-    output.note(f"exported {output.counted(count, 'dead letter')} of {group} on {topic}")
+    output.note(f"exported {counted(count, 'dead letter')} of {group} on {topic}")
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from ternmq.cli.parameters import (
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import details, plain, shown
 from ternmq.client.causes import reason_of
+from ternmq.model.words import counted
 
 if TYPE_CHECKING:  # with the client that moves messages; commands of groups need none of it
     from ternmq.client.client import Client
@@ -238,7 +239,7 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         ]
         total = sum(map(len, found.values()))
         if total:
-            confirm(f"delete {output.counted(total, what)} of {group} on {topic}?", yes=yes)
+            confirm(f"delete {counted(total, what)} of {group} on {topic}?", yes=yes)
         count = total
         for number, rows in found.items():
             lost = await client.deadletters.delete(topic, group, rows, queue=number)
@@ -247,7 +248,7 @@ def deleting(about: str, *, dead: bool) -> click.Command:
         if as_json:
             output.document({"done": count, "missing": [offset for _, offset in missing]})
         elif count or not missing:
-            output.note(f"deleted {output.counted(count, what)} of {group} on {topic}")
+            output.note(f"deleted {counted(count, what)} of {group} on {topic}")
         if missing and not everything:
             were = "were no dead letters" if dead else "did not wait"
             raise not_found(f"these {were}: {some(missing)}")

@@ -31,6 +31,7 @@ from ternmq.model import specs
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import Exhausted, Mode, Start
 from ternmq.model.units import write_duration
+from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo
 
 _MODE: Final = click.Choice([one.value for one in Mode])
@@ -239,8 +240,8 @@ async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None
     """
     info = await client.admin.group(topic, group)
     if info.members:
-        consume = f"{output.counted(len(info.members), 'member')} of group {group} "
-        consume += "consumes" if len(info.members) == 1 else "consume"
+        consume = f"{counted(len(info.members), 'member')} of group {group} "
+        consume += verb(len(info.members), "consumes", "consume")
         output.note(
             f"{consume} {topic} now: a consumer that runs on, or is started again, makes the group "
             "anew, from the oldest message kept unless it states start='latest'"

@@ -16,6 +16,7 @@ from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_arg
 from ternmq.cli.problems import not_found
 from ternmq.client.admin import Place
 from ternmq.client.admin_client import AdminClient
+from ternmq.model.words import counted
 from ternmq.wire.control import GroupInfo, ResetQueue
 
 _WORDS: Final = ("earliest", "latest")
@@ -98,7 +99,7 @@ def _show(info: GroupInfo, preview: list[ResetQueue]) -> None:
     )
     forgotten = sum([one.forgotten for one in preview])
     if forgotten:
-        output.note(f"{forgotten:,} messages that were in hand or waited for a retry are forgotten")
+        output.note(f"forgotten: {counted(forgotten, 'message')} in hand or waiting for a retry")
 
 
 def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
@@ -144,7 +145,7 @@ async def skip(
         )
     if not yes:
         span = f"{now.cursor} to {now.cursor + count - 1} of queue {queue}"
-        output.note(f"{count:,} messages ({span}) will not be delivered to {group}")
+        output.note(f"{counted(count, 'message')} ({span}) will not be delivered to {group}")
     confirm("skip them?", yes=yes)
     await client.admin.skip(topic, group, queue=queue, offset=offset)
-    output.note(f"group {group} skipped {count:,} messages of queue {queue} of {topic}")
+    output.note(f"group {group} skipped {counted(count, 'message')} of queue {queue} of {topic}")

@@ -16,6 +16,7 @@ from ternmq.cli.finding import check_only, known
 from ternmq.cli.parameters import QUEUE, WHEN, group_argument, ranges_of, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.again import Replayed
+from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:  # with the client that moves messages; `group list` needs none of it
     from ternmq.client.client import Client
@@ -96,15 +97,13 @@ async def replay(
         raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
     done = Replayed(missing=preview.missing)
     if preview.again:
-        confirm(
-            f"hand {output.counted(preview.again, 'message')} of {topic} to {group} again?", yes=yes
-        )
+        confirm(f"hand {counted(preview.again, 'message')} of {topic} to {group} again?", yes=yes)
         done = await client.replay(topic, group, **named)
     if as_json:
         output.document(_plain(done, done=True))
     else:
-        verb = "comes" if done.again == 1 else "come"
-        output.note(f"{output.counted(done.again, 'message')} of {topic} {verb} to {group} again")
+        comes = verb(done.again, "comes", "come")
+        output.note(f"{counted(done.again, 'message')} of {topic} {comes} to {group} again")
     if done.missing:
         raise not_found(f"no message of {topic} that is kept has the {_ids(done.missing)}")
 

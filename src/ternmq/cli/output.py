@@ -317,11 +317,6 @@ def span(seconds: float) -> str:
     return "".join(parts[:2]) or "0s"
 
 
-def counted(count: int, what: str) -> str:
-    """Return a number of things, such as ``1 message`` or ``2,000 messages``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def size(count: float) -> str:
     """Return bytes in the unit that reads best: 512B, 1.5MiB."""
     unit = 0

@@ -15,6 +15,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import confirm, connection_options, yes_option
 from ternmq.cli.parameters import NAME, OFFSET, POSITIVE_DURATION, given
 from ternmq.cli.pipeline_parts import folder_of, installed, required_tables
+from ternmq.model.words import counted
 
 _SHOWN: Final = 20
 
@@ -62,7 +63,9 @@ def compact(
             }
         )  # fmt: skip
         return
-    output.note(f"{done.before} files became {done.after}, with {done.rows:,} rows")
+    output.note(
+        f"{counted(done.before, 'file')} became {done.after}, with {counted(done.rows, 'row')}"
+    )
     if done.left:
         output.note(f"{done.left} groups of files were changed by somebody else meanwhile")
     if gone:
@@ -127,7 +130,9 @@ def erase(
     if dry_run:
         _tell_found(found.to_pylist(), as_json=as_json)
         return
-    confirm(f"erase {len(found):,} messages from {folder.uri}? this cannot be undone", yes=yes)
+    confirm(
+        f"erase {counted(len(found), 'message')} from {folder.uri}? this cannot be undone", yes=yes
+    )
     output.note(f"request {name}: if it breaks off, say --name {name} to go on")
     done = erased_of(archive, Table.open(folder, ERASED), request, time.time_ns() // 1000)
     stands = [
@@ -143,8 +148,8 @@ def erase(
         )  # fmt: skip
         return
     output.note(
-        f"erased {done.messages:,} messages; {done.files} files were written anew, {done.removed} "
-        "removed"
+        f"erased {counted(done.messages, 'message')}; files written anew: {done.files}, "
+        f"removed: {done.removed}"
     )
     for one in stands:
         output.note(f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}")
@@ -169,4 +174,4 @@ def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:
         ],
     )
     more = f"; these are {_SHOWN} of them (--json shows all)" if len(rows) > _SHOWN else ""
-    output.note(f"{len(rows):,} messages would be erased; nothing was changed{more}")
+    output.note(f"{counted(len(rows), 'message')} would be erased; nothing was changed{more}")

@@ -27,6 +27,7 @@ from ternmq.cli.pipeline_parts import (
 )
 from ternmq.client.again import Replayed
 from ternmq.client.client import Client
+from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:
     from ternmq.pipeline.folder import Folder
@@ -213,7 +214,7 @@ def replay(
     rows = sum(one.rows for one in sources)
     left = [one for one in sources if known[one] < one.stop]
     if left:
-        confirm(f"send {rows:,} messages into {to_topic}, as {name}?", yes=yes)
+        confirm(f"send {counted(rows, 'message')} into {to_topic}, as {name}?", yes=yes)
     with only_one(folder, f"replay-{name}", f"replay {name}"):
         sent = _send(made, left, engine, master, dict(confs), as_json=as_json)
     total = sum(one.rows for one in sent)
@@ -222,7 +223,7 @@ def replay(
             {"name": name, "done": True, "sent": total, "queues": _plain(sources, known)}
         )
         return
-    output.note(f"sent {total:,} messages into {to_topic}, as {name}")
+    output.note(f"sent {counted(total, 'message')} into {to_topic}, as {name}")
 
 
 def _send(
@@ -308,7 +309,7 @@ def _show(sources: Sequence[Source], known: Mapping[Source, int]) -> None:
         ],
         "no such message is in the archive",
     )
-    output.note(f"{sum(one.rows for one in sources):,} messages")
+    output.note(counted(sum(one.rows for one in sources), "message"))
 
 
 def _before(one: Source, known: int) -> str:
@@ -366,7 +367,7 @@ def _to_group(
                 ]
             )
         if not dry_run and found.again:
-            confirm(f"hand {found.again:,} messages to {group} again?", yes=yes)
+            confirm(f"hand {counted(found.again, 'message')} to {group} again?", yes=yes)
             done = await _replayed(client, chosen.topic, group, offsets, dry_run=False)
             found = Replayed(done.again, done.unread, done.expired + other, done.filtered)
         if as_json:
@@ -380,7 +381,10 @@ def _to_group(
                 }
             )
         elif not dry_run:
-            output.note(f"{found.again:,} messages of {chosen.topic} come to {group} again")
+            output.note(
+                f"{counted(found.again, 'message')} of {chosen.topic} "
+                f"{verb(found.again, 'comes', 'come')} to {group} again"
+            )
 
     ask(work, where(context))
 

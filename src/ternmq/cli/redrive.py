@@ -13,12 +13,12 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.failed import chosen, rows_of, said, some
-from ternmq.cli.output import counted
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.pipeline_parts import installed
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
 from ternmq.client.deadletters import FailedMessage, Redriven
+from ternmq.model.words import counted, verb
 
 _PIECE = 1000
 
@@ -106,8 +106,8 @@ async def redrive(
             }
         )
     elif count or not missing:
-        verb = "would come" if dry_run else "comes" if count == 1 else "come"
-        output.note(f"{counted(count, 'dead letter')} of {topic} {verb} to {group} again")
+        comes = "would come" if dry_run else verb(count, "comes", "come")
+        output.note(f"{counted(count, 'dead letter')} of {topic} {comes} to {group} again")
     if missing:
         raise not_found(f"these are no dead letters: {some(missing)}")
 

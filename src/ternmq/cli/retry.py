@@ -13,6 +13,7 @@ from ternmq.cli.failed import chosen, deleting, listing, showing, some
 from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
+from ternmq.model.words import counted, verb
 
 
 @click.group(cls=Group)
@@ -64,7 +65,7 @@ async def now(
     if as_json:
         output.document({"done": count, "missing": [offset for _, offset in missing]})
     elif count or not missing:
-        verb = "comes" if count == 1 else "come"
-        output.note(f"{output.counted(count, 'message')} of {topic} {verb} again to {group} now")
+        comes = verb(count, "comes", "come")
+        output.note(f"{counted(count, 'message')} of {topic} {comes} again to {group} now")
     if missing and not everything:
         raise not_found(f"these did not wait: {some(missing)}")

@@ -26,6 +26,7 @@ from ternmq.client.client import Client
 from ternmq.client.codecs import JSON, TEXT
 from ternmq.client.message import Message, Receipt
 from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
+from ternmq.model.words import counted, verb
 
 _MOST: Final = 1000
 """Messages that leave at one time."""
@@ -241,16 +242,17 @@ class Told:
         """
         self._clear()
         if self.failed:
-            text = f"{self.failed:,} of {self.stored + self.failed:,} messages were not stored"
+            sent = counted(self.stored + self.failed, "message")
+            text = f"{self.failed:,} of {sent} {verb(self.failed, 'was', 'were')} not stored"
             code = ExitCode.UNKNOWN if self.uncertain else ExitCode.FAILED
             raise Failed(text, code)
         if not (self._each or self._quiet or self._as_json):
             more = (
-                f"; not stored again: {output.counted(self.duplicates, 'message')} with an id that "
+                f"; not stored again: {counted(self.duplicates, 'message')} with an id that "
                 "was stored before" if self.duplicates else ""
             )  # fmt: skip
             new = self.stored - self.duplicates
-            output.note(f"stored {output.counted(new, 'message')} in {self._topic}{more}")
+            output.note(f"stored {counted(new, 'message')} in {self._topic}{more}")
 
 
 async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:

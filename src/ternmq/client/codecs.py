@@ -33,6 +33,7 @@ import msgspec.inspect
 from ternmq.client.models import UnionDecoder, dumped_with
 from ternmq.client.reasons import safe_str
 from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
+from ternmq.model.words import article
 
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
@@ -149,7 +150,7 @@ class Codecs:
             raise TypeError(f"{_shown(kind)} cannot be decoded: {error}") from error
         if unknown is not None:
             raise TypeError(
-                f"how a {_shown(unknown)} is decoded is not known: make it a dataclass, a "
+                f"how {article(_shown(unknown))} is decoded is not known: make it a dataclass, a "
                 "msgspec.Struct or a pydantic model, or register a codec"
             )
 

@@ -17,6 +17,7 @@ from ternmq.client.source import Source
 from ternmq.client.topic import Topic
 from ternmq.client.validation import check_positive, whole
 from ternmq.model.errors import InvalidHandler, InvalidRequest
+from ternmq.model.words import article
 
 _MOST_CONCURRENT: Final = 10_000
 
@@ -74,7 +75,7 @@ class Declarations:
         for topic in topics:
             if not isinstance(topic, Topic):
                 kind = type(topic).__name__
-                raise InvalidRequest(f"what is declared is a ternmq.Topic, not a {kind}")
+                raise InvalidRequest(f"what is declared is a ternmq.Topic, not {article(kind)}")
             if self.topics.setdefault(topic.name, topic) != topic:
                 raise InvalidRequest(f"topic {topic.name!r} is declared twice, and differently")
 

@@ -18,6 +18,7 @@ from ternmq.client.lease import Lease
 from ternmq.client.reasons import reason_text
 from ternmq.client.telling import last_attempt, where
 from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
+from ternmq.model.words import counted, verb
 from ternmq.record.facts import Outcome
 
 if TYPE_CHECKING:
@@ -213,7 +214,10 @@ class Deliveries(Sequence[Delivery]):
 
     def _check_lost(self, lost: int) -> None:
         if lost:
-            raise LeaseExpired(f"{lost} messages of {self._topic!r} are no longer held")
+            what = counted(lost, "message")
+            raise LeaseExpired(
+                f"{what} of {self._topic!r} {verb(lost, 'is', 'are')} no longer held"
+            )
 
     def _spans(self, rows: Iterable[int] | None) -> tuple[list[_Held], int]:
         """Return what is to be settled, and how many of it are lost."""

@@ -26,6 +26,7 @@ from ternmq.client.unawaited import raise_found, watch_begins
 from ternmq.model.errors import DecodeError, InvalidHandler
 from ternmq.model.policies import attempts_of
 from ternmq.model.specs import RetryPolicy
+from ternmq.model.words import article
 from ternmq.record.facts import Outcome
 
 log: Final = logging.getLogger("ternmq")
@@ -343,8 +344,8 @@ def _check_result(result: object) -> None:
         if isinstance(result, Coroutine):
             result.close()
         raise TypeError(
-            f"the handler returned a {type(result).__name__}, whose work nobody has done: declare "
-            "it with `async def`, and await what it calls"
+            f"the handler returned {article(type(result).__name__)}, whose work nobody has done: "
+            "declare it with `async def`, and await what it calls"
         )
 
 

@@ -11,6 +11,7 @@ from ternmq.client.message import Failure, Message, Receipt
 from ternmq.client.outgoing import Load, Outgoing, encode_messages
 from ternmq.client.receipts import row_receipts
 from ternmq.model.errors import PartialSendError, TernMQError
+from ternmq.model.words import counted, verb
 from ternmq.record.batch import encode_bodies
 from ternmq.wire import bodies
 
@@ -71,7 +72,8 @@ class Many:
             self.failures.sort(key=attrgetter("row"))
             first = self.failures[0]
             raise PartialSendError(
-                f"{len(self.failures)} of {len(self.items)} messages were not stored; "
+                f"{len(self.failures)} of {counted(len(self.items), 'message')} "
+                f"{verb(len(self.failures), 'was', 'were')} not stored; "
                 f"message {first.row}: {first.error}",
                 receipts=self.receipts,
                 failures=self.failures,

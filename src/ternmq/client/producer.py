@@ -40,6 +40,7 @@ from ternmq.model.errors import (
     SendTimeout,
     TernMQError,
 )
+from ternmq.model.words import counted, verb
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Push
@@ -376,7 +377,8 @@ class Producer(Member):
             return
         if load.uncertain and not isinstance(error, SendTimeout | ResendTooOld):
             error = SendTimeout(
-                f"whether {load.count} messages to {load.lane.topic.name!r} are stored is not "
+                f"whether {counted(load.count, 'message')} to {load.lane.topic.name!r} "
+                f"{verb(load.count, 'is', 'are')} stored is not "
                 f"known: {error.args[0] if error.args else error}"
             )
         if load.frame:

@@ -28,6 +28,7 @@ from ternmq.model.errors import (
     MessageTooLarge,
     UnsentMessages,
 )
+from ternmq.model.words import counted, verb
 
 log: Final = logging.getLogger("ternmq")
 
@@ -462,7 +463,8 @@ class Sending(Parts):
             unheard.append(failure)
         if unheard:
             raise UnsentMessages(
-                f"{len(unheard)} messages were not sent; the first: {unheard[0].error}",
+                f"{counted(len(unheard), 'message')} {verb(len(unheard), 'was', 'were')} not sent; "
+                f"the first: {unheard[0].error}",
                 failures=unheard,
             )
 

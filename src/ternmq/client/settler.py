@@ -28,6 +28,7 @@ from ternmq.model.errors import (
     LeaseExpired,
     TernMQError,
 )
+from ternmq.model.words import counted, verb
 from ternmq.record.facts import Outcome
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -251,8 +252,9 @@ class Settler(Member):
         lease.lost = True
         self.over(lease)
         if lease.left:
-            log.warning("a lease of %d messages of %s for group %s ended; they are delivered again",
-                        lease.left, lease.topic, lease.group)  # fmt: skip
+            log.warning("a lease of %s of %s for group %s ended; %s delivered again",
+                        counted(lease.left, "message"), lease.topic, lease.group,
+                        verb(lease.left, "it is", "they are"))  # fmt: skip
         if lease.owner is not None:
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ternmq.client.lease import Lease, Verdict
 from ternmq.client.validation import seconds_us
 from ternmq.model.errors import ConnectionLost, LeaseExpired, TernMQError
+from ternmq.model.words import counted, verb
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies
 
@@ -89,7 +90,11 @@ class Ask:
                 waiter.set_result(None)
         count = sum([stop - start for start, stop in refused])
         if count > heard and not self.uncertain and self._verdict[0] != Outcome.RELEASED:
-            self._log(LeaseExpired(f"{count} messages were no longer held"))
+            self._log(
+                LeaseExpired(
+                    f"{counted(count, 'message')} {verb(count, 'was', 'were')} no longer held"
+                )
+            )
 
     def _expired(self, offset: int) -> TernMQError:
         if self.uncertain:  # perhaps the first one had been carried out

@@ -37,6 +37,7 @@ from ternmq.client.blocking import BlockingDelivery
 from ternmq.client.delivery import Delivery
 from ternmq.client.depends import Depends, depends_in
 from ternmq.model.errors import InvalidHandler
+from ternmq.model.words import article
 
 Function = Callable[..., Any]
 """A handler, as it was written."""
@@ -167,7 +168,7 @@ def _called(function: Function, name: str) -> Function:
         InvalidHandler: Calling it would not handle a message.
     """
     if not callable(function):
-        raise InvalidHandler(f"a handler is a function, not a {type(function).__name__}")
+        raise InvalidHandler(f"a handler is a function, not {article(type(function).__name__)}")
     called = function
     while isinstance(called, functools.partial):
         called = called.func
@@ -373,7 +374,7 @@ def check_delivery(
     verbs = "are awaited" if own is Delivery else "block"
     raise InvalidHandler(
         f"handler {name} is {sort}: its parameter {parameter!r} is a {_SPELLED[own]}, whose verbs "
-        f"{verbs}, not a {_shown(annotation)}"
+        f"{verbs}, not {article(_shown(annotation))}"
     )
 
 

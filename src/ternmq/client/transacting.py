@@ -21,6 +21,7 @@ from ternmq.client.topic import Topic
 from ternmq.client.unawaited import looked_after
 from ternmq.client.validation import check_topic, text, whole
 from ternmq.model.errors import InvalidRequest
+from ternmq.model.words import article
 from ternmq.record.batch import Row, encode
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -107,7 +108,7 @@ class Transacting(Sending):
             ):
                 raise InvalidRequest(
                     "messages: prepare takes a list of them, or a batch, "
-                    f"not a {type(messages).__name__}"
+                    f"not {article(type(messages).__name__)}"
                 )
             batches = await self._prepare_batches(topic, [*messages], queue)
         slots = asyncio.Semaphore(_AT_ONCE)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex, TypeVar, cast
 
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import LONGEST_US, check_name, check_tag
+from ternmq.model.words import article
 
 if TYPE_CHECKING:
     from ternmq.client.outgoing import Outgoing
@@ -188,7 +189,7 @@ def check_message(message: Outgoing) -> int:
         check_tag(message.tag)
     headers: object = message.headers
     if not isinstance(headers, Mapping):
-        raise InvalidRequest(f"headers map str to str; a {type(headers).__name__} does not")
+        raise InvalidRequest(f"headers map str to str; {article(type(headers).__name__)} does not")
     pairs: ItemsView[object, object] = message.headers.items()
     for key, value in pairs:
         if not isinstance(key, str):

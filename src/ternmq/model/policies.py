@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ternmq.model.specs import RetryPolicy
 from ternmq.model.units import write_duration
+from ternmq.model.words import counted
 
 
 def write_retry(policy: RetryPolicy) -> str:
@@ -19,4 +20,4 @@ def write_retry(policy: RetryPolicy) -> str:
 
 def attempts_of(policy: RetryPolicy) -> str:
     """Return how many attempts there are in all: ``16 attempts``, ``1 attempt``."""
-    return f"{policy.attempts} attempt{'' if policy.attempts == 1 else 's'}"
+    return counted(policy.attempts, "attempt")

@@ -175,6 +175,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     topics: int = 100_000
     groups: int = 10_000
+    group_queues: int = 65_536
+    """A topic's groups times its queues: each group holds a place in each queue."""
     apps: int = 10_000
     holds: int = 64
     gone_names: int = 50_000

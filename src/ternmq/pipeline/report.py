@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
+from ternmq.model.words import counted
 from ternmq.pipeline.report_data import Point, Report
 from ternmq.pipeline.report_plots import Bar, Series, bars, lines
 from ternmq.pipeline.report_style import STYLE
@@ -88,7 +89,7 @@ def _tiles(report: Report) -> str:
 
 
 def _causes_of(count: int) -> str:
-    return "" if not count else "1 cause" if count == 1 else f"{count} causes"
+    return counted(count, "cause") if count else ""
 
 
 def _coloured(value: str) -> str:

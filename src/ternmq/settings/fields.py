@@ -21,6 +21,7 @@ _LIMIT_ABOUT: Final = {
     "apps": "Apps.",
     "topics": "Topics.",
     "groups": "Groups of one topic.",
+    "group_queues": "Groups of one topic times its queues.",
     "holds": "Holds on the journal.",
     "gone_names": "Names kept of topics, groups and sessions that are gone.",
     "sessions": "Sessions: client instances that are here, or within their grace.",

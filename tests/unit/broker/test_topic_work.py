@@ -8,13 +8,14 @@ import pytest
 
 from ternmq.broker.gone import Gone, GoneName, Sort
 from ternmq.broker.sortedkeys import SortedKeys
-from ternmq.model.specs import TopicSpec
+from ternmq.model.errors import Busy
+from ternmq.model.specs import Limits, TopicSpec
 from tests.unit.broker.kit import SECOND, World, difference, portrait
 from tests.work import bytecodes
 
 
-def crowded(groups: int, queues: int = 1) -> World:
-    world = World()
+def crowded(groups: int, queues: int = 1, limits: Limits | None = None) -> World:
+    world = World(limits)
     world.topic("t", queues=queues)
     for number in range(groups):
         world.group("t", f"g{number}")
@@ -103,3 +104,17 @@ def test_several_keys_are_taken_out_as_if_one_after_the_other() -> None:
         assert list(keys) == sorted(plain)
         assert len(keys) == len(plain)
         assert list(keys.behind(low)) == sorted([key for key in plain if key > low])
+
+
+def test_a_topic_has_only_so_many_places_of_groups_in_queues() -> None:
+    world = crowded(3, queues=2, limits=Limits(group_queues=8))
+    world.group("t", "g3")
+    with pytest.raises(Busy, match=r"5 groups of 2 queues are 10 places.*limits.group_queues"):
+        world.group("t", "g4")
+    with pytest.raises(Busy, match="4 groups of 3 queues"):
+        world.broker.administration.change_topic(world.now, TopicSpec(name="t", queues=3))
+    # What adds no place is taken, also where a limit was lowered since.
+    kept = TopicSpec(name="t", queues=2, retention_us=3600 * SECOND)
+    world.run(lambda: world.broker.administration.change_topic(world.now, kept))
+    world.run(lambda: world.broker.administration.unsubscribe(world.now, "t", "g3"))
+    world.group("t", "g4")

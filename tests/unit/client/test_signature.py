@@ -128,12 +128,12 @@ def test_a_type_that_is_defined_below_its_handler() -> None:
         (a.Order, "Order is a class"),
         (functools.partial(a.Order), "Order is a class"),
         (a.Service.method, "a method without its object"),
-        (7, "not a int"),
+        (7, "not an int"),
         (a.blocking_in_async, "a ternmq.Delivery, whose verbs are awaited"),
         (a.only_blocking_in_async, "a ternmq.Delivery, whose verbs are awaited"),
         (a.async_in_def, "a ternmq.sync.Delivery, whose verbs block, not a ternmq.Delivery"),
         (a.only_async_in_def, "a ternmq.sync.Delivery, whose verbs block"),
-        (a.of_own_class, "not a Own"),
+        (a.of_own_class, "not an Own"),
     ],
 )
 def test_what_is_no_handler(function: Any, says: str) -> None:

@@ -1,0 +1,18 @@
+"""Numbers with the words that go with them, for people."""
+
+from __future__ import annotations
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things, such as ``1 message`` or ``2,000 messages``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def verb(count: int, one: str, many: str) -> str:
+    """Return the form of a verb that goes with so many: ``is`` or ``are``."""
+    return one if count == 1 else many
+
+
+def article(name: str) -> str:
+    """Return a name with its article: ``a str``, ``an int``."""
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
