@@ -50,12 +50,11 @@ class Copied:
         Args:
             rewinds: ``Administration.rewinds``.
         """
-        self._old.append(self._before)
+        self._discard()
         self._before, self._known = self._known, {}
         if rewinds != self._rewinds:
             self._rewinds = rewinds
-            self._old.append(self._before)
-            self._before = {}
+            self._discard()
 
     def keep(self, key: HeldKey, shards: list[int]) -> None:
         """Forget all shards of a group's queue but these."""
@@ -65,8 +64,12 @@ class Copied:
 
     def ended(self) -> None:
         """Take note that the segment went: what is known of other queues is of queues gone."""
-        self._old.append(self._before)
-        self._before = {}
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._before:
+            self._old.append(self._before)
+            self._before = {}
 
     def forget_some(self, most: int) -> bool:
         """Forget what is known of some queues that are gone; return whether there are more."""

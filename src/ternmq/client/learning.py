@@ -21,6 +21,8 @@ from ternmq.wire.session import Push
 log: Final = logging.getLogger("ternmq")
 
 _PAUSE: Final = 1.0
+_MOST: Final = 1000
+"""Of so many groups the policies are kept, those that were joined last."""
 
 Group = tuple[str, str]
 """Topic and group."""
@@ -33,7 +35,7 @@ class Policies(Member):
         self._session = session
         self._known: dict[Group, RetryPolicy] = {}
         self._asked: dict[Group, _Ask | None] = {}
-        """Every group that was joined, with the question that is under way."""
+        """Groups that were joined, the latest last, with the question that is under way."""
 
     def of(self, topic: str, group: str) -> RetryPolicy | None:
         """Return a group's policy; None: it is not known."""
@@ -41,8 +43,13 @@ class Policies(Member):
 
     def joined(self, topic: str, group: str, policy: RetryPolicy) -> None:
         """The broker said a policy as it is."""
+        self._asked.pop((topic, group), None)
         self._asked[topic, group] = None
         self._known[topic, group] = policy
+        if len(self._asked) > _MOST:
+            oldest = next(iter(self._asked))
+            del self._asked[oldest]
+            self._known.pop(oldest, None)
 
     def opened(self, link: Link, *, resumed: bool) -> None:
         """See ``session.Member``."""
