@@ -141,6 +141,33 @@ def test_lines_that_are_no_message(cli: CommandLine, topic: str, text: str, said
     assert "message 1" in ended.err
 
 
+def test_lines_before_one_that_is_no_message_are_stored(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    good = [json.dumps({"body": f"line {number}"}) for number in range(1, 6)]
+    file.write_text("\n".join([*good, "not json", *good]))
+    ended = cli("send", topic, "--json-in", "--lines", file, code=2)
+    assert "stored 5 messages" in ended.err
+    assert "line 6 is no JSON" in ended.err
+    assert "it and the lines behind it were not sent" in ended.err
+    assert bodies(client, topic) == [f"line {number}".encode() for number in range(1, 6)]
+    ended = cli("send", topic, "--json-in", good[0], "not json", code=2)
+    assert ended.err.endswith("nothing was sent\n")
+    assert len(bodies(client, topic)) == 5
+
+
+def test_lines_before_one_that_is_too_long_are_stored(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"a\nb\n" + bytes(17 << 20))
+    ended = cli("send", topic, "--lines", file, code=2)
+    assert "stored 2 messages" in ended.err
+    assert "line 3 has more than 16 MiB" in ended.err
+    assert bodies(client, topic) == [b"a", b"b"]
+
+
 def test_headers_that_are_no_text(cli: CommandLine, topic: str) -> None:
     cli("send", topic, "--json-in", '{"body": 1, "headers": {"a": 7}}', code=2)
 

@@ -549,6 +549,23 @@ def test_a_body_above_the_limit_is_refused(client: RawClient) -> None:
     assert client.send("t", "y").first_offset == 1
 
 
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+def test_the_limit_of_a_body_counts_what_was_compressed(
+    client: RawClient, compression: Compression
+) -> None:
+    most = client.welcome.body_bytes
+    good, bad = (
+        client.batch("t", [Row(b"x"), Row(b"y" * size)], compression) for size in (most, most + 1)
+    )
+    assert len(bad) < most
+    with pytest.raises(MessageTooLarge):
+        client.call(Command.SEND, bodies.pack_send("t", None, bad))
+    asked = bodies.Prepare("t", None, "writer", 1, "0", bad)
+    with pytest.raises(MessageTooLarge):
+        client.call(Command.PREPARE, bodies.pack_prepare(asked))
+    assert client.call(Command.SEND, bodies.pack_send("t", None, good))
+
+
 def test_an_offset_that_was_never_there_is_no_reason_to_wait(client: RawClient) -> None:
     client.send("t", "a")
     assert client.read("t", 5).stop == 5

@@ -34,6 +34,7 @@ _MOST_BYTES: Final = 8 << 20
 _LINE_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 18
 _FAILURES_SHOWN: Final = 10
+_BEHIND: Final = "it and the lines behind it were not sent"
 
 
 @click.command(cls=Command)
@@ -124,8 +125,7 @@ async def send(
     if lines is not None:
         if lines == "-" and sys.stdin.isatty():
             output.note("a message a line; Ctrl-D ends")
-        async for batch in line_batches(lines):
-            await _send(client, topic, [made.of(line, f"line {at}") for at, line in batch], told)
+        await _send_lines(client, topic, lines, made, told)
     told.end()
 
 
@@ -137,8 +137,13 @@ class Maker:
         self._content_type = content_type
         self._json_in = json_in
 
-    def of(self, body: bytes, place: str) -> Message:
+    def of(self, body: bytes, place: str, unsent: str = "nothing was sent") -> Message:
         """Return a message.
+
+        Args:
+            body: Its content, or JSON that describes it.
+            place: Where it was read, for the error.
+            unsent: What is not sent when it describes none, for the error.
 
         Raises:
             Failed: The body describes none.
@@ -147,8 +152,7 @@ class Maker:
             try:
                 return message_of(body, self._properties)
             except ValueError as error:
-                raise Failed(f"{place} {error}; nothing of it and behind it was sent",
-                             ExitCode.USAGE) from error  # fmt: skip
+                raise Failed(f"{place} {error}; {unsent}", ExitCode.USAGE) from error
         kind = self._content_type
         return replace(
             self._properties, body=body, content_type=kind_of(body) if kind is None else kind
@@ -234,6 +238,13 @@ class Told:
         if self._live:
             click.echo("\r\x1b[K", err=True, nl=False)
 
+    def broken_off(self) -> None:
+        """Say what was stored by now: the rest is not sent."""
+        self._clear()
+        if not self._as_json:
+            failed = f", {self.failed:,} not" if self.failed else ""
+            output.note(f"stored {counted(self.stored, 'message')}{failed}")
+
     def end(self) -> None:
         """Say how it went.
 
@@ -253,6 +264,30 @@ class Told:
             )  # fmt: skip
             new = self.stored - self.duplicates
             output.note(f"stored {counted(new, 'message')} in {self._topic}{more}")
+
+
+async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: Told) -> None:
+    """Send the lines of a file; where one is no message, those before it are sent all the same.
+
+    Raises:
+        Failed: Of such a line, or of a file that cannot be read on.
+    """
+    batches = line_batches(path)
+    while True:
+        messages: list[Message] = []
+        failed: Failed | None = None
+        try:
+            for at, line in await anext(batches):
+                messages.append(made.of(line, f"line {at}", _BEHIND))
+        except StopAsyncIteration:
+            return
+        except Failed as error:
+            failed = error
+        if messages:
+            await _send(client, topic, messages, told)
+        if failed is not None:
+            told.broken_off()
+            raise failed
 
 
 async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:
@@ -330,6 +365,8 @@ async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
             if item is None:
                 ended = True
             elif isinstance(item, BaseException):
+                if batch:
+                    yield batch
                 raise item
             else:
                 room.release()

@@ -66,6 +66,8 @@ MAGIC: Final = 0x31424D54
 VERSION: Final = 1
 HEADER: Final = struct.Struct("<IIIBBHIIQQq")
 HEADER_BYTES: Final = 48
+COMPRESSION_AT: Final = 13
+"""Where the byte of the header stands that says how the bodies are compressed."""
 MAX_COUNT: Final = 1_000_000
 MAX_APPLICATION_ID_BYTES: Final = 128
 NUMPY_FROM: Final = 16

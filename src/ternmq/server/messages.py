@@ -13,6 +13,7 @@ from ternmq.broker.replies import Rests
 from ternmq.model.errors import InvalidRequest, LeaseExpired, MessageTooLarge, UnknownTopic
 from ternmq.model.specs import check_name
 from ternmq.record.batch import Batch, BatchError, Column
+from ternmq.record.batch_layout import COMPRESSION_AT
 from ternmq.record.facts import Outcome
 from ternmq.server.hub import Handler, Hub
 from ternmq.server.journal_reads import JournalReads
@@ -28,6 +29,7 @@ from ternmq.wire.session import Request
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _SEND: Final = Command.SEND
 _DURABLE: Final = Rests.DURABLE
+_UNCOMPRESSED: Final = b"", b"\0"
 _OUTCOMES: Final = {
     int(one): one for one in (Outcome.DONE, Outcome.RETRY, Outcome.DEAD, Outcome.RELEASED)
 }
@@ -108,8 +110,7 @@ class MessageCommands:
         topic, queue, batch = bodies.unpack_send(request.body)
         self._authoriser.check(peer.app, _SEND, topic)
         settings = self._hub.settings
-        if len(batch) > settings.body_bytes:
-            check_bodies(batch, settings.body_bytes)
+        check_bodies(batch, settings.body_bytes)
         now = self._core.now_us()
         try:
             reply = self._broker.send(now, topic, batch, queue)
@@ -208,7 +209,13 @@ class MessageCommands:
 
 
 def check_bodies(batch: bytes, limit: int) -> None:
-    """Refuse a batch with a body above the limit; only asked of batches that may have one."""
+    """Refuse a batch with a body above the limit, which counts uncompressed bytes.
+
+    Raises:
+        MessageTooLarge: It has one.
+    """
+    if len(batch) <= limit and batch[COMPRESSION_AT : COMPRESSION_AT + 1] in _UNCOMPRESSED:
+        return
     import numpy as np  # not before: see `late_imports`
 
     try:

@@ -44,8 +44,7 @@ class TransactionCommands(ControlCommands):
         topic = asked.topic
         self._authoriser.check(peer.app, Command.PREPARE, topic)
         settings = self._hub.settings
-        if len(asked.batch) > settings.body_bytes:
-            check_bodies(asked.batch, settings.body_bytes)
+        check_bodies(asked.batch, settings.body_bytes)
         now = self._core.now_us()
         if settings.create_topics and topic not in self._broker.views.catalog.by_name:
             spec = settings.topic_spec(check_name(topic))
