@@ -13,7 +13,8 @@ has a backslash before it):
 
     15 3 * * *  /opt/ternmq/bin/python /opt/ternmq/backup.py /var/lib/ternmq "/backup/$(date +\%F)"
 
-TERNMQ_URL, TERNMQ_APP and TERNMQ_TOKEN say which broker; the app needs no right.
+TERNMQ_URL, TERNMQ_APP and TERNMQ_TOKEN say which broker; the app needs no right. It must be the
+broker of that folder: another's positions mean nothing there.
 """
 
 import os
@@ -25,10 +26,32 @@ import ternmq
 import ternmq.sync
 
 
-def durable_position() -> int:
+def check_same(client: ternmq.sync.Client, journal: Path, position: int) -> None:
+    """See that a position is of the broker that writes this journal, as far as can be seen.
+
+    Behind the durable end is nothing but what came since, and then the broker's end is further on.
+    """
+    before = [one for one in segments(journal) if int(one.stem) < position]
+    at = position - int(before[-1].stem) if before else 0
+    fits = bool(before) and at <= before[-1].stat().st_size
+    if fits:
+        with before[-1].open("rb") as file:
+            file.seek(at)
+            more = any(file.read(1 << 20))
+        fits = not more or client.admin.status().journal_end > position
+    if not fits:
+        sys.exit(
+            f"no backup was made: {client.options.address} is not the broker of {journal.parent}; "
+            "TERNMQ_URL says which is asked"
+        )
+
+
+def durable_position(journal: Path) -> int:
     """Ask the broker up to where its journal is on the disk."""
     with ternmq.sync.connect() as client:
-        return int(client.admin.status().metrics["ternmq_journal_durable"])
+        position = client.admin.status().journal_durable
+        check_same(client, journal, position)
+        return position
 
 
 def segments(journal: Path) -> list[Path]:
@@ -66,7 +89,7 @@ def backup(data: Path, target: Path) -> int:
     """
     journal = data / "journal"
     oldest = segments(journal)[0]
-    stop = durable_position()
+    stop = durable_position(journal)
     (target / "journal").mkdir(parents=True)
     copied = sum(
         copy(segment, target / "journal" / segment.name, stop)

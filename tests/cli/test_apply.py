@@ -72,6 +72,24 @@ def test_topics_and_groups_are_compared_made_and_changed(
     assert cli("group", "show", topic, "billing", "--json").json["tags"] == "b"
 
 
+def test_a_group_wants_a_topic_that_is_there_or_declared(
+    cli: CommandLine, topic: str, application: Callable[..., str], tmp_path: Path
+) -> None:
+    name = application()
+    file = tmp_path / f"{name.removesuffix(':client')}.py"
+    text = file.read_text()
+    declared = next(line for line in text.splitlines() if line.startswith("client.declare"))
+    file.write_text(text.replace(declared, ""))
+    for dry_run in ([], ["--dry-run"]):
+        said = cli("apply", name, *dry_run, code=8)
+        assert said.out.splitlines() == [
+            f"! group billing on {topic}: there is no topic {topic}, and none is declared"
+        ]
+        assert f"`ternmq topic create {topic}`" in said.err
+    cli("topic", "create", topic)
+    cli("apply", name)
+
+
 def test_what_cannot_be_changed_is_said_and_nothing_is(
     cli: CommandLine, topic: str, application: Callable[..., str]
 ) -> None:
@@ -92,6 +110,18 @@ def test_differences_as_json(cli: CommandLine, topic: str, application: Callable
         "action": "change", "topic": topic, "group": "", "setting": "queues", "has": "3",
         "wants": "5",
     }  # fmt: skip
+
+
+def test_where_a_module_asked_the_broker_in_vain_is_said(processes: Processes) -> None:
+    code = "import ternmq.sync\nclient = ternmq.sync.connect()\n\nclient.admin.topic('none')\n"
+    (processes.folder / "asking.py").write_text(code)
+    process = processes.start("apply", "asking:client", stderr=subprocess.PIPE)
+    _, err = process.communicate(timeout=DEADLINE)
+    first, second = err.decode().splitlines()
+    assert first.endswith("asking.py, line 4:")
+    assert first.startswith("importing 'asking' failed in ")
+    assert "no topic 'none'" in second
+    assert process.returncode == 4
 
 
 @pytest.mark.parametrize(

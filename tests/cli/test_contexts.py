@@ -63,7 +63,7 @@ TABLE = [
     ({"url": "ternmq://flag"}, {"TERNMQ_CONTEXT": "kept"}, ("ternmq://flag", None, None)),
     ({"context": "kept"}, {"TERNMQ_URL": "ternmq://env"}, ("ternmq://kept", "a", "t")),
     ({}, {"TERNMQ_URL": "ternmq://env"}, (None, None, None)),
-    ({}, {"TERNMQ_URL": "ternmq://env", "TERNMQ_CONTEXT": "kept"}, (None, None, None)),
+    ({}, {"TERNMQ_URL": "ternmq://env", "TERNMQ_CONTEXT": "kept"}, ("ternmq://kept", "a", "t")),
     ({}, {"TERNMQ_CONTEXT": "kept"}, ("ternmq://kept", "a", "t")),
     ({}, {}, ("ternmq://used", "", "")),
     ({"app": "b", "token": "u"}, {}, ("ternmq://used", "b", "u")),

@@ -253,6 +253,8 @@ def test_settings_that_cannot_be(cli: CommandLine, filled: str) -> None:
                   ["--retry-first", "2d", "--retry-cap", "1h"]):  # fmt: skip
         cli("group", "set", filled, "billing", *wrong, code=2)
     cli("group", "create", filled, "other", "--mode", "ordered", code=2)
+    refused = cli("consume", filled, "-g", "other", "--mode", "ordered", "-n", 1, code=2)
+    assert "is new" not in refused.err
 
 
 def test_watching_is_a_stream(cli: CommandLine, filled: str, processes: Processes) -> None:

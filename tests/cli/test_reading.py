@@ -151,6 +151,8 @@ def test_finding_by_key_and_time(cli: CommandLine, filled: str) -> None:
     found = cli("message", "find", filled, "--key", "key-3", "--json").lines
     assert [one["body"] for one in found] == ["again", "message 3"]
     assert len(cli("message", "find", filled, "-k", "key-3", "-n", 1).out.splitlines()) == 1
+    turned = cli("message", "find", filled, "--since", "1m", "--until", "2m", code=2)
+    assert "must be before --until" in turned.err
     none = cli("message", "find", filled, "--key", "key-3", "--until", "1h")
     assert (none.out, none.err) == ("", f"no such message is kept in {filled}\n")
     assert len(cli("message", "find", filled, "--since", "1h").out.splitlines()) == 13

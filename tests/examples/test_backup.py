@@ -224,3 +224,20 @@ def test_a_copy_that_is_older_in_front_than_behind_is_refused(tmp_path: Path) ->
     (target / "journal" / segment.name).write_bytes(before[:half] + after[half:])
     with pytest.raises(CorruptJournal), broker(disk=RealDisk(target)):
         pass
+
+
+def test_the_position_of_another_broker_is_no_reason_to_copy(tmp_path: Path) -> None:
+    settings = {"segment": f"{SEGMENT}B", "state": "1MiB"}
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    with (
+        broker(disk=RealDisk(mine), settings=settings) as one,
+        broker(disk=RealDisk(other), settings=settings) as two,
+    ):
+        for url, count in ((one.url, 500), (two.url, 5)):
+            with ternmq.sync.connect(url) as client:
+                client.send_many("orders", [b"x" * 1000] * count)
+        done = run(two.url, mine, tmp_path / "copy")
+        assert done.returncode == 1
+        assert f"is not the broker of {mine}" in done.stderr
+        assert not (tmp_path / "copy").exists()
+        backup(one.url, mine, tmp_path / "copy")

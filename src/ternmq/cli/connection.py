@@ -89,9 +89,7 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
     environ = os.environ
     if url is not None:
         return Where(url=url, app=app, token=token, source="--url")
-    named = context
-    if named is None and not environ.get(URL):
-        named = environ.get(CONTEXT) or None
+    named = context or environ.get(CONTEXT) or None
     if named is None and environ.get(URL):
         return Where(app=app, token=token, source=URL)
     kept = contexts.read()

@@ -81,7 +81,7 @@ async def consume(
         wait = timedelta(0) if wait is None else wait
     there = True
     try:
-        await say_if_new(client, topic, group, start, tags)
+        await say_if_new(client, topic, group, start, tags, mode)
     except UnknownTopic:
         there = False  # the first pull makes it where the broker makes topics by use
     held: list[Deliveries] = []
@@ -148,7 +148,12 @@ def _print(printer: Printer, batch: Deliveries) -> None:
 
 
 async def say_if_new(
-    client: Client, topic: str, group: str, start: str | None, tags: str | None
+    client: Client,
+    topic: str,
+    group: str,
+    start: str | None,
+    tags: str | None,
+    mode: str | None = None,
 ) -> None:
     """Say where a group begins that is made by this, or that one is paused.
 
@@ -160,6 +165,8 @@ async def say_if_new(
         output.note(f"group {group} is paused on {topic}: `ternmq group resume` lets it go on")
     if found is None:
         check_filter(tags or "")
+        if mode == Mode.ORDERED.value and not (await client.admin.topic(topic)).spec.ordered:
+            return  # the broker will say why there is no such group
         where = start or Start.EARLIEST.value
         meaning = (
             "the oldest message kept" if where == Start.EARLIEST.value else "new messages only"

@@ -13,7 +13,14 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.finding import check_only, known
-from ternmq.cli.parameters import QUEUE, WHEN, group_argument, ranges_of, topic_argument
+from ternmq.cli.parameters import (
+    QUEUE,
+    WHEN,
+    check_span,
+    group_argument,
+    ranges_of,
+    topic_argument,
+)
 from ternmq.cli.problems import not_found
 from ternmq.client.again import Replayed
 from ternmq.model.words import counted, verb
@@ -74,6 +81,7 @@ async def replay(
     timed = since is not None or until is not None
     if sum([bool(offsets), timed, bool(ids)]) != 1:
         raise click.UsageError("say one of --offset, --since and --until, or --id", context)
+    check_span(since, until)
     count = await known(client, topic, group, queue)
     if offsets and queue is None:
         check_only(topic, count)

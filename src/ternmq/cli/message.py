@@ -12,7 +12,7 @@ from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
 from ternmq.cli.finding import only_queue
 from ternmq.cli.message_trace import trace
-from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, topic_argument
+from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_span, topic_argument
 from ternmq.cli.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.tail import merged
 from ternmq.client.client import Client
@@ -108,6 +108,7 @@ async def find(
     """
     if key is None and since is None and until is None:
         raise click.UsageError("say --key, --since or --until", click.get_current_context())
+    check_span(since, until)
     found: list[Shown] = []
     tables = archived.folder(tables)
     if key is not None:

@@ -100,6 +100,21 @@ DURATION: Final = _Type("duration", _duration)
 POSITIVE_DURATION: Final = _Type("duration", _positive_duration)
 SIZE: Final = _Type("size", read_size)
 WHEN: Final = _Type("time", read_when)
+
+
+def check_span(since: datetime | None, until: datetime | None) -> None:
+    """See that there is time between two times.
+
+    Raises:
+        click.UsageError: The first is not before the second.
+    """
+    if since is not None and until is not None and since >= until:
+        first, second = (f"{one:%Y-%m-%d %H:%M:%S}" for one in (since, until))
+        raise click.UsageError(
+            f"--since ({first}) must be before --until ({second})", click.get_current_context()
+        )
+
+
 PROPERTY: Final = _Type("name=value", read_property)
 NAME: Final = _Type("name", _name)
 COUNT: Final = _Number(min=1)

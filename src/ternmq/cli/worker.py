@@ -12,11 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
+from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
+import ternmq
 from ternmq import __version__
 from ternmq.cli import worker_logs
 from ternmq.cli.commands import Command
@@ -41,6 +43,8 @@ _IMPORTING: Final = (
     "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>",
 )  # fmt: skip
 """Files of the frames through which an application is imported."""
+_LIBRARY: Final = f"{Path(ternmq.__file__).parent}{os.sep}"
+"""Where frames of this library are."""
 _CANCEL_TIMEOUT: Final = 0.5
 
 
@@ -77,7 +81,13 @@ def find(target: str) -> Client | BlockingClient:
         if _own_frames(error):
             raise _broken(module, error) from error
         raise click.UsageError(f"{target!r} is not MODULE:CLIENT") from error
-    except TernMQError:
+    except TernMQError as error:
+        # The line of the application that asked.
+        own = takewhile(lambda one: not one.filename.startswith(_LIBRARY), _own_frames(error))
+        for frame in list(own)[-1:]:
+            click.echo(
+                f"importing {module!r} failed in {frame.filename}, line {frame.lineno}:", err=True
+            )
         raise
     except Exception as error:  # of the application's code: any can come of it
         raise _broken(module, error) from error

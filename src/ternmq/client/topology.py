@@ -34,6 +34,8 @@ from ternmq.model.units import write_duration
 
 log: Final = logging.getLogger("ternmq")
 
+_TOPIC: Final = "topic"
+"""What differs where a group is declared on a topic that is neither there nor declared."""
 _TRIES: Final = 3
 """How often a plan is made anew when somebody else makes the same topics at the same time."""
 
@@ -46,7 +48,8 @@ class Change:
         action: ``create``, ``change``, or ``conflict``: it cannot be changed.
         topic: The topic.
         group: The group on it; empty: the topic itself.
-        setting: What differs; empty for what is created.
+        setting: What differs; empty for what is created; ``topic`` where a group's topic is
+            neither there nor declared.
         has: As it is.
         wants: As it is declared; for what is created all that is stated.
     """
@@ -71,12 +74,18 @@ class Change:
         what = f"group {self.group} on {self.topic}" if self.group else f"topic {self.topic}"
         if self.action == "create":
             return f"{what}: {created}" + (f" with {self.wants}" if self.wants else "")
+        if self.setting == _TOPIC:
+            return f"{what}: there is no topic {self.topic}, and none is declared"
         told = f"{what}: {self.setting} {self.has} -> {self.wants}"
         return told + (" cannot be changed" if self.action == "conflict" else "")
 
 
 def advice(conflicts: Iterable[Change]) -> str:
     """Return what can be done about changes that cannot be made; empty if there are none."""
+    missing = dict.fromkeys(one.topic for one in conflicts if one.setting == _TOPIC)
+    if missing:
+        made = ", ".join(f"`ternmq topic create {topic}`" for topic in missing)
+        return f"declare the topic with client.declare(ternmq.Topic(...)), or make it: {made}"
     gone = dict.fromkeys(
         f"`ternmq group delete {one.topic} {one.group}`"
         if one.group
@@ -119,6 +128,9 @@ class Topology:
         for name, topic in topics.items():
             found += _topic_changes(topic, there.get(name))
         for source in sources:
+            if source.topic not in topics and source.topic not in there:
+                found.append(Change("conflict", source.topic, source.group, _TOPIC, "", "declared"))
+                continue
             groups = await admin.groups(source.topic, source.group) if source.topic in there else []
             found += _group_changes(source, groups[0].spec if groups else None)
         return found
