@@ -284,12 +284,13 @@ def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync
     assert (listed["note"], listed["state"]) == ("archive", "holding")
     position = told[0]["position"] + 1
     cli("hold", "set", name, str(position))
-    cli("hold", "set", name, "0")
+    said = cli("hold", "set", name, "0")
+    assert f"hold {name} stays at {position}: --back moves it back" in said.err
     assert {one["position"] for one in cli("hold", "list", "--json").json} == {position}
     cli("hold", "set", name, "0", "--back")
     assert name in {row[0] for row in cli("hold", "list").rows}
     cli("hold", "delete", name, "--yes")
-    assert "hold list" in cli("hold", "delete", name, "--yes", code=1).err
+    assert "hold list" in cli("hold", "delete", name, "--yes", code=4).err
 
 
 def test_a_skip_that_is_not_clear_or_skips_nothing(cli: CommandLine, filled: str) -> None:

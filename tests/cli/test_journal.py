@@ -55,6 +55,10 @@ def test_a_dump(cli: CommandLine, sound: Path) -> None:
     start = records.lines[5]["position"]
     assert cli("journal", "dump", sound, "--from", start, "-n", 1,
                "--json").lines == records.lines[5:6]  # fmt: skip
+    within = cli("journal", "dump", sound, "--from", start + 1, code=2).err
+    assert f"no record begins at {start + 1}" in within
+    unknown = cli("journal", "dump", sound, "--kind", "nix", code=2).err
+    assert "is no kind of record; kinds: SEGMENT, " in unknown
 
 
 def test_what_is_no_journal(cli: CommandLine, tmp_path: Path, sound: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.cli.broker import oldest_file
+from ternmq.cli.broker import _summary, oldest_file
 from ternmq.wire.control import OldestFile, Status
 from tests.cli.conftest import CommandLine
 
@@ -44,6 +44,20 @@ def test_what_keeps_it_is_a_line(file: OldestFile, said: str) -> None:
         oldest_file=file,
     )
     assert oldest_file(status) == said
+
+
+def test_where_sends_are_refused_no_room_is_told_of() -> None:
+    for refused, said in ((False, "0B, room for 9B"), (True, "0B, and sends are refused")):
+        status = Status(
+            broker="b",
+            version="1",
+            epoch=1,
+            now_us=1,
+            uptime_us=1,
+            metrics={"ternmq_journal_room": 9.0},
+            oldest_file=OldestFile(sends_refused=refused),
+        )
+        assert dict(_summary("ternmq://b", status))["journal"] == said
 
 
 def test_status_has_it(cli: CommandLine) -> None:

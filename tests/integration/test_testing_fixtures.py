@@ -6,6 +6,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.testing import broker
 
 
 @pytest.fixture
@@ -19,3 +20,11 @@ def test_the_broker_has_the_settings_of_the_module(ternmq_url: str) -> None:
         pytest.raises(ternmq.UnknownTopic, match="ternmq apply MODULE:CLIENT"),
     ):
         client.send("orders", b"x")
+
+
+def test_a_folder_is_no_setting_of_a_broker_in_memory() -> None:
+    with (
+        pytest.raises(ValueError, match=r"disk=RealDisk\(folder\)"),
+        broker(settings={"data": "x"}),
+    ):
+        pass

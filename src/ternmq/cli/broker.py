@@ -48,7 +48,9 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
 def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     read = Numbers(found.metrics)
     kept = read("journal_durable") - read("journal_first")
-    blocked = "; sends are refused" if found.oldest_file.sends_refused else ""
+    room = f"room for {output.size(read('journal_room'))}"
+    if found.oldest_file.sends_refused:
+        room = "and sends are refused"  # whatever room the disk has
     open_ = (
         f"{read('leased_rows'):,.0f} leased, {read('ready_rows'):,.0f} ready again, "
         f"{read('waiting_rows'):,.0f} retrying, "
@@ -61,7 +63,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
         ("connections", f"{read('connections'):.0f}, {read('sessions'):.0f} sessions"),
         ("topics", f"{read('topics'):.0f}, {read('apps'):.0f} apps"),
         ("stored", f"{read('messages_sent_total'):,.0f} messages since the start"),
-        ("journal", f"{output.size(kept)}, room for {output.size(read('journal_room'))}{blocked}"),
+        ("journal", f"{output.size(kept)}, {room}"),
         ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),
         ("open messages", open_),

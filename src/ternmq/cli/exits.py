@@ -29,7 +29,7 @@ MEANING: Final[dict[ExitCode, str]] = {
     ExitCode.USAGE: "it was asked for in a way that is not understood: a wrong command, flag, "
     "name, number or file",
     ExitCode.NO_BROKER: "no broker answers at the address",
-    ExitCode.NOT_FOUND: "there is no such topic, group, message, app, context or journal",
+    ExitCode.NOT_FOUND: "there is no such topic, group, message, app, hold, context or journal",
     ExitCode.NOT_ALLOWED: "the broker does not know the app and token, or the app may not do this",
     ExitCode.UNKNOWN: "the connection was lost before the answer: it may have been done or not",
     ExitCode.LATER: "refused for now (busy, disk full, stopping, paused): the same may pass later",

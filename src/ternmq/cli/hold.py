@@ -7,7 +7,7 @@ import click
 from ternmq.cli import output
 from ternmq.cli.commands import Group
 from ternmq.cli.connection import administers, confirm, yes_option
-from ternmq.cli.exits import Failed
+from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import NAME, OFFSET
 from ternmq.client.admin_client import AdminClient
@@ -55,7 +55,10 @@ async def list_(client: AdminClient, as_json: bool) -> None:
 async def set_(client: AdminClient, name: str, position: int, note: str, back: bool) -> None:
     """Make a hold, or move it on: the journal is kept from POSITION on."""
     stands = await client.admin.put_hold(name, position, note=note, back=back)
-    output.note(f"hold {name} stands at {stands}")
+    if stands > position and not back:
+        output.note(f"hold {name} stays at {stands}: --back moves it back")
+    else:
+        output.note(f"hold {name} stands at {stands}")
 
 
 @hold.command()
@@ -65,7 +68,10 @@ async def set_(client: AdminClient, name: str, position: int, note: str, back: b
 async def delete(client: AdminClient, name: str, yes: bool) -> None:
     """Remove a hold: what it keeps may go."""
     if not any(one.name == name for one in await client.admin.holds()):
-        raise Failed(f"there is no hold {name!r}; `ternmq hold list` shows those there are")
+        raise Failed(
+            f"there is no hold {name!r}; `ternmq hold list` shows those there are",
+            ExitCode.NOT_FOUND,
+        )
     confirm(f"remove hold {name}? what it kept may go at once", yes=yes)
     await client.admin.delete_hold(name)
     output.note(f"removed hold {name}")

@@ -49,7 +49,11 @@ class _KindName(click.ParamType):  # type: ignore[type-arg]  # generic since cli
         """Return the kind's name."""
         name = str(value).upper()
         if name not in _KINDS:
-            self.fail(f"{value!r} is no kind of record{near(name, _KINDS)}", param, ctx)
+            self.fail(
+                f"{value!r} is no kind of record{near(name, _KINDS)}; kinds: {', '.join(_KINDS)}",
+                param,
+                ctx,
+            )
         return name
 
 
@@ -95,6 +99,10 @@ def dump(
             if count == limit:
                 break
         else:
+            if start is not None and reader.fault and reader.position == start:
+                raise click.UsageError(
+                    f"no record begins at {start} ({reader.fault})", click.get_current_context()
+                )
             _say_end(reader, count)
 
 

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from ternmq.model.errors import InvalidUrl
 
 DEFAULT_PORT: Final = 7117
+_FILE: Final = "ca= names a PEM file, below the folder that the process runs in or by a whole path"
 DEFAULT_URL: Final = f"ternmq://localhost:{DEFAULT_PORT}"
 
 
@@ -50,9 +51,9 @@ class Address:
         try:
             return ssl.create_default_context(cafile=self.ca or None)
         except ssl.SSLError as error:  # an OSError, too
-            raise InvalidUrl(f"ca={self.ca} is no PEM file of certificates") from error
+            raise _wrong(f"ca={self.ca} is no PEM file of certificates", _FILE) from error
         except OSError as error:
-            raise InvalidUrl(f"ca={self.ca} cannot be read: {error.strerror}") from error
+            raise _wrong(f"ca={self.ca} cannot be read: {error.strerror}", _FILE) from error
 
 
 def parse(url: str) -> Address:
@@ -79,9 +80,9 @@ def parse(url: str) -> Address:
     options = parse_qs(parts.query)
     unknown = sorted(options.keys() - {"ca"})
     if unknown:
-        raise InvalidUrl(f"{_shown(url)}: {unknown[0]}= is no option")
+        raise _wrong(f"{_shown(url)}: {unknown[0]}= is no option", "there is one: ?ca=FILE")
     if options and parts.scheme != "ternmqs":
-        raise InvalidUrl(f"{_shown(url)}: ca= is for TLS: then say ternmqs://")
+        raise _wrong(f"{_shown(url)}: ca= is for TLS", "say ternmqs:// if the broker has TLS")
     return Address(
         parts.hostname,
         DEFAULT_PORT if port is None else port,
@@ -90,6 +91,13 @@ def parse(url: str) -> Address:
         unquote(parts.password or ""),
         options.get("ca", [""])[-1],
     )
+
+
+def _wrong(text: str, hint: str) -> InvalidUrl:
+    """Return an error with a hint of its own."""
+    error = InvalidUrl(text)
+    error.hint = hint
+    return error
 
 
 def _shown(url: str) -> str:

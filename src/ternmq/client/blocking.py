@@ -100,7 +100,10 @@ class Portal:
         except RuntimeError:
             return
         if here is self.loop:
-            raise ClientError("a blocking call was made in the client's own event loop")
+            raise ClientError(
+                "a blocking call was made in the client's own event loop, where `async def` "
+                "handlers run: make the handler `def`, or call it by `await asyncio.to_thread(...)`"
+            )
 
     def _result(self, future: Future[T]) -> T:
         """Wait for a future of the loop; raises as ``call``."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 from ternmq.client.again import Replayed
 from ternmq.client.blocking import BlockingDelivery, Portal
@@ -82,6 +82,9 @@ class Client(Transacting, Receiving):
 
     def __repr__(self) -> str:
         return f"<Client of {self.options.address}, app {self.options.app!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: make one in each process")
 
     # -- its life ---------------------------------------------------------------------------------
 

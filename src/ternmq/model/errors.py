@@ -518,6 +518,7 @@ class ClientClosed(ClientError):
     """The client was closed, or closes."""
 
     code = 405
+    hint = "a client that was closed stays so: make another"
 
 
 class ClientForked(ClientError):

@@ -67,7 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     forgets: bool = False
     """The data folder goes when the broker ends: it was made for this one run, by `dev`."""
 
-    name: Annotated[str, About("What the broker calls itself to clients and in logs.")] = "ternmq"
+    name: Annotated[
+        str, About("What the broker calls itself to clients and in logs: a name as topics have.")
+    ] = "ternmq"
     data: Annotated[
         str, About("The data folder; `serve` needs one, `dev` takes a temporary one.")
     ] = ""
@@ -142,7 +144,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         About("A STATE set begins after so many bytes of journal; less makes starts quicker.", MIB),
     ] = DEFAULT_INTERVAL_BYTES
     retention_max_bytes: Annotated[
-        int, About("Most bytes of the whole journal; `0`: what the watermark allows.", 0)
+        int,
+        About(
+            "Most bytes of the whole journal, which is looked at each second: what comes in between"
+            " may pass it; `0`: what the watermark allows.",
+            0,
+        ),
     ] = 0
     retention_watermark: Annotated[
         float,

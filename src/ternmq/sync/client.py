@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar, overload
+from typing import Final, Literal, NoReturn, Self, TypeVar, overload
 
 from ternmq.client import client as engine
 from ternmq.client.blocking import BlockingDelivery
@@ -89,6 +89,9 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<blocking Client of {self.options.address}, app {self.options.app!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be pickled: make one in each process")
 
     # -- its life ---------------------------------------------------------------------------------
 

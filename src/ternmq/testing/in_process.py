@@ -63,6 +63,8 @@ class InProcessBroker:
         self.disk: Disk = disk if disk is not None else MemoryDisk()
         self._clock = clock
         self._settings = dict(settings or {})
+        if "data" in self._settings:
+            raise ValueError("this broker has no folder: disk=RealDisk(folder) gives it one")
         self._loop: asyncio.AbstractEventLoop
         self._server: Server
         self._thread: threading.Thread | None = None

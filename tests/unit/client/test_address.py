@@ -40,7 +40,7 @@ def test_what_is_no_url(url: str) -> None:
 
 
 def test_a_file_to_trust_without_tls_is_refused_and_not_ignored() -> None:
-    with pytest.raises(InvalidUrl, match="ca= is for TLS: then say ternmqs://"):
+    with pytest.raises(InvalidUrl, match=r"ca= is for TLS \(say ternmqs://"):
         parse("ternmq://b?ca=/x.pem")
 
 
@@ -53,6 +53,9 @@ def test_a_file_to_trust_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidUrl) as caught:
         parse(f"ternmqs://b?ca={words}").ssl_context()
     assert caught.value.args[0] == f"ca={words} is no PEM file of certificates"
+    assert "ca= names a PEM file" in str(caught.value)
+    with pytest.raises(InvalidUrl, match=r"cafile= is no option \(there is one: \?ca=FILE\)"):
+        parse("ternmqs://b?cafile=x")
 
 
 @pytest.mark.parametrize(
