@@ -162,4 +162,6 @@ def test_an_application_that_cannot_be_imported(
         assert said in told
         assert "broken.py" in told
         assert not [own for own in ("ternmq/cli", "importlib", "pkgutil") if own in told], told
-        assert len(told.splitlines()) <= lines, told
+        # Newer Pythons mark the place below a line of code.
+        shown = [line for line in told.splitlines() if line.strip(" ~^")]
+        assert len(shown) <= lines, told
