@@ -168,6 +168,15 @@ def test_lines_before_one_that_is_too_long_are_stored(
     assert bodies(client, topic) == [b"a", b"b"]
 
 
+def test_where_none_of_many_can_be_stored_they_are_counted(
+    cli: CommandLine, topic: str, client: ternmq.sync.Client
+) -> None:
+    client.admin.create_topic(topic, ordered=True)
+    said = cli("send", topic, "--json-in", *['{"body": "x"}'] * 143, code=2).err
+    assert "none of the first 143 messages was stored: no more are sent" in said
+    assert said.count(" was not stored:") == 10
+
+
 def test_headers_that_are_no_text(cli: CommandLine, topic: str) -> None:
     cli("send", topic, "--json-in", '{"body": 1, "headers": {"a": 7}}', code=2)
 

@@ -308,6 +308,10 @@ async def _send(client: Client, topic: str, messages: list[Message], told: Told)
             told.failed_one(at, result)
     told.progress()
     if told.first is not None and not told.stored and told.failed >= len(messages):
+        if len(messages) > 1:
+            output.note(
+                f"none of the first {len(messages):,} messages was stored: no more are sent"
+            )
         raise told.first
 
 

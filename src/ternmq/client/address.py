@@ -102,5 +102,6 @@ def _wrong(text: str, hint: str) -> InvalidUrl:
 
 def _shown(url: str) -> str:
     """Return a url for a message: what stands before the host may be a secret."""
-    scheme, colon, rest = str(url).partition("://")
-    return repr(f"{scheme}{colon}{rest.rpartition('@')[2]}"[:100])
+    text = str(url)
+    at = text.find("://") + 3 if "://" in text else 0
+    return repr(f"{text[:at]}{text[at:].rpartition('@')[2]}"[:100])
