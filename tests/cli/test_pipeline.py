@@ -117,6 +117,34 @@ def test_what_cannot_be_is_named(
     assert not (tables / "archive").exists()
 
 
+@pytest.mark.parametrize("names", [("LOCK", "journal/000.seg"), ("foreign/file",), ("a.csv",)])
+def test_a_folder_of_somebody_else_is_left_as_it_is(
+    cli: CommandLine, tables: Path, names: tuple[str, ...]
+) -> None:
+    for one in names:
+        (tables / one).parent.mkdir(parents=True, exist_ok=True)
+        (tables / one).write_text("mine")
+    before = sorted(tables.rglob("*"))
+    assert "a folder of their own" in cli(*RUN, "--once", code=1).err
+    assert sorted(tables.rglob("*")) == before
+
+
+def test_the_data_folder_of_the_broker_is_no_folder_of_tables(
+    cli: CommandLine, broker: BrokerProcess, tables: Path
+) -> None:
+    ended = cli(*RUN, "--once", "--tables", str(broker.data), code=1)
+    assert "data folder of a broker" in ended.err
+    assert not list(broker.data.rglob("*_delta_log*"))
+
+
+def test_what_is_nobodys_may_stand_in_the_folder(cli: CommandLine, tables: Path, sent: str) -> None:
+    (tables / "lost+found").mkdir(parents=True)
+    (tables / ".DS_Store").write_text("")
+    cli(*only(sent))
+    (tables / "README").write_text("what this is")
+    cli(*only(sent))
+
+
 def test_it_gives_way_unless_told_otherwise(
     cli: CommandLine, tables: Path, sent: str, priorities: list[Priority]
 ) -> None:

@@ -549,6 +549,23 @@ def test_a_body_above_the_limit_is_refused(client: RawClient) -> None:
     assert client.send("t", "y").first_offset == 1
 
 
+@pytest.mark.parametrize("compression", [Compression.LZ4, Compression.ZSTD])
+def test_a_body_above_the_limit_is_refused_also_when_it_is_compressed(
+    client: RawClient, compression: Compression
+) -> None:
+    most = client.welcome.body_bytes
+    client.create("t")
+    fits = client.batch("t", [Row(b"x" * most), Row(b"y" * most)], compression)
+    too_large = client.batch("t", [Row(b""), Row(b"x" * (most + 1))], compression)
+    assert len(too_large) < most
+    with pytest.raises(MessageTooLarge, match=f"a body of {most + 1} bytes"):
+        client.call(Command.SEND, bodies.pack_send("t", None, too_large))
+    prepare = bodies.pack_prepare(bodies.Prepare("t", None, "w", 1, "", too_large))
+    with pytest.raises(MessageTooLarge, match=f"a body of {most + 1} bytes"):
+        client.call(Command.PREPARE, prepare)
+    client.call(Command.SEND, bodies.pack_send("t", None, fits))
+
+
 def test_an_offset_that_was_never_there_is_no_reason_to_wait(client: RawClient) -> None:
     client.send("t", "a")
     assert client.read("t", 5).stop == 5

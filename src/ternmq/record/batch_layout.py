@@ -66,6 +66,8 @@ MAGIC: Final = 0x31424D54
 VERSION: Final = 1
 HEADER: Final = struct.Struct("<IIIBBHIIQQq")
 HEADER_BYTES: Final = 48
+COMPRESSION: Final = slice(13, 14)
+"""Where a batch says whether its bodies are compressed; all zeros: they are not."""
 MAX_COUNT: Final = 1_000_000
 MAX_APPLICATION_ID_BYTES: Final = 128
 NUMPY_FROM: Final = 16

@@ -13,6 +13,7 @@ from ternmq.broker.replies import Rests
 from ternmq.model.errors import InvalidRequest, LeaseExpired, MessageTooLarge, UnknownTopic
 from ternmq.model.specs import check_name
 from ternmq.record.batch import Batch, BatchError, Column
+from ternmq.record.batch_layout import COMPRESSION
 from ternmq.record.facts import Outcome
 from ternmq.server.hub import Handler, Hub
 from ternmq.server.journal_reads import JournalReads
@@ -108,7 +109,7 @@ class MessageCommands:
         topic, queue, batch = bodies.unpack_send(request.body)
         self._authoriser.check(peer.app, _SEND, topic)
         settings = self._hub.settings
-        if len(batch) > settings.body_bytes:
+        if len(batch) > settings.body_bytes or batch[COMPRESSION] > b"\0":
             check_bodies(batch, settings.body_bytes)
         now = self._core.now_us()
         try:
@@ -208,7 +209,10 @@ class MessageCommands:
 
 
 def check_bodies(batch: bytes, limit: int) -> None:
-    """Refuse a batch with a body above the limit; only asked of batches that may have one."""
+    """Refuse a batch with a body above the limit; only asked of batches that may have one.
+
+    Those are the ones that are larger than it, or compressed: they come to more than they have.
+    """
     import numpy as np  # not before: see `late_imports`
 
     try:

@@ -8,6 +8,7 @@ from ternmq.broker.queries import Queries
 from ternmq.broker.writers import Decision
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
+from ternmq.record.batch_layout import COMPRESSION
 from ternmq.server.control_commands import ControlCommands, Told
 from ternmq.server.hub import Hub
 from ternmq.server.messages import check_bodies
@@ -44,7 +45,7 @@ class TransactionCommands(ControlCommands):
         topic = asked.topic
         self._authoriser.check(peer.app, Command.PREPARE, topic)
         settings = self._hub.settings
-        if len(asked.batch) > settings.body_bytes:
+        if len(asked.batch) > settings.body_bytes or asked.batch[COMPRESSION] > b"\0":
             check_bodies(asked.batch, settings.body_bytes)
         now = self._core.now_us()
         if settings.create_topics and topic not in self._broker.views.catalog.by_name:

@@ -99,14 +99,16 @@ class BulkPort:
 
     def topics(self, names: Sequence[str] | None) -> list[TopicFacts]:
         """See ``Port``."""
+        bulk = self._bulk()
         return [
             TopicFacts(
                 info.spec.name,
                 len(info.queues),
                 info.spec.ordered,
                 info.spec.ignore_ordering_keys,
+                bulk.body_bytes,
             )
-            for info in self._bulk().topics(names)
+            for info in bulk.topics(names)
         ]
 
     def ranges(
