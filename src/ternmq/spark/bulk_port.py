@@ -251,11 +251,16 @@ class BulkPort:
 
     def highest(self, writer: str) -> int | None:
         """Return the highest batch id that a writer has committed; None: none, or long ago."""
+        known = self.committed(writer)
+        return None if known is None else known.highest
+
+    def committed(self, writer: str) -> control.WriterInfo | None:
+        """Return what is remembered of a writer; None: it is new, or was idle for too long."""
         asked = control.TransactionList(writer=writer)
         answer = self._sender().ask(Command.TRANSACTION_LIST, control.encode(asked))
         for one in control.decode_answer(answer, control.Transactions).writers:
             if one.writer == writer:
-                return one.highest
+                return one
         return None
 
     def close(self) -> None:

@@ -61,6 +61,7 @@ class Stage:
         words: How columns are called where rows come from.
 
     Attributes:
+        options: See there.
         rows: How many were taken.
         bytes: Of their bodies.
         digest: Of all of them, whatever their order: the sum of a hash of each, modulo 2**64.
@@ -75,7 +76,7 @@ class Stage:
         producer_id: int | None = None,
         words: Words = _WORDS,
     ) -> None:
-        self._options = options
+        self.options = options
         self._words = words
         self._columns = frozenset(columns)
         self._facts = facts
@@ -116,7 +117,7 @@ class Stage:
     # -- rows
 
     def _rows(self, table: pa.RecordBatch, topics: list[str] | None) -> Rows:
-        topic = self._options.topic if topics is None else topics[0]
+        topic = self.options.topic if topics is None else topics[0]
         return taken(table, self._columns, self._words, self._facts(topic).body_bytes)
 
     def _take(self, table: pa.RecordBatch) -> Iterator[Outgoing]:
@@ -139,7 +140,7 @@ class Stage:
 
     def _topics(self, table: pa.RecordBatch) -> list[str] | None:
         """Return the topic of each row; None if all go to the one of the options."""
-        if self._options.topic:
+        if self.options.topic:
             return None
         column = table.column("topic")
         if column.null_count:
@@ -162,7 +163,7 @@ class Stage:
     ) -> dict[Place, Sequence[int]]:
         """Return which rows go where."""
         if topics is None:
-            return self._of_topic(self._options.topic, queues, texts, range(count))
+            return self._of_topic(self.options.topic, queues, texts, range(count))
         rows_of: dict[str, list[int]] = {}
         for row, topic in enumerate(topics):
             rows_of.setdefault(topic, []).append(row)
@@ -265,7 +266,7 @@ class Stage:
             columns.headers(rows.headers)
             columns.texts(CONTENT_TYPE, rows.texts["content_type"])
             columns.application_ids(rows.texts["application_id"], rows.bodies)
-            used = columns.bodies(rows.bodies, _COMPRESSIONS[self._options.compression])
+            used = columns.bodies(rows.bodies, _COMPRESSIONS[self.options.compression])
             batch = columns.batch(
                 topic_seed(topic), self._producer, self._sequence, self._now_us(), used,
                 keyed=keyed,
