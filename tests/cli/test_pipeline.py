@@ -318,6 +318,23 @@ def test_erase_by_key_and_id(cli: CommandLine, tables: Path, sent: str) -> None:
     assert (again["messages"], again["noted"]) == (0, 0)
 
 
+def test_erase_says_up_to_where_it_looked(
+    cli: CommandLine, client: ternmq.sync.Client, tables: Path, sent: str
+) -> None:
+    cli(*only(sent))
+    client.send(sent, b"later", key="new")
+    asked = ("pipeline", "erase", "-k", "new", "-y")
+    ended = cli(*asked)
+    assert "erased 0 messages" in ended.err
+    assert f"the archive has {sent}/0 up to 10: what came later is not erased" in ended.err
+    assert cli(*asked, "--topic", sent, "--json").json["stands"] == [
+        {"topic": sent, "queue": 0, "stands": 10}
+    ]
+    for more in ((), ("--dry-run",)):
+        ended = cli(*asked, "--topic", "misspelt", *more)
+        assert f"the archive has no message of a topic misspelt; it has: {sent}" in ended.err
+
+
 def test_erase_by_the_id_of_the_receipt(
     cli: CommandLine, client: ternmq.sync.Client, tables: Path, sent: str
 ) -> None:
