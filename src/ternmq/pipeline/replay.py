@@ -19,6 +19,7 @@ for the messages that they were.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ _WORDS: Final = Words(
     order_key="say what it is to be, such as --set 'ordering_key key'",
 )  # fmt: skip
 MAX_NAME: Final = 80
+_DAY_NS: Final = 86_400 * 10**9
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -109,20 +111,31 @@ class Replay:
         Raises:
             TransactionConflict: It is; nothing was sent.
         """
+        self._known_as(port)
+
+    def _known_as(self, port: BulkPort) -> int:
+        """Return the highest batch id under which the name was taken, 0 if it was not."""
         known = port.committed(self._named)
         if known is not None and known.digest != self.request():
             raise self._conflict()
+        return 0 if known is None or known.highest is None else known.highest
 
-    def take_name(self, port: BulkPort) -> None:
+    def take_name(self, port: BulkPort, day: int | None = None) -> None:
         """Have the broker remember whose name it is: by a transaction without rows.
 
         Taken just before the first rows are there: a request that sent nothing may be changed.
 
+        Args:
+            port: Of the broker.
+            day: Since 1970; None: today.
+
         Raises:
             TransactionConflict: It is that of another request; nothing was sent.
         """
+        # One a day: a writer that commits nothing new is forgotten, while those of queues go on.
+        number = max(self._known_as(port), time.time_ns() // _DAY_NS if day is None else day)
         try:
-            port.commit_prepared(Transaction(self._named, 0), [], self.request())
+            port.commit_prepared(Transaction(self._named, number), [], self.request())
         except TransactionConflict:
             raise self._conflict() from None
 
