@@ -109,9 +109,9 @@ def _type_of(
         database.sql(inside, params=given).fetchall()
         found = database.sql(f"select ({text}\n){cast} from ({rows}) limit 0", params=given)  # noqa: S608
         return found.types[0]
-    except duckdb.IOException:
-        raise  # of the files, not of the text
     except duckdb.Error as error:
+        if isinstance(error, duckdb.IOException):  # of the archive's own file, or of what it names
+            database.sql(f"select 1 from ({rows}) limit 0", params=given)  # noqa: S608
         said = " ".join(str(error).partition("LINE")[0].split())
         if isinstance(error, duckdb.ParserException) and _OFFSET.search(text):
             said += '; the column offset is written "offset", since SQL has a word of that name'

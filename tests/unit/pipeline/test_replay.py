@@ -253,6 +253,17 @@ def test_a_file_that_was_removed_meanwhile(tables):
     with pytest.raises(TableError, match="do it again"):
         list(rows_of(reading, found, 0))
     reading.close()
+    reading = Reading(archive.table.folder, Selection("orders", where="key is not null"))
+    with pytest.raises(TableError, match="do it again"):
+        list(rows_of(reading, found, 0))
+    reading.close()
+
+
+def test_a_file_that_a_condition_names_is_not_there(tables):
+    archived(tables, span(0, 10))
+    where = "key in (select key from read_csv('/no/such.csv'))"
+    with pytest.raises(OptionError, match=r"--where .*no/such"):
+        plan(tables, Selection("orders", where=where))
 
 
 def test_a_value_that_cannot_be_worked_out(tables):
