@@ -117,6 +117,34 @@ def test_what_cannot_be_is_named(
     assert not (tables / "archive").exists()
 
 
+@pytest.mark.parametrize("names", [("LOCK", "journal/000.seg"), ("foreign/file",), ("a.csv",)])
+def test_a_folder_of_somebody_else_is_left_as_it_is(
+    cli: CommandLine, tables: Path, names: tuple[str, ...]
+) -> None:
+    for one in names:
+        (tables / one).parent.mkdir(parents=True, exist_ok=True)
+        (tables / one).write_text("mine")
+    before = sorted(tables.rglob("*"))
+    assert "a folder of their own" in cli(*RUN, "--once", code=1).err
+    assert sorted(tables.rglob("*")) == before
+
+
+def test_the_data_folder_of_the_broker_is_no_folder_of_tables(
+    cli: CommandLine, broker: BrokerProcess, tables: Path
+) -> None:
+    ended = cli(*RUN, "--once", "--tables", str(broker.data), code=1)
+    assert "data folder of a broker" in ended.err
+    assert not list(broker.data.rglob("*_delta_log*"))
+
+
+def test_what_is_nobodys_may_stand_in_the_folder(cli: CommandLine, tables: Path, sent: str) -> None:
+    (tables / "lost+found").mkdir(parents=True)
+    (tables / ".DS_Store").write_text("")
+    cli(*only(sent))
+    (tables / "README").write_text("what this is")
+    cli(*only(sent))
+
+
 def test_it_gives_way_unless_told_otherwise(
     cli: CommandLine, tables: Path, sent: str, priorities: list[Priority]
 ) -> None:
@@ -288,6 +316,23 @@ def test_erase_by_key_and_id(cli: CommandLine, tables: Path, sent: str) -> None:
     assert len(bytes_in(tables, b"body 2")) == 1
     again = cli("pipeline", "erase", "-k", "k1", "-y", "--name", "r", "--json").json
     assert (again["messages"], again["noted"]) == (0, 0)
+
+
+def test_erase_says_up_to_where_it_looked(
+    cli: CommandLine, client: ternmq.sync.Client, tables: Path, sent: str
+) -> None:
+    cli(*only(sent))
+    client.send(sent, b"later", key="new")
+    asked = ("pipeline", "erase", "-k", "new", "-y")
+    ended = cli(*asked)
+    assert "erased 0 messages" in ended.err
+    assert f"the archive has {sent}/0 up to 10: what came later is not erased" in ended.err
+    assert cli(*asked, "--topic", sent, "--json").json["stands"] == [
+        {"topic": sent, "queue": 0, "stands": 10}
+    ]
+    for more in ((), ("--dry-run",)):
+        ended = cli(*asked, "--topic", "misspelt", *more)
+        assert f"the archive has no message of a topic misspelt; it has: {sent}" in ended.err
 
 
 def test_erase_by_the_id_of_the_receipt(

@@ -160,8 +160,11 @@ def test_into_an_ordered_topic(cli: CommandLine, client: ternmq.sync.Client, old
     into = f"{old}-ordered"
     client.admin.create_topic(into, queues=3, ordered=True)
     ended = cli(*REPLAY, "--topic", old, "--to-topic", into, "-y", code=1)
-    assert "order_key" in ended.err
+    assert "--set 'ordering_key key'" in ended.err
+    assert "order_key" not in ended.err
     assert rows(client, into) == {}
+    dry = cli(*REPLAY, "--topic", old, "--to-topic", into, "--dry-run", code=1)
+    assert "/0/0 of the archive: ordering_key: topic" in dry.err
     cli(*REPLAY, "--topic", old, "--to-topic", into, "-y", "--set", "ordering_key key")
     of_key: dict[str, list[int]] = {}
     for some in rows(client, into).values():
@@ -169,6 +172,57 @@ def test_into_an_ordered_topic(cli: CommandLine, client: ternmq.sync.Client, old
             assert one.ordering_key == one.key
             of_key.setdefault(one.key, []).append(int(one.headers["h"]))
     assert of_key == {f"k{n}": list(range(n, 40, 5)) for n in range(5)}
+
+
+BODY = 'body case when "offset" = 3 then {} else text end'
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "said", "offset"),
+    [
+        ("tag 'a b'", 2, "tag: not a tag: 'a b'", 0),
+        ("tag '*'", 2, "tag: not a tag: '*'", 0),
+        ("key repeat('k', 5000)", 2, "key has 5000 bytes, at most 4096", 0),
+        ("headers map {'h': repeat('x', 100000)}", 2, "header 'h' has 100000 bytes", 0),
+        (BODY.format("repeat('x', 2000000)"), 2, "a body of 2000000 bytes; the broker takes", 3),
+        (BODY.format("null"), 1, "body: a row has none", 3),
+        ("ordering_key key", 1, "say --set 'ordering_key NULL'", 0),
+    ],
+)
+def test_what_no_send_takes_is_refused_and_a_dry_run_says_so(
+    cli: CommandLine, client: ternmq.sync.Client, old: str, new: str, told: str, code: int,
+    said: str, offset: int,
+) -> None:  # fmt: skip
+    for more in ("--dry-run", "-y"):
+        ended = cli(*REPLAY, "--topic", old, "--to-topic", new, "--set", told, more, code=code)
+        assert said in ended.err
+        assert f"message {old}/0/{offset} of the archive" in ended.err
+    assert rows(client, new) == {}
+
+
+@pytest.mark.row("R10")
+def test_a_name_is_that_of_one_request(
+    cli: CommandLine, client: ternmq.sync.Client, old: str, new: str
+) -> None:
+    other = f"{new}-other"
+    client.admin.create_topic(other)
+    asked = (*REPLAY, "--topic", old, "--name", "two")
+    # What sent nothing takes no name.
+    cli(*asked, "--to-topic", new, "--set", "tag 'a b'", "-y", code=2)
+    cli(*asked, "--to-topic", new, "-k", "k1", "-k", "k2", "-y")
+    for arguments in (
+        ("--to-topic", other, "-k", "k1", "-k", "k2"),
+        ("--to-topic", new, "-k", "k1"),
+        ("--to-topic", new, "-k", "k1", "-k", "k2", "--set", "key upper(key)"),
+    ):
+        for more in ("--dry-run", "-y"):
+            ended = cli(*asked, *arguments, more, code=1)
+            assert "the name two is that of another replay" in ended.err
+            assert "say another --name" in ended.err
+    assert rows(client, other) == {}
+    assert sum(map(len, rows(client, new).values())) == 16
+    again = cli(*asked, "--to-topic", new, "-k", "k2", "-k", "k1", "-y", "--json").json
+    assert again["sent"] == 0
 
 
 @pytest.mark.row("R10")
@@ -207,6 +261,10 @@ def test_to_one_group(
         (("--to-topic", "{new}", "--where", "(1 = 1"), 2, "--where '(1 = 1': Parser Error"),
         (("--to-topic", "{new}", "--set", "key nope"), 2, "--set key 'nope'"),
         (("--to-topic", "{new}", "--set", "queue 1"), 2, "there is no such column to set"),
+        (("--to-topic", "{new}", "--set", "body 3"), 2, "say (3)::varchar"),
+        (("--to-topic", "{new}", "--where", "offset < 3"), 2, 'is written "offset"'),
+        (("--to-topic", "{new}", "--where", "1=0) or (1=1"), 2, "--where '1=0) or (1=1': Parser"),
+        (("--to-topic", "{new}", "--set", "key 1", "--set", "key 2"), 2, "--set key is said twice"),
         (("--to-topic", "{new}", "--set", "key"), 2, "is not COLUMN EXPRESSION"),
         (("--to-topic", "{new}", "--time", "soon"), 2, "'soon' is not A..B"),
         (("--to-topic", "{new}", "--time", "2026-01-02..2026-01-01"), 2, "ends before it begins"),

@@ -55,6 +55,10 @@ def client(real: InProcessBroker) -> Iterator[ternmq.sync.Client]:
         yield one
 
 
+def test_the_largest_body_is_known(bulk: Bulk) -> None:
+    assert bulk.body_bytes == 1 << 20
+
+
 def fill(client: ternmq.sync.Client, topic: str = "orders", rows: int = 300) -> None:
     """Send singles and batches."""
     for at in range(20):

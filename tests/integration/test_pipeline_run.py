@@ -21,7 +21,8 @@ from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.cleaning import DAY_US, clean
 from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.jobs import chosen
-from ternmq.pipeline.replay import Replay, plan, windows
+from ternmq.pipeline.replay import Replay, windows
+from ternmq.pipeline.replay_plan import plan
 from ternmq.pipeline.replay_select import Selection
 from ternmq.pipeline.runner import Runner
 from ternmq.spark.connecting import Broker

@@ -77,7 +77,8 @@ def test_what_a_worker_says_is_told_in_a_line(spark, real, client, tmp_path):
 @pytest.mark.row("R10")
 def test_a_replay_by_workers(spark, real, client, tmp_path):
     from ternmq.pipeline.jobs import chosen
-    from ternmq.pipeline.replay import Replay, plan
+    from ternmq.pipeline.replay import Replay
+    from ternmq.pipeline.replay_plan import plan
     from ternmq.pipeline.replay_select import Selection
     from ternmq.pipeline.replay_spark import send_all
     from ternmq.pipeline.runner import Runner

@@ -110,7 +110,8 @@ def erase(
     """Take messages out of the archive, by key or id, so that no file holds a byte of them.
 
     That they were there is kept in the table `erased`. What the archive does not have yet is not
-    erased: it says up to where it had the queues; run it again when it has passed what came later.
+    erased: it says up to where it had all the queues that it looked at; run it again when it has
+    passed what came later.
     """
     del connection
     with installed():
@@ -127,6 +128,12 @@ def erase(
     own = [one for one in ids if not archived.is_printed(one)]
     request = Request(name, tuple(keys), tuple(ids), tuple(own), topic, reason)
     found = find(archive, request)
+    topics = sorted({one.partition["topic"] for one in archive.table.files()})
+    if topic is not None and topic not in topics:
+        output.note(
+            f"the archive has no message of a topic {topic}; it has: "
+            + (", ".join(topics[:_SHOWN]) + (" ..." if len(topics) > _SHOWN else "") or "none")
+        )
     if dry_run:
         _tell_found(found.to_pylist(), as_json=as_json)
         return
@@ -151,8 +158,13 @@ def erase(
         f"erased {counted(done.messages, 'message')}; files written anew: {done.files}, "
         f"removed: {done.removed}"
     )
-    for one in stands:
-        output.note(f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}")
+    for one in stands[:_SHOWN]:
+        output.note(
+            f"the archive has {one['topic']}/{one['queue']} up to {one['stands']}: what came later "
+            "is not erased"
+        )
+    if len(stands) > _SHOWN:
+        output.note(f"... and so for {len(stands) - _SHOWN} more queues (--json shows all)")
 
 
 def _tell_found(found: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 
 from ternmq.cli import archived, output
 from ternmq.cli.commands import Command
@@ -31,7 +30,8 @@ from ternmq.model.words import counted, verb
 
 if TYPE_CHECKING:
     from ternmq.pipeline.folder import Folder
-    from ternmq.pipeline.replay import Replay, Sent, Source
+    from ternmq.pipeline.replay import Replay, Sent
+    from ternmq.pipeline.replay_plan import Source
     from ternmq.pipeline.replay_select import Selection
 
 Span = tuple[int | None, int | None]
@@ -147,7 +147,9 @@ def _us(time: datetime) -> int:
 @click.option(
     "--no-marks", is_flag=True, help="Leave out the headers x-replay (name) and x-source (place)."
 )
-@click.option("--dry-run", is_flag=True, help="Count them, and do nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Count them, see whether they could be sent, and do nothing."
+)
 @engine_options
 @yes_option
 @output.json_option
@@ -185,12 +187,16 @@ def replay(
         raise click.UsageError(
             "a group gets the messages that there are: no --set, no --name", context
         )
+    twice = sorted({one for one, _ in sets if [column for column, _ in sets].count(one) > 1})
+    if twice:
+        raise click.UsageError(f"--set {twice[0]} is said twice", context)
     check_engine(engine, master, confs)
     if as_json and not (yes or dry_run):
         raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
     with installed():
         from ternmq.pipeline.lock import only_one
-        from ternmq.pipeline.replay import Replay, plan
+        from ternmq.pipeline.replay import Replay, request_of
+        from ternmq.pipeline.replay_plan import plan
         from ternmq.pipeline.replay_select import Selection
     folder = folder_of(tables)
     chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition, dict(sets))
@@ -200,19 +206,21 @@ def replay(
         _to_group(folder, chosen, sources, to_group, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     assert to_topic is not None
-    name = name or _name(folder, chosen, to_topic)
+    name = name or f"r{request_of(folder, chosen, to_topic):016x}"
     if not no_marks:
         chosen = Selection(topic, *span, tuple(keys), tuple(ids), condition, dict(sets), name)
     made = Replay(name, folder.uri, broker, to_topic, chosen)
     known = _known(made, sources)
     if not as_json:
         _show(sources, known)
+    left = [one for one in sources if known[one] < one.stop]
     if dry_run:
+        for one in left:
+            made.check(one)
         if as_json:
             output.document({"name": name, "done": False, "queues": _plain(sources, known)})
         return
     rows = sum(one.rows for one in sources)
-    left = [one for one in sources if known[one] < one.stop]
     if left:
         confirm(f"send {counted(rows, 'message')} into {to_topic}, as {name}?", yes=yes)
     with only_one(folder, f"replay-{name}", f"replay {name}"):
@@ -265,22 +273,12 @@ def _send(
         spark.stop()
 
 
-def _name(folder: Folder, chosen: Selection, to_topic: str) -> str:
-    """Return a name that the same request has again."""
-    from xxhash import xxh3_64_hexdigest
-
-    parts: list[object] = [
-        folder.uri, to_topic, chosen.topic, chosen.since_us, chosen.until_us, sorted(chosen.keys),
-        sorted(chosen.ids), chosen.where, sorted(chosen.sets.items()),
-    ]  # fmt: skip
-    return f"r{xxh3_64_hexdigest(msgspec.json.encode(parts))}"
-
-
 def _known(made: Replay, sources: Sequence[Source]) -> dict[Source, int]:
     """Return up to which offset each queue was sent before.
 
     Raises:
         UnknownTopic: The topic that they are to go into is not there.
+        TransactionConflict: The name is that of another request.
     """
     from ternmq.pipeline.replay import topic_facts
     from ternmq.spark.bulk_port import BulkPort
@@ -288,6 +286,7 @@ def _known(made: Replay, sources: Sequence[Source]) -> dict[Source, int]:
     port = BulkPort(made.broker)
     try:
         topic_facts(port, made.to_topic)
+        made.check_name(port)
         return {one: port.highest(one.writer(made.name)) or 0 for one in sources}
     finally:
         port.close()
@@ -346,7 +345,7 @@ def _to_group(
     as_json: bool,
 ) -> None:
     """Have the broker hand messages to a group again: those that it still has."""
-    from ternmq.pipeline.replay import places
+    from ternmq.pipeline.replay_plan import places
 
     context = click.get_current_context()
 

@@ -127,6 +127,7 @@ def run(
         from ternmq.pipeline import jobs as known
         from ternmq.pipeline.health import HealthPort, Numbers
         from ternmq.pipeline.lock import only_one
+        from ternmq.pipeline.owner import check_owner
         from ternmq.pipeline.runner import Runner
     _be_quiet()
     names = known.names() if jobs == "all" else [one.strip() for one in jobs.split(",")]
@@ -147,6 +148,7 @@ def run(
         progress=_progress if shown else lambda _job, _line: None,
         stopping=stop.told,
     )
+    check_owner(folder)
     with only_one(folder), contextlib.ExitStack() as stack:
         runner.open()
         numbers = Numbers(every_s)

@@ -119,6 +119,11 @@ class Bulk:
         """End the connection."""
         self._line.close()
 
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the largest body that the broker takes, as it said when it was connected to."""
+        return self._line.welcome.body_bytes
+
     # -- what there is
 
     def topics(self, names: Sequence[str | Topic] | None = None) -> list[TopicInfo]:

@@ -20,12 +20,11 @@ from ternmq.client.parts import Parts
 from ternmq.client.selecting import chosen_by, number_of
 from ternmq.client.topic import Topic
 from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import check_message, check_topic, flag, seconds_of
+from ternmq.client.validation import check_body, check_message, check_topic, flag, seconds_of
 from ternmq.model.errors import (
     BufferFull,
     EncodeError,
     InvalidRequest,
-    MessageTooLarge,
     UnsentMessages,
 )
 from ternmq.model.words import counted, verb
@@ -414,7 +413,7 @@ class Sending(Parts):
             body, key, ordering_key, tag, headers, content_type, application_id, future
         )
         if len(body) > self._most_bytes():
-            self._check_size(len(body))
+            check_body(len(body), self._most_bytes())
         # Compared, not tested for truth: None is no key.
         if headers or not key == ordering_key == tag == content_type == application_id == "":
             message.size_bytes += check_message(message)
@@ -430,11 +429,6 @@ class Sending(Parts):
     def _most_bytes(self) -> int:
         welcome = self._session.welcome
         return welcome.body_bytes if welcome is not None else _UNKNOWN_BYTES
-
-    def _check_size(self, size: int) -> None:
-        most = self._most_bytes()
-        if size > most:
-            raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until what was sent is answered.

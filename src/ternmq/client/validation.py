@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from operator import index
 from typing import TYPE_CHECKING, Final, SupportsIndex, TypeVar, cast
 
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import InvalidRequest, MessageTooLarge
 from ternmq.model.specs import LONGEST_US, check_name, check_tag
 from ternmq.model.words import article
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_ID_BYTES: Final = 128
 MAX_TEXT_BYTES: Final = 4096
+MAX_HEADER_BYTES: Final = 16 * MAX_TEXT_BYTES
 MAX_PROPERTIES_BYTES: Final = 768 * 1024
 """Of one message, all in all: a frame has room for the largest body and 1 MiB more."""
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -203,13 +204,42 @@ def check_message(message: Outgoing) -> int:
                 f"{type(value).__name__}: write str(...)"
             )
         size += _check_text("a header's name", key, MAX_TEXT_BYTES)
-        size += _check_text(f"header {key!r}", value, 16 * MAX_TEXT_BYTES)
+        size += _check_text(f"header {key!r}", value, MAX_HEADER_BYTES)
+    check_properties(size)
+    return size
+
+
+def check_properties(size: int) -> None:
+    """Refuse a message that has so many bytes besides its body.
+
+    Raises:
+        InvalidRequest: They are more than it may have.
+    """
     if size > MAX_PROPERTIES_BYTES:
         raise InvalidRequest(
             f"headers, key and the like have {size} bytes, at most {MAX_PROPERTIES_BYTES} are "
             "allowed for a message"
         )
-    return size
+
+
+def check_body(size: int, most: int) -> None:
+    """Refuse a body of so many bytes.
+
+    Raises:
+        MessageTooLarge: They are more than the broker takes.
+    """
+    if size > most:
+        raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
+
+
+def check_size(name: str, size: int, most: int) -> None:
+    """Refuse a text of so many bytes as UTF-8.
+
+    Raises:
+        InvalidRequest: Naming it.
+    """
+    if size > most:
+        raise InvalidRequest(f"{name} has {size} bytes, at most {most} are allowed")
 
 
 def _check_text(name: str, text: object, most: int) -> int:
@@ -222,6 +252,5 @@ def _check_text(name: str, text: object, most: int) -> int:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from error
-    if size > most:
-        raise InvalidRequest(f"{name} has {size} bytes, at most {most} are allowed")
+    check_size(name, size, most)
     return size

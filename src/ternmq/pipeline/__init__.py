@@ -18,8 +18,9 @@ a queue), ``trace_pass`` (what is committed, in which order), ``trace_job``, ``t
 of it ``stats_schema``, ``stats``, ``stats_job``, ``sketches``, ``deadletters``,
 ``deadletters_job``, ``report`` (``report_data``, ``report_plots``, ``report_seconds``,
 ``report_style``).
-``replay_select`` and ``replay`` (messages of the archive sent again). ``job`` says what a job is,
-``jobs`` which there are, ``runner`` runs them, round by round; ``lock``, ``health``, ``status``.
+``replay_select`` with ``replay_sql``, ``replay_plan`` and ``replay`` (messages of the archive sent
+again). ``job`` says what a job is, ``jobs`` which there are, ``runner`` runs them, round by round;
+``lock``, ``owner``, ``health``, ``status``.
 
 Spark is not needed for any of it: ``archive_spark``, ``audit_spark``, ``trace_spark``,
 ``replay_spark``, ``archive_batch`` and ``archive_worker`` only spread the same functions over

@@ -46,11 +46,11 @@ class AuditJob:
     tables: Final[tuple[TableSpec, ...]] = (AUDIT, FINDINGS, RUNS)
     settings: Final = (
         Setting("grace_minutes", 10, "Ten minutes are judged so long after their end."),
-        Setting("keep_days", 7, "So long facts are remembered, and ten minutes can change."),
+        Setting("keep_days", 7, "So long facts are remembered, and ten minutes can change.", 1),
         Setting("again_hours", 0, "Judge the last so many hours again, also what is final."),
         Setting("bodies", False, "Look at the checksum of every body in the archive."),
         Setting("named", 10_000, "So many messages of a topic and ten minutes are named."),
-        Setting("piece_mb", 256, "So many megabytes of the journal make one commit."),
+        Setting("piece_mb", 256, "So many megabytes of the journal make one commit.", 1),
         Setting("spark_from_mb", 64, "A piece of at least so many is read by Spark's workers."),
     )
     keeps_journal: Final = True

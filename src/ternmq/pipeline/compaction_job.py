@@ -38,7 +38,7 @@ class Compacting:
         """What it can be told: of each table that is divided by time, how much of it stays."""
         return (
             Setting("clean_hours", 6, "Files that belong to no table are looked for so seldom."),
-            Setting("clean_after_hours", 24, "... and removed when they are so old."),
+            Setting("clean_after_hours", 24, "... and removed when they are so old.", 1),
             *(
                 Setting(f"keep_{one.name}_days", 0, f"Days of {one.name} that stay; 0: all.")
                 for one in self._looked_after

@@ -72,7 +72,8 @@ class Erased:
         noted: Of these, first noted now; the others were by an earlier run of the request.
         files: That held them, and were written anew or taken out.
         removed: Files that were removed from the folder.
-        stands: Up to where the archive had each queue that held any.
+        stands: Up to where the archive had each queue that was looked at: what came later is not
+            erased.
     """
 
     messages: int = 0
@@ -122,13 +123,12 @@ def _without(archive: Archive, erased: Table, request: Request, now_us: int, don
     done.messages = len(found)
     done.noted += _note(erased, found, request, now_us)
     by_path = {one.path: one for one in archive.table.files()}
+    done.stands = {place: archive.stands(place) or 0 for place in _places(archive, request)}
     old: list[DataFile] = []
     new: list[DataFile] = []
     for path in dict.fromkeys(found["path"].to_pylist()):
         gone = found.filter(pc.equal(found["path"], path))["offset"].combine_chunks()
         one = by_path[path]
-        place = Place(*place_of_file(one))
-        done.stands[place] = archive.stands(place) or 0
         old.append(one)
         new += rewritten(
             archive.table.folder,
@@ -137,6 +137,15 @@ def _without(archive: Archive, erased: Table, request: Request, now_us: int, don
         )
     archive.table.commit(new, old)
     done.files += len(old)
+
+
+def _places(archive: Archive, request: Request) -> set[Place]:
+    """Return the queues that a request is about, as far as the archive has any of their rows."""
+    return {
+        Place(*place_of_file(one))
+        for one in archive.table.files()
+        if request.topic in {None, one.partition["topic"]}
+    }
 
 
 def _note(erased: Table, found: pa.Table, request: Request, now_us: int) -> int:

@@ -141,6 +141,12 @@ class Folder:
             return bool(system.get_file_info(fs.FileSelector(root, allow_not_found=True)))
         return Path(root).is_dir() and any(Path(root).iterdir())
 
+    def names(self) -> set[str]:
+        """Return the names of what stands in it, files and folders; none if it is not there."""
+        system, root = self._system()
+        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        return {info.base_name for info in found}
+
     def list(self, under: str = "") -> Iterator[Found]:
         """Yield the files in and below a folder of it, temporary ones included."""
         system, root = self._system()

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Scalar = bool | int | float | str
+_MOST: Final = {"days": 36_525, "hours": 36_525 * 24, "minutes": 36_525 * 24 * 60}
+"""A hundred years: no time that is set is longer. By the unit that a setting's name ends in."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,11 +49,13 @@ class Setting:
         name: In words parted by ``_``, with its unit.
         default: Says its type as well.
         meaning: A sentence.
+        least: A number is this or more; and where the name ends in a time, a hundred years or less.
     """
 
     name: str
     default: Scalar
     meaning: str
+    least: int = 0
 
     def parse(self, job: str, text: str) -> Scalar:
         """Return what a text says.
@@ -64,10 +68,19 @@ class Setting:
         try:
             if kind is bool:
                 return {"true": True, "false": False}[low]
-            return kind(text.strip())
+            value: Scalar = kind(text.strip())
         except (KeyError, ValueError):
             wanted = {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "")
             raise OptionError(f"setting {job}.{self.name}={text!r}: {wanted} is wanted") from None
+        if not isinstance(value, str):
+            most = _MOST.get(self.name.rpartition("_")[2])
+            if not self.least <= value:  # NaN is not
+                raise OptionError(f"setting {job}.{self.name}={text!r}: {self.least} is the least")
+            if most is not None and value > most:
+                raise OptionError(
+                    f"setting {job}.{self.name}={text!r}: {most} is the most, a hundred years"
+                )
+        return value
 
 
 @dataclass(slots=True, frozen=True)

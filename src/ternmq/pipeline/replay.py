@@ -19,65 +19,45 @@ for the messages that they were.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from xxhash import xxh3_64_intdigest
 
-from ternmq.model.errors import InvalidRequest, OptionError, TableConflict, UnknownTopic
-from ternmq.pipeline.archive_commit import Place
-from ternmq.pipeline.files import DataFile
+from ternmq.model.errors import (
+    InvalidRequest,
+    OptionError,
+    RowError,
+    TableConflict,
+    TransactionConflict,
+    UnknownTopic,
+)
 from ternmq.pipeline.folder import Folder
-from ternmq.pipeline.replay_select import Counted, Reading, Selection
-from ternmq.pipeline.rewrite import place_of_file
+from ternmq.pipeline.replay_plan import Source
+from ternmq.pipeline.replay_select import Reading, Selection
 from ternmq.pipeline.schemas import ARCHIVE
-from ternmq.pipeline.table import Table
 from ternmq.spark.bulk_port import BulkPort
 from ternmq.spark.connecting import Broker
 from ternmq.spark.options import WriteOptions
 from ternmq.spark.port import CommittedError, TopicFacts, Transaction
+from ternmq.spark.rows_taken import Words
 from ternmq.spark.stage import Stage
 
-_ROWS: Final = 16_384
-_BYTES: Final = 32 << 20
 _COLUMNS: Final = ("value", "key", "order_key", "tags", "content_type", "headers")
+_WORDS: Final = Words(
+    {"value": "body", "key": "key", "order_key": "ordering_key", "tags": "tag",
+     "content_type": "content_type", "headers": "headers", "partition": "queue"},
+    no_order_key="say --set 'ordering_key NULL'",
+    order_key="say what it is to be, such as --set 'ordering_key key'",
+)  # fmt: skip
 MAX_NAME: Final = 80
-
-
-class Source(msgspec.Struct, frozen=True):
-    """A queue of the archive with rows that are meant.
-
-    Attributes:
-        topic: Name of the topic.
-        topic_number: Its number.
-        queue: The queue.
-        files: Paths, in the order of their rows, with the first and last offset of each.
-        rows: That are meant.
-        stop: Behind the last row of the last file.
-        window: Offsets of a transaction.
-        queues: Of the topic, as far as the archive knows.
-        first_us: When the first row that is meant was stored, µs since 1970.
-        last_us: When the last one was.
-    """
-
-    topic: str
-    topic_number: int
-    queue: int
-    files: tuple[tuple[str, int, int], ...]
-    rows: int
-    stop: int
-    window: int
-    queues: int
-    first_us: int
-    last_us: int
-
-    def writer(self, name: str) -> str:
-        """Return the writer of its transactions."""
-        return f"replay/{name}/{self.topic_number}-{self.queue}"
+_DAY_NS: Final = 86_400 * 10**9
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -121,6 +101,82 @@ class Replay:
         if not 1 <= len(self.name) <= MAX_NAME:
             raise InvalidRequest(f"the name of a replay has 1 to {MAX_NAME} characters")
 
+    def request(self) -> int:
+        """Return 64 bits that tell this request from others: what is sent, and where to."""
+        return request_of(Folder(self.tables), self.selection, self.to_topic)
+
+    def check_name(self, port: BulkPort) -> None:
+        """See that the name is not that of another request.
+
+        Raises:
+            TransactionConflict: It is; nothing was sent.
+        """
+        self._known_as(port)
+
+    def _known_as(self, port: BulkPort) -> int:
+        """Return the highest batch id under which the name was taken, 0 if it was not."""
+        known = port.committed(self._named)
+        if known is not None and known.digest != self.request():
+            raise self._conflict()
+        return 0 if known is None or known.highest is None else known.highest
+
+    def take_name(self, port: BulkPort, day: int | None = None) -> None:
+        """Have the broker remember whose name it is: by a transaction without rows.
+
+        Taken just before the first rows are there: a request that sent nothing may be changed.
+
+        Args:
+            port: Of the broker.
+            day: Since 1970; None: today.
+
+        Raises:
+            TransactionConflict: It is that of another request; nothing was sent.
+        """
+        # One a day: a writer that commits nothing new is forgotten, while those of queues go on.
+        number = max(self._known_as(port), time.time_ns() // _DAY_NS if day is None else day)
+        try:
+            port.commit_prepared(Transaction(self._named, number), [], self.request())
+        except TransactionConflict:
+            raise self._conflict() from None
+
+    @property
+    def _named(self) -> str:
+        return f"replay/{self.name}"
+
+    def _conflict(self) -> TransactionConflict:
+        error = TransactionConflict(
+            f"the name {self.name} is that of another replay: other messages, another topic, or "
+            "another --set"
+        )
+        error.hint = "say another --name, or what was said then; nothing was sent now"
+        return error
+
+    def check(self, source: Source) -> None:
+        """See whether what is left of a queue could be sent, and send nothing.
+
+        Raises:
+            UnknownTopic, RowError, InvalidRequest, MessageTooLarge: As ``send``.
+        """
+        port = BulkPort(self.broker)
+        reading = Reading(Folder(self.tables).inside(ARCHIVE.name), self.selection)
+        try:
+            facts = topic_facts(port, self.to_topic)
+            begun = port.highest(source.writer(self.name)) or 0
+            stage = self._stage(facts, source.writer(self.name))
+            for _, batches in windows(rows_of(reading, source, begun), source, begun):
+                for batch in batches:
+                    placed = placed_in(batch, facts, source)
+                    with _naming(stage, source, [placed]):
+                        stage.check([placed])
+        finally:
+            reading.close()
+            port.close()
+
+    def _stage(self, facts: TopicFacts, writer: str) -> Stage:
+        columns = (*_COLUMNS, "partition") if not facts.ordered else _COLUMNS
+        options = WriteOptions(self.broker, self.to_topic, writer)
+        return Stage(options, columns, lambda _topic: facts, words=_WORDS)
+
     def send(self, source: Source, between: Callable[[Sent], None] = lambda _sent: None) -> Sent:
         """Send what is meant of a queue, as far as it was not; on a worker, or here.
 
@@ -131,7 +187,9 @@ class Replay:
         Raises:
             UnknownTopic: The topic is not there.
             RowError: A row cannot be a message of it.
+            MessageTooLarge, InvalidRequest: A row passes a limit of messages.
             TableConflict: Somebody else sends the same under this name.
+            TransactionConflict: The name is that of another request.
         """
         port = BulkPort(self.broker)
         reading = Reading(Folder(self.tables).inside(ARCHIVE.name), self.selection)
@@ -143,8 +201,9 @@ class Replay:
             behind = begun
             for stop, batches in windows(rows_of(reading, source, begun), source, begun):
                 rows = self._transaction(
-                    port, facts, Transaction(writer, stop), source, batches, behind
-                )
+                    port, facts, Transaction(writer, stop), source, batches, behind,
+                    first=behind == begun,
+                )  # fmt: skip
                 behind = stop
                 sent = msgspec.structs.replace(
                     sent, rows=sent.rows + rows, transactions=sent.transactions + 1
@@ -163,16 +222,23 @@ class Replay:
         source: Source,
         batches: Iterable[pa.RecordBatch],
         behind: int,
+        *,
+        first: bool,
     ) -> int:
         """Send the rows of a transaction, which comes behind another one; return how many."""
-        columns = (*_COLUMNS, "partition") if not facts.ordered else _COLUMNS
-        options = WriteOptions(self.broker, self.to_topic, transaction.writer)
-        stage = Stage(options, columns, lambda _topic: facts)
-        placed = (placed_in(one, facts, source) for one in batches)
-        outgoing = stage.batches(placed)
+        stage = self._stage(facts, transaction.writer)
+        last: list[pa.RecordBatch] = []
+
+        def placed() -> Iterator[pa.RecordBatch]:
+            for one in batches:
+                last[:] = [placed_in(one, facts, source)]
+                yield last[0]
+
+        outgoing = stage.batches(placed())
         ids: list[int] = []
         try:
-            ids += port.prepare(outgoing, transaction, "0/0", options.in_flight)
+            with _naming(stage, source, last):
+                ids += port.prepare(outgoing, transaction, "0/0", stage.options.in_flight)
             if (port.highest(transaction.writer) or 0) not in {behind, transaction.batch_id}:
                 raise TableConflict(
                     f"somebody else sends queue {source.queue} as {self.name}, too; let one of "
@@ -183,8 +249,47 @@ class Replay:
             ids.clear()
             for _ in outgoing:
                 pass
+        if first:
+            self.take_name(port)
         fresh = port.commit_prepared(transaction, ids, stage.digest)
         return stage.rows if fresh else 0
+
+
+@contextmanager
+def _naming(stage: Stage, source: Source, last: Sequence[pa.RecordBatch]) -> Iterator[None]:
+    """Say which message it is that cannot be sent: one of the newest batch.
+
+    Raises:
+        RowError, InvalidRequest, MessageTooLarge: As it was, with the place of the message.
+    """
+    try:
+        yield
+    except (RowError, InvalidRequest) as error:
+        for batch in last:
+            low, high = 0, batch.num_rows
+            while low < high:
+                middle = (low + high) // 2
+                try:
+                    stage.check([batch.slice(low, middle + 1 - low)])
+                except (RowError, InvalidRequest):
+                    high = middle
+                else:
+                    low = middle + 1
+            if low < batch.num_rows:
+                offset = batch.column("offset")[low].as_py()
+                place = f"{source.topic}/{source.queue}/{offset}"
+                raise type(error)(f"message {place} of the archive: {error.args[0]}") from None
+        raise
+
+
+def request_of(tables: Folder, selection: Selection, to_topic: str) -> int:
+    """Return 64 bits that tell a replay into a topic from others; its marks are no part of it."""
+    parts: list[object] = [
+        tables.uri, to_topic, selection.topic, selection.since_us, selection.until_us,
+        sorted(selection.keys), sorted(selection.ids), selection.where,
+        sorted(selection.sets.items()),
+    ]  # fmt: skip
+    return xxh3_64_intdigest(msgspec.json.encode(parts))
 
 
 def topic_facts(port: BulkPort, topic: str) -> TopicFacts:
@@ -197,91 +302,6 @@ def topic_facts(port: BulkPort, topic: str) -> TopicFacts:
         if one.name == topic:
             return one
     raise UnknownTopic(f"there is no topic {topic!r}, or this app has no right on it")
-
-
-def plan(tables: Folder, selection: Selection) -> list[Source]:
-    """Return the queues of the archive that have rows that are meant, and how many.
-
-    Raises:
-        TableError: There is no archive.
-        OptionError: A condition or expression cannot be run.
-    """
-    table = Table.open(tables, ARCHIVE, create=False)
-    every = table.files(topic=selection.topic)
-    files = [one for one in every if selection.may_be_in(one)]
-    queues: dict[int, int] = {}
-    for one in every:
-        _, number, queue = place_of_file(one)
-        queues[number] = max(queues.get(number, 0), queue + 1)
-    reading = Reading(table.folder, selection)
-    try:
-        counted = {one.path: one for one in reading.counts(files)}
-    finally:
-        reading.close()
-    chosen = sorted((one for one in files if one.path in counted), key=_order)
-    found: list[Source] = []
-    for place, some in itertools.groupby(chosen, key=lambda one: Place(*place_of_file(one))):
-        kept = list(some)
-        row_bytes = _row_bytes(table.folder, kept)
-        found.append(_source(place, kept, counted, queues[place.topic_number], row_bytes))
-    return sorted(found, key=lambda one: (one.topic_number, one.queue))
-
-
-def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
-    """Return the bytes of a row where rows are largest: of the row group with the largest ones."""
-    most = 0
-    for one in files:
-        with folder.open(one.path) as source:
-            known = pq.ParquetFile(source).metadata
-        for number in range(known.num_row_groups):
-            group = known.row_group(number)
-            most = max(most, group.total_byte_size // max(1, group.num_rows))
-    return most
-
-
-def _order(one: DataFile) -> tuple[Place, int]:
-    offset = one.low["offset"]
-    assert isinstance(offset, int)
-    return Place(*place_of_file(one)), offset
-
-
-def _source(
-    place: Place,
-    files: Sequence[DataFile],
-    counted: dict[str, Counted],
-    queues: int,
-    row_bytes: int,
-) -> Source:
-    some = [counted[one.path] for one in files]
-    rows = sum(one.rows for one in some)
-    most = max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
-    spans: list[tuple[str, int, int]] = []
-    for one in files:
-        low, high = one.low["offset"], one.high["offset"]
-        assert isinstance(low, int)
-        assert isinstance(high, int)
-        spans.append((one.path, low, high))
-    stop = spans[-1][2] + 1
-    # As many offsets as are likely to hold that many rows that are meant.
-    window = max(most, most * (stop - spans[0][1]) // max(1, rows))
-    return Source(
-        *place, tuple(spans), rows, stop, window, queues,
-        min(one.first_us for one in some), max(one.last_us for one in some),
-    )  # fmt: skip
-
-
-def places(tables: Folder, selection: Selection, sources: Sequence[Source]) -> dict[int, list[int]]:
-    """Return the offsets of the rows that are meant, by queue: for the group of a topic."""
-    table = Table.open(tables, ARCHIVE, create=False)
-    wanted = {path for one in sources for path, _, _ in one.files}
-    reading = Reading(table.folder, selection)
-    found: dict[int, list[int]] = {}
-    try:
-        for queue, offset in reading.offsets([f for f in table.files() if f.path in wanted]):
-            found.setdefault(queue, []).append(offset)
-    finally:
-        reading.close()
-    return found
 
 
 def rows_of(reading: Reading, source: Source, start: int) -> Iterator[pa.RecordBatch]:
@@ -326,7 +346,7 @@ def _pieces(
 
 def placed_in(batch: pa.RecordBatch, facts: TopicFacts, source: Source) -> pa.RecordBatch:
     """Return rows with the queue that they go to; null: where the key says."""
-    columns = {name: batch.column(name) for name in _COLUMNS}
+    columns = {name: batch.column(name) for name in ("offset", *_COLUMNS)}
     columns["value"] = columns["value"].cast(pa.binary())
     if not facts.ordered:
         home = pa.scalar(source.queue % facts.queues, pa.int32())

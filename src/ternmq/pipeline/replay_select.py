@@ -18,8 +18,8 @@ import pyarrow as pa
 from ternmq.model.errors import InvalidRequest, OptionError, TableError
 from ternmq.pipeline.files import DataFile
 from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.replay_sql import SETTABLE, condition, value
 
-SETTABLE: Final = ("body", "key", "ordering_key", "tag", "headers", "content_type")
 _ROWS: Final = 8192
 _SENT: Final = {
     "body": "value",
@@ -28,6 +28,10 @@ _SENT: Final = {
     "tag": "tags",
     "content_type": "content_type",
 }
+_FILES: Final = (
+    "select *, $topic as topic, try(decode(body)) as text "
+    "from read_parquet($files, filename = true)"
+)
 _NO_HEADERS: Final = "map([]::varchar[], []::varchar[])"
 
 
@@ -102,6 +106,8 @@ class Reading:
         self._database: Any = duckdb.connect(":memory:")
         # Rows of a file are read in their order.
         self._database.execute("set preserve_insertion_order = true")
+        self._said: dict[str, str] | None = None
+        """What the user wrote, as it may stand in a query: by column, and ``where``."""
 
     def close(self) -> None:
         """Forget what was read."""
@@ -116,7 +122,6 @@ class Reading:
         if not files:
             return []
         by_uri = {self._folder.uri_of(one.path): one.path for one in files}
-        self._check(next(iter(by_uri)))
         with _told():
             found = self._rows(
                 "filename, count(*), epoch_us(min(stored_time)), epoch_us(max(stored_time))",
@@ -130,7 +135,6 @@ class Reading:
         if not files:
             return []
         uris = [self._folder.uri_of(one.path) for one in files]
-        self._check(uris[0])
         with _told():
             found = self._rows('queue, "offset"', uris, 'order by queue, "offset"').fetchall()
         return [(queue, offset) for queue, offset in found]
@@ -140,21 +144,19 @@ class Reading:
 
         The columns are ``offset``, and those that a writer of messages takes.
         """
-        chosen = ['"offset"', "queue", *(self._sent(name) for name in _SENT), self._headers()]
+        uri = self._folder.uri_of(path)
         more = {"start": start, "stop": stop}
         behind = 'and "offset" >= $start and "offset" < $stop'
         with _told():
-            found = self._rows(", ".join(chosen), [self._folder.uri_of(path)], behind, more)
+            said = self._as_said(uri)
+            sent = ", ".join(_sent(name, said) for name in _SENT)
+            chosen = f'"offset", queue, {sent}, {self._headers(said)}'
+            found = self._rows(chosen, [uri], behind, more)
             made = getattr(found, "to_arrow_reader", None) or found.fetch_record_batch
             yield from made(_ROWS)
 
-    def _sent(self, name: str) -> str:
-        expression = self._selection.sets.get(name)
-        kind = "" if name == "body" else "::varchar"
-        return f'({expression or name}){kind} as "{_SENT[name]}"'
-
-    def _headers(self) -> str:
-        headers = f"coalesce({self._selection.sets.get('headers') or 'headers'}, {_NO_HEADERS})"
+    def _headers(self, said: Mapping[str, str]) -> str:
+        headers = f"coalesce({said.get('headers', 'headers')}, {_NO_HEADERS})"
         if not self._selection.mark:
             return f"{headers} as headers"
         source = "topic || '/' || queue || '/' || \"offset\""
@@ -185,36 +187,35 @@ class Reading:
                 "(message_id in (select unnest($ids)) or application_id in (select unnest($ids)))"
             )
             given["ids"] = list(one.ids)
-        if one.where:
-            conditions.append(f"({one.where}\n)")
+        said = self._as_said(uris[0])
+        if "where" in said:
+            conditions.append(said["where"])
         if "$mark" in chosen:
             given["mark"] = one.mark
-        asked = (
-            f"select {chosen} from (select *, $topic as topic, try(decode(body)) as text "  # noqa: S608
-            f"from read_parquet($files, filename = true)) where {' and '.join(conditions)} {behind}"
-        )
+        asked = f"select {chosen} from ({_FILES}) where {' and '.join(conditions)} {behind}"  # noqa: S608
         return self._database.sql(asked, params=given)
 
-    def _check(self, uri: str) -> None:
-        """See whether what the user wrote can be run.
+    def _as_said(self, uri: str) -> Mapping[str, str]:
+        """Return what the user wrote as it may stand in a query; looked at once, on one file.
 
         Raises:
-            OptionError: Naming the option.
+            OptionError: It cannot; naming the option.
         """
-        one = self._selection
-        told = [("--where", one.where)] if one.where else []
-        told += [(f"--set {name}", expression) for name, expression in one.sets.items()]
-        for option, expression in told:
-            kind = "::boolean" if option == "--where" else ""
-            try:
-                self._database.sql(
-                    f"select ({expression}\n){kind} from (select *, $topic as topic, "  # noqa: S608
-                    "try(decode(body)) as text from read_parquet($files, filename = true)) limit 0",
-                    params={"files": [uri], "topic": one.topic},
-                ).fetchall()
-            except duckdb.Error as error:
-                said = " ".join(str(error).partition("LINE")[0].split())
-                raise OptionError(f"{option} {expression!r}: {said}") from None
+        if self._said is None:
+            one = self._selection
+            database, given = self._database, {"files": [uri], "topic": one.topic}
+            said = {
+                name: value(database, name, text, _FILES, given) for name, text in one.sets.items()
+            }
+            if one.where:
+                said["where"] = condition(database, one.where, _FILES, given)
+            self._said = said
+        return self._said
+
+
+def _sent(name: str, said: Mapping[str, str]) -> str:
+    kind = "" if name == "body" else "::varchar"
+    return f'{said.get(name, name + kind)} as "{_SENT[name]}"'
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import pyarrow as pa
 
-from ternmq.pipeline.replay import Replay, Sent, Source
+from ternmq.pipeline.replay import Replay, Sent
+from ternmq.pipeline.replay_plan import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,6 +23,7 @@ from ternmq.model.errors import DataLoss, OptionError, TernMQError
 from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.job import Context, Job, Outcome, Scalar, Stopped, told
+from ternmq.pipeline.owner import check_owner
 from ternmq.pipeline.table import Table
 from ternmq.spark.bulk_port import reach
 from ternmq.spark.connecting import SERVERS, Broker
@@ -215,6 +216,7 @@ def check_tables(
     Raises:
         TableError: Naming the folder.
     """
+    check_owner(tables)
     there = [spec for spec in specs if tables.inside(spec.name).exists()]
     for spec in [*there, *(one for one in specs if one not in there)]:
         Table.open(tables, spec, storage=storage)

@@ -13,7 +13,8 @@ Reading order:
 * Reading: ``offsets``, ``plan`` (from where to where), ``admission`` (how much of it now, in how
   many tasks), ``filters``, ``schema``, ``decode`` and ``fetch`` (records of the broker as Arrow),
   ``reading``, ``progress``.
-* Writing: ``columns_written``, ``stage`` (Arrow as batches of the broker), ``writing``.
+* Writing: ``columns_written``, ``rows_taken`` (what a message may be, by whole columns), ``stage``
+  (Arrow as batches of the broker), ``writing``.
 * The broker: ``port``, ``bulk_port``.
 * The journal as a table: ``journal_options``, ``journal_port`` with ``journal_broker`` and
   ``journal_files``, ``journal_names``, ``journal_facts``, ``journal_columns``, ``journal_events``,

@@ -99,14 +99,16 @@ class BulkPort:
 
     def topics(self, names: Sequence[str] | None) -> list[TopicFacts]:
         """See ``Port``."""
+        bulk = self._bulk()
         return [
             TopicFacts(
                 info.spec.name,
                 len(info.queues),
                 info.spec.ordered,
                 info.spec.ignore_ordering_keys,
+                bulk.body_bytes,
             )
-            for info in self._bulk().topics(names)
+            for info in bulk.topics(names)
         ]
 
     def ranges(
@@ -249,11 +251,16 @@ class BulkPort:
 
     def highest(self, writer: str) -> int | None:
         """Return the highest batch id that a writer has committed; None: none, or long ago."""
+        known = self.committed(writer)
+        return None if known is None else known.highest
+
+    def committed(self, writer: str) -> control.WriterInfo | None:
+        """Return what is remembered of a writer; None: it is new, or was idle for too long."""
         asked = control.TransactionList(writer=writer)
         answer = self._sender().ask(Command.TRANSACTION_LIST, control.encode(asked))
         for one in control.decode_answer(answer, control.Transactions).writers:
             if one.writer == writer:
-                return one.highest
+                return one
         return None
 
     def close(self) -> None:

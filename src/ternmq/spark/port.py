@@ -22,12 +22,14 @@ class TopicFacts:
         queues: How many it has.
         ordered: Every message needs an order key.
         ignores_keys: It is not ordered, and takes messages with order keys all the same.
+        body_bytes: Of the largest body that the broker takes; None: it does not say.
     """
 
     name: str
     queues: int
     ordered: bool
     ignores_keys: bool = False
+    body_bytes: int | None = None
 
 
 @dataclass(slots=True, frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -17,6 +17,7 @@ from ternmq.record.batch_layout import CONTENT_TYPE, KEY_HASH, ORDERING_HASH
 from ternmq.record.hashes import key_hash
 from ternmq.spark.options import WriteOptions
 from ternmq.spark.port import Outgoing, TopicFacts
+from ternmq.spark.rows_taken import TEXTS, Rows, Words, taken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ _COMPRESSIONS: Final = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-_TEXTS: Final[tuple[str, ...]] = ("key", "order_key", "tags", "content_type", "application_id")
+_WORDS: Final = Words()
 Place = tuple[str, int | None]
 """Topic and queue; None: the broker chooses."""
 
@@ -44,7 +45,7 @@ class _Rows:
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
         self.headers: list[Mapping[str, str]] = []
-        self.texts: dict[str, list[str]] = {name: [] for name in _TEXTS}
+        self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
         self.size = 0
 
 
@@ -57,8 +58,10 @@ class Stage:
         facts: Says how a topic is.
         now_us: The time, for ``born``.
         producer_id: Names the producer; None: a new one.
+        words: How columns are called where rows come from.
 
     Attributes:
+        options: See there.
         rows: How many were taken.
         bytes: Of their bodies.
         digest: Of all of them, whatever their order: the sum of a hash of each, modulo 2**64.
@@ -71,8 +74,10 @@ class Stage:
         facts: Callable[[str], TopicFacts],
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         producer_id: int | None = None,
+        words: Words = _WORDS,
     ) -> None:
-        self._options = options
+        self.options = options
+        self._words = words
         self._columns = frozenset(columns)
         self._facts = facts
         self._now_us = now_us
@@ -86,6 +91,7 @@ class Stage:
 
         Raises:
             RowError: A row cannot be a message.
+            MessageTooLarge, InvalidRequest: A row passes a limit of messages.
             UnknownTopic: There is none of that name.
         """
         for table in tables:
@@ -95,13 +101,29 @@ class Stage:
             yield self._batch(place, rows)
         self._open.clear()
 
+    def check(self, tables: Iterable[pa.RecordBatch]) -> None:
+        """See whether rows could be sent, and take none.
+
+        Raises:
+            RowError, MessageTooLarge, InvalidRequest, UnknownTopic: As ``batches``.
+        """
+        for table in tables:
+            if table.num_rows:
+                topics = self._topics(table)
+                rows = self._rows(table, topics)
+                queues = self._given_queues(table)
+                self._places(topics, queues, rows.texts, len(rows.bodies))
+
     # -- rows
 
+    def _rows(self, table: pa.RecordBatch, topics: list[str] | None) -> Rows:
+        topic = self.options.topic if topics is None else topics[0]
+        return taken(table, self._columns, self._words, self._facts(topic).body_bytes)
+
     def _take(self, table: pa.RecordBatch) -> Iterator[Outgoing]:
-        bodies = _bodies(table)
-        texts = {name: _texts(table, name) for name in _TEXTS if name in self._columns}
-        headers = _headers(table) if "headers" in self._columns else None
         topics = self._topics(table)
+        rows = self._rows(table, topics)
+        bodies, texts, headers = rows.bodies, rows.texts, rows.headers
         queues = self._given_queues(table)
         self._count(bodies, texts, headers, topics, queues)
         for place, chosen in self._places(topics, queues, texts, len(bodies)).items():
@@ -118,7 +140,7 @@ class Stage:
 
     def _topics(self, table: pa.RecordBatch) -> list[str] | None:
         """Return the topic of each row; None if all go to the one of the options."""
-        if self._options.topic:
+        if self.options.topic:
             return None
         column = table.column("topic")
         if column.null_count:
@@ -141,7 +163,7 @@ class Stage:
     ) -> dict[Place, Sequence[int]]:
         """Return which rows go where."""
         if topics is None:
-            return self._of_topic(self._options.topic, queues, texts, range(count))
+            return self._of_topic(self.options.topic, queues, texts, range(count))
         rows_of: dict[str, list[int]] = {}
         for row, topic in enumerate(topics):
             rows_of.setdefault(topic, []).append(row)
@@ -160,17 +182,20 @@ class Stage:
         facts = self._facts(topic)
         keys = texts.get("order_key" if facts.ordered else "key")
         if facts.ordered and (keys is None or not all(keys[row] for row in rows)):
+            more = f": {self._words.order_key}" if self._words.order_key else ""
             raise RowError(
-                f"column order_key: topic {topic!r} is ordered, and a row has no order key"
+                f"{self._words.of('order_key')}: topic {topic!r} is ordered, and a row has no "
+                f"ordering key{more}"
             )
         order_keys = texts.get("order_key")
         if not (facts.ordered or facts.ignores_keys or order_keys is None) and any(
             order_keys[row] for row in rows
         ):
             raise RowError(
-                f"column order_key: topic {topic!r} is not ordered, and a row has an order key: no "
-                "order would be kept; drop the column, write to an ordered topic, or have the "
-                "topic take them: `ternmq topic set NAME --ignore-ordering-keys`"
+                f"{self._words.of('order_key')}: topic {topic!r} is not ordered, and a row has an "
+                f"ordering key: no order would be kept; {self._words.no_order_key}, write to an "
+                "ordered topic, or have the topic take them: `ternmq topic set NAME "
+                "--ignore-ordering-keys`"
             )
         if queues is None and (keys is None or facts.queues == 1):
             return {(topic, 0 if facts.queues == 1 else None): rows}
@@ -241,7 +266,7 @@ class Stage:
             columns.headers(rows.headers)
             columns.texts(CONTENT_TYPE, rows.texts["content_type"])
             columns.application_ids(rows.texts["application_id"], rows.bodies)
-            used = columns.bodies(rows.bodies, _COMPRESSIONS[self._options.compression])
+            used = columns.bodies(rows.bodies, _COMPRESSIONS[self.options.compression])
             batch = columns.batch(
                 topic_seed(topic), self._producer, self._sequence, self._now_us(), used,
                 keyed=keyed,
@@ -283,49 +308,3 @@ class Stage:
 
 def _hashes(values: Sequence[bytes]) -> np.ndarray:
     return np.fromiter(map(xxh3_64_intdigest, values), np.uint64, len(values))
-
-
-def _bodies(table: pa.RecordBatch) -> list[bytes]:
-    import pyarrow as pa
-
-    column = table.column("value")
-    if column.null_count:
-        raise RowError("column value: a row has none; a message has a body, be it empty")
-    found: list[bytes] = column.cast(pa.binary()).to_pylist()
-    return found
-
-
-def _texts(table: pa.RecordBatch, name: str) -> list[str]:
-    """Return a column of texts, "" for null."""
-    import pyarrow as pa
-
-    column = table.column(name)
-    try:
-        column = column.cast(pa.string())
-    except pa.ArrowInvalid:
-        raise RowError(f"column {name}: a row is not UTF-8; a {name} is a text") from None
-    found: list[str] = column.fill_null("").to_pylist()
-    return found
-
-
-def _headers(table: pa.RecordBatch) -> list[Mapping[str, str]]:
-    found: list[Mapping[str, str]] = []
-    for row in table.column("headers").to_pylist():
-        pairs: list[tuple[Any, Any]] = []
-        for one in row or ():
-            pairs.append((one["key"], one["value"]) if isinstance(one, dict) else one)
-        try:
-            found.append({_text(key): _text(value) for key, value in pairs})
-        except (UnicodeDecodeError, TypeError):
-            raise RowError(
-                "column headers: names and values are texts in UTF-8, none of them null"
-            ) from None
-    return found
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode()
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value

@@ -55,6 +55,27 @@ def test_a_setting_that_cannot_be_is_named(default, text):
         Setting("late", default, "What.").parse("stats", text)
 
 
+@pytest.mark.parametrize(
+    ("job", "text"),
+    [
+        ("archive", "pass_mb=-1"), ("audit", "keep_days=-1"), ("audit", "keep_days=0"),
+        ("audit", "keep_days=1000000000"), ("compaction", "keep_archive_days=-5"),
+        ("compaction", "keep_archive_days=36526"), ("compaction", "clean_after_hours=0"),
+        ("trace", "events=0"), ("deadletters", "days=-1"),
+    ],
+)  # fmt: skip
+def test_a_number_that_cannot_be_meant_is_refused(job, text):
+    name, _, value = text.partition("=")
+    (one,) = chosen([job])
+    with pytest.raises(OptionError, match=rf"{job}\.{name}='{value}': \d+ is the (least|most)"):
+        told(one, {name: value})
+
+
+def test_no_default_is_below_what_is_allowed():
+    for job in chosen(names()):
+        assert told(job, {one.name: str(one.default) for one in job.settings}) == told(job, {})
+
+
 def test_settings_of_a_job():
     found = told(Archiving(), {"pass_mb": "1"})
     assert (found["pass_mb"], found["topics"]) == (1, "")

@@ -13,7 +13,8 @@ from ternmq.model.errors import InvalidRequest, OptionError, TableError
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.archive_files import write_range
 from ternmq.pipeline.compaction import When, compact
-from ternmq.pipeline.replay import Replay, Source, placed_in, places, plan, rows_of, windows
+from ternmq.pipeline.replay import Replay, placed_in, rows_of, windows
+from ternmq.pipeline.replay_plan import Source, places, plan
 from ternmq.pipeline.replay_select import Reading, Selection
 from ternmq.spark.connecting import Broker
 from ternmq.spark.port import TopicFacts
@@ -151,11 +152,97 @@ def test_a_body_that_is_no_text(tables):
     assert read(tables, Selection("orders", where="text is null"))[0]["offset"] == 0
 
 
-@pytest.mark.parametrize("where", ["nope", "(1", "key +", "key"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        "nope", "(1", "key +", "key", "1=0) or (1=1", "true; select true", "true;", "true, true",
+        "/* x", "true where true", "1=1 as x", "key = $topic", "key = ?", "count(*) > 0", "*",
+    ],
+)  # fmt: skip
 def test_a_condition_that_is_none(tables, where):
     archived(tables, span(0, 1))
     with pytest.raises(OptionError, match="--where"):
         plan(tables, Selection("orders", where=where))
+
+
+@pytest.mark.parametrize("text", ["key) or (true", "x', 'y", "upper(key), 1", "unnest(['a', 'b'])"])
+def test_what_is_set_does_not_leave_its_brackets_either(tables, text):
+    archived(tables, span(0, 1))
+    with pytest.raises(OptionError, match="--set key"):
+        plan(tables, Selection("orders", sets={"key": text}))
+
+
+def test_what_the_user_wrote_is_looked_at_wherever_rows_are_read(tables):
+    archive = archived(tables, span(0, 20))
+    (found,) = plan(tables, Selection("orders"))
+    for chosen in (
+        Selection("orders", keys=("key-3",), where="1=0) or (1=1"),
+        Selection("orders", sets={"body": "3"}),
+    ):
+        reading = Reading(archive.table.folder, chosen)
+        with pytest.raises(OptionError):
+            list(rows_of(reading, found, 0))
+        reading.close()
+    with pytest.raises(OptionError):
+        places(tables, Selection("orders", where="1=0) or (1=1"), [found])
+
+
+def test_a_condition_says_how_the_offset_is_written(tables):
+    archived(tables, span(0, 5))
+    for where in ("offset < 3", "key = 'a' and offset < 3"):
+        with pytest.raises(OptionError, match='is written "offset"'):
+            plan(tables, Selection("orders", where=where))
+    assert [row["offset"] for row in read(tables, Selection("orders", where='"offset" < 2'))] == [
+        0,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "sent"),
+    [
+        ("body", "{'key': key, 'n': [1, 2]}", '{"key":"key-0","n":[1,2]}'),
+        ("body", "[key, 'é']", '["key-0","é"]'),
+        ("body", "map {'a': 1}", '{"a":1}'),
+        ("body", "to_json({'a': 1})", '{"a":1}'),
+        ("body", "encode('é')", "é".encode()),
+        ("body", "''", ""),
+        ("key", "7", "7"),
+        ("key", "encode('é')", "é"),
+        ("key", "true", "true"),
+        ("key", "null", None),
+        ("tag", "'a'::blob", "a"),
+        ("headers", "map {'n': 5}", [("n", "5")]),
+        ("headers", "null", []),
+    ],
+)
+def test_values_are_of_the_type_that_is_meant(tables, column, text, sent):
+    archived(tables, span(0, 1))
+    (row,) = read(tables, Selection("orders", sets={column: text}))
+    assert row[{"body": "value", "tag": "tags"}.get(column, column)] == sent
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "said"),
+    [
+        ("body", "3", r"of type INTEGER: say \(3\)::varchar"),
+        ("body", "1.5", "of type DECIMAL"),
+        ("body", "true", "of type BOOLEAN"),
+        ("body", "now()", "of type TIMESTAMP WITH TIME ZONE"),
+        ("body", "null", "has a body"),
+        ("key", "{'a': 1}", "a key is a text"),
+        ("tag", "['a']", "a tag is a text"),
+        ("headers", "'x'", "headers are a map"),
+        ("headers", "{'a': 'b'}", "headers are a map"),
+        ("headers", "map {'a': 'b'::blob}", "headers are a map"),
+        ("key", "max(key)", "--set key"),
+    ],
+)
+def test_a_value_of_a_type_that_no_column_has(tables, column, text, said):
+    archived(tables, span(0, 1))
+    with pytest.raises(OptionError, match=said) as raised:
+        plan(tables, Selection("orders", sets={column: text}))
+    assert "\n" not in str(raised.value)
 
 
 def test_a_file_that_was_removed_meanwhile(tables):
@@ -166,6 +253,17 @@ def test_a_file_that_was_removed_meanwhile(tables):
     with pytest.raises(TableError, match="do it again"):
         list(rows_of(reading, found, 0))
     reading.close()
+    reading = Reading(archive.table.folder, Selection("orders", where="key is not null"))
+    with pytest.raises(TableError, match="do it again"):
+        list(rows_of(reading, found, 0))
+    reading.close()
+
+
+def test_a_file_that_a_condition_names_is_not_there(tables):
+    archived(tables, span(0, 10))
+    where = "key in (select key from read_csv('/no/such.csv'))"
+    with pytest.raises(OptionError, match=r"--where .*no/such"):
+        plan(tables, Selection("orders", where=where))
 
 
 def test_a_value_that_cannot_be_worked_out(tables):
@@ -196,7 +294,8 @@ def test_names_and_times_that_cannot_be():
 
 def placed(facts, one, keys):
     texts = pa.array(keys, pa.string())
-    columns = dict.fromkeys(("key", "order_key", "tags", "content_type", "headers"), texts)
+    names = ("offset", "key", "order_key", "tags", "content_type", "headers")
+    columns = dict.fromkeys(names, texts)
     batch = pa.RecordBatch.from_pydict({"value": pa.array(["x"] * len(keys)), **columns})
     found = placed_in(batch, facts, one)
     assert found.column("value").type == pa.binary()

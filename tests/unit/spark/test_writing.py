@@ -5,7 +5,14 @@ import random
 
 import pytest
 
-from ternmq.model.errors import ConnectionLost, OptionError, RowError, UnknownTopic
+from ternmq.model.errors import (
+    ConnectionLost,
+    InvalidRequest,
+    MessageTooLarge,
+    OptionError,
+    RowError,
+    UnknownTopic,
+)
 from ternmq.record.batch import Batch
 from ternmq.record.hashes import key_hash
 from ternmq.spark.columns_written import written
@@ -171,7 +178,7 @@ def test_ordered_topics_want_order_keys():
     found = staged(stage(("value", "order_key"), facts), table([{"value": b"x", "order_key": "a"}]))
     assert found[0][2].keyed
     assert found[0][1] == key_hash(b"a") % 2
-    with pytest.raises(RowError, match="a row has no order key"):
+    with pytest.raises(RowError, match="a row has no ordering key"):
         staged(stage(("value",), facts), values(b"x").select(["value"]))
 
 
@@ -181,7 +188,6 @@ def test_ordered_topics_want_order_keys():
         ([{"value": None, "key": "a"}], "column value: a row has none"),
         ([{"value": b"", "key": b"\xff"}], "column key: a row is not UTF-8"),
         ([{"value": b"", "partition": 7}], "column partition: topic 'orders' has queues 0 to 0"),
-        ([{"value": b"", "application_id": "x" * 200}], "rows for topic 'orders': an application"),
         ([{"value": b"", "headers": [{"key": "a", "value": None}]}], "column headers: names and"),
     ],
 )
@@ -190,6 +196,73 @@ def test_a_row_that_is_no_message_is_refused(rows, said):
     with pytest.raises(RowError) as raised:
         staged(one, table(rows))
     assert said in str(raised.value)
+
+
+LIMITED = {"orders": TopicFacts("orders", 1, ordered=False, body_bytes=100)}
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "said"),
+    [
+        ({"value": b"x" * 101}, MessageTooLarge, "a body of 101 bytes; the broker takes 100"),
+        ({"key": "é" * 2049}, InvalidRequest, "column key has 4098 bytes, at most 4096"),
+        ({"key": b"k" * 4097}, InvalidRequest, "column key has 4097 bytes, at most 4096"),
+        ({"tags": "a b"}, InvalidRequest, "column tags: not a tag: 'a b' has ' ' in it"),
+        ({"tags": "a\u2003b"}, InvalidRequest, "column tags: not a tag"),
+        ({"tags": "*"}, InvalidRequest, "column tags: not a tag: '*'"),
+        ({"tags": "a||b"}, InvalidRequest, "column tags: not a tag: 'a||b'"),
+        ({"tags": "t" * 4097}, InvalidRequest, "column tags has 4097 bytes"),
+        ({"content_type": "c" * 4097}, InvalidRequest, "column content_type has 4097 bytes"),
+        ({"application_id": "i" * 129}, InvalidRequest, "column application_id has 129 bytes"),
+        (
+            {"headers": [{"key": "h", "value": "x"}, {"key": "big", "value": "x" * 65_537}]},
+            InvalidRequest,
+            "column headers: header 'big' has 65537 bytes, at most 65536",
+        ),
+        (
+            {"headers": [{"key": "h" * 4097, "value": b"x"}]},
+            InvalidRequest,
+            "column headers: a header's name has 4097 bytes",
+        ),
+        (
+            {"headers": [{"key": f"h{n}", "value": b"x" * 65_536} for n in range(12)]},
+            InvalidRequest,
+            "headers, key and the like have 786458 bytes, at most 786432",
+        ),
+    ],
+)
+@pytest.mark.parametrize("sliced", [False, True])
+def test_what_prepare_refuses_no_column_says(row, error, said, sliced):
+    given = {"value": b"", **row}
+    empty = {name: [] if name == "headers" else given[name][:1] for name in given}
+    good = {**empty, **({"tags": "a"} if "tags" in given else {})}
+    rows = pa.RecordBatch.from_pylist([good, given, good])
+    one = stage(tuple(given), LIMITED)
+    with pytest.raises(error) as raised:
+        staged(one, rows.slice(1) if sliced else rows)
+    assert said in str(raised.value)
+    with pytest.raises(error):
+        stage(tuple(given), LIMITED).check([rows])
+    stage(tuple(given), LIMITED).check([rows.slice(0, 1), rows.slice(2)])
+
+
+def test_headers_may_be_a_map():
+    kind = pa.map_(pa.string(), pa.string())
+    maps = pa.array([[("a", "1")], None, [("b", "x" * 65_537)]], kind)
+    rows = pa.RecordBatch.from_pydict({"value": pa.array([b""] * 3), "headers": maps})
+    stage(("value", "headers"), LIMITED).check([rows.slice(0, 2)])
+    for bad in (rows, rows.slice(1), rows.slice(2)):
+        with pytest.raises(InvalidRequest, match="column headers: header 'b' has 65537 bytes"):
+            staged(stage(("value", "headers"), LIMITED), bad)
+
+
+def test_at_the_limits_all_is_well():
+    row = {
+        "value": b"x" * 100, "key": "k" * 4096, "tags": "t" * 4096, "content_type": "c" * 4096,
+        "application_id": "i" * 128, "headers": [{"key": "h" * 4096, "value": "v" * 65_536}],
+    }  # fmt: skip
+    ((_, _, batch),) = staged(stage(tuple(row), LIMITED), table([row]))
+    assert batch.count == 1
 
 
 def test_the_digest_is_of_the_rows_whatever_their_order_and_cut():

@@ -1,0 +1,138 @@
+"""Which queues of the archive have messages that are meant, how many, and in which transactions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow.parquet as pq
+
+from ternmq.pipeline.archive_commit import Place
+from ternmq.pipeline.files import DataFile
+from ternmq.pipeline.folder import Folder
+from ternmq.pipeline.replay_select import Counted, Reading, Selection
+from ternmq.pipeline.rewrite import place_of_file
+from ternmq.pipeline.schemas import ARCHIVE
+from ternmq.pipeline.table import Table
+
+_ROWS: Final = 16_384
+_BYTES: Final = 32 << 20
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A queue of the archive with rows that are meant.
+
+    Attributes:
+        topic: Name of the topic.
+        topic_number: Its number.
+        queue: The queue.
+        files: Paths, in the order of their rows, with the first and last offset of each.
+        rows: That are meant.
+        stop: Behind the last row of the last file.
+        window: Offsets of a transaction.
+        queues: Of the topic, as far as the archive knows.
+        first_us: When the first row that is meant was stored, µs since 1970.
+        last_us: When the last one was.
+    """
+
+    topic: str
+    topic_number: int
+    queue: int
+    files: tuple[tuple[str, int, int], ...]
+    rows: int
+    stop: int
+    window: int
+    queues: int
+    first_us: int
+    last_us: int
+
+    def writer(self, name: str) -> str:
+        """Return the writer of its transactions."""
+        return f"replay/{name}/{self.topic_number}-{self.queue}"
+
+
+def plan(tables: Folder, selection: Selection) -> list[Source]:
+    """Return the queues of the archive that have rows that are meant, and how many.
+
+    Raises:
+        TableError: There is no archive.
+        OptionError: A condition or expression cannot be run.
+    """
+    table = Table.open(tables, ARCHIVE, create=False)
+    every = table.files(topic=selection.topic)
+    files = [one for one in every if selection.may_be_in(one)]
+    queues: dict[int, int] = {}
+    for one in every:
+        _, number, queue = place_of_file(one)
+        queues[number] = max(queues.get(number, 0), queue + 1)
+    reading = Reading(table.folder, selection)
+    try:
+        counted = {one.path: one for one in reading.counts(files)}
+    finally:
+        reading.close()
+    chosen = sorted((one for one in files if one.path in counted), key=_order)
+    found: list[Source] = []
+    for place, some in itertools.groupby(chosen, key=lambda one: Place(*place_of_file(one))):
+        kept = list(some)
+        row_bytes = _row_bytes(table.folder, kept)
+        found.append(_source(place, kept, counted, queues[place.topic_number], row_bytes))
+    return sorted(found, key=lambda one: (one.topic_number, one.queue))
+
+
+def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
+    """Return the bytes of a row where rows are largest: of the row group with the largest ones."""
+    most = 0
+    for one in files:
+        with folder.open(one.path) as source:
+            known = pq.ParquetFile(source).metadata
+        for number in range(known.num_row_groups):
+            group = known.row_group(number)
+            most = max(most, group.total_byte_size // max(1, group.num_rows))
+    return most
+
+
+def _order(one: DataFile) -> tuple[Place, int]:
+    offset = one.low["offset"]
+    assert isinstance(offset, int)
+    return Place(*place_of_file(one)), offset
+
+
+def _source(
+    place: Place,
+    files: Sequence[DataFile],
+    counted: dict[str, Counted],
+    queues: int,
+    row_bytes: int,
+) -> Source:
+    some = [counted[one.path] for one in files]
+    rows = sum(one.rows for one in some)
+    most = max(1, min(_ROWS, _BYTES // max(1, row_bytes)))
+    spans: list[tuple[str, int, int]] = []
+    for one in files:
+        low, high = one.low["offset"], one.high["offset"]
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        spans.append((one.path, low, high))
+    stop = spans[-1][2] + 1
+    # As many offsets as are likely to hold that many rows that are meant.
+    window = max(most, most * (stop - spans[0][1]) // max(1, rows))
+    return Source(
+        *place, tuple(spans), rows, stop, window, queues,
+        min(one.first_us for one in some), max(one.last_us for one in some),
+    )  # fmt: skip
+
+
+def places(tables: Folder, selection: Selection, sources: Sequence[Source]) -> dict[int, list[int]]:
+    """Return the offsets of the rows that are meant, by queue: for the group of a topic."""
+    table = Table.open(tables, ARCHIVE, create=False)
+    wanted = {path for one in sources for path, _, _ in one.files}
+    reading = Reading(table.folder, selection)
+    found: dict[int, list[int]] = {}
+    try:
+        for queue, offset in reading.offsets([f for f in table.files() if f.path in wanted]):
+            found.setdefault(queue, []).append(offset)
+    finally:
+        reading.close()
+    return found

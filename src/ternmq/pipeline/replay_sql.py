@@ -1,0 +1,118 @@
+"""The SQL that a user gives a replay: each text is one expression, and of a type that is meant.
+
+A text is put into a query between brackets. So it must be an expression when it stands alone, too:
+then it cannot end them, and the conditions beside it hold whatever it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import duckdb
+
+from ternmq.model.errors import OptionError
+
+SETTABLE: Final = ("body", "key", "ordering_key", "tag", "headers", "content_type")
+_NESTED: Final = frozenset({"struct", "list", "array", "map"})
+_OFFSET: Final = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
+
+
+def condition(
+    database: duckdb.DuckDBPyConnection, text: str, rows: str, given: Mapping[str, object]
+) -> str:
+    """Return a condition as it may stand in a query.
+
+    Args:
+        database: A connection of DuckDB.
+        text: What the user wrote.
+        rows: Query of the rows that it is about.
+        given: Values of its parameters.
+
+    Raises:
+        OptionError: It is no condition.
+    """
+    option = f"--where {text!r}"
+    _type_of(database, option, text, rows, given, "::boolean")
+    return f"({text}\n)"
+
+
+def value(
+    database: duckdb.DuckDBPyConnection,
+    column: str,
+    text: str,
+    rows: str,
+    given: Mapping[str, object],
+) -> str:
+    """Return an expression of what a column is to be, of the type that the column has.
+
+    Args:
+        database: A connection of DuckDB.
+        column: One of ``SETTABLE``.
+        text: What the user wrote.
+        rows: Query of the rows that it is about.
+        given: Values of its parameters.
+
+    Raises:
+        OptionError: It cannot be worked out, or is of a type that the column cannot have.
+    """
+    option = f"--set {column} {text!r}"
+    kind = _type_of(database, option, text, rows, given, "")
+    id_ = kind.id.lower()
+    expression = f"({text}\n)"
+    if column == "headers":
+        if id_ == "null":
+            return f"{expression}::map(varchar, varchar)"
+        if id_ != "map" or "BLOB" in str(kind):
+            raise OptionError(
+                f"{option}: headers are a map of texts, such as map {{'name': 'value'}}, and it is "
+                f"of type {kind}"
+            )
+        return f"{expression}::map(varchar, varchar)"
+    if column != "body":
+        if id_ in _NESTED or id_ == "union":
+            raise OptionError(f"{option}: a {column} is a text, and it is of type {kind}")
+        return f"decode{expression}" if id_ == "blob" else f"{expression}::varchar"
+    if id_ == "null":
+        raise OptionError(f"{option}: a message has a body, be it empty: ''")
+    if id_ in _NESTED:
+        return f"to_json({expression})::varchar"
+    if id_ not in {"blob", "varchar"}:
+        raise OptionError(
+            f"{option}: a body is a text, bytes, or (as JSON) a struct, a list or a map, and it is "
+            f"of type {kind}: say ({text})::varchar if its text is meant"
+        )
+    return expression
+
+
+def _type_of(
+    database: duckdb.DuckDBPyConnection,
+    option: str,
+    text: str,
+    rows: str,
+    given: Mapping[str, object],
+    cast: str,
+) -> Any:  # noqa: ANN401 - what comes from the library is not checked
+    """Return the type of an expression; see the module."""
+    try:
+        statements = database.extract_statements(f"select {text}\n")
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise OptionError(f"{option}: one expression is wanted, not several statements")
+        if statements[0].named_parameters:
+            raise OptionError(f"{option}: it has a parameter ('?' or '$name'); write the value")
+        alone = database.sql(f"select {text}\n from ({rows}) limit 0", params=given)  # noqa: S608
+        if len(alone.columns) != 1:
+            raise OptionError(f"{option}: one value is wanted, not {len(alone.columns)}")
+        # Where a condition stands no aggregate may, and nothing that makes more rows of one.
+        inside = f"select 1 from ({rows}) where ({text}\n){cast} is null limit 0"  # noqa: S608
+        database.sql(inside, params=given).fetchall()
+        found = database.sql(f"select ({text}\n){cast} from ({rows}) limit 0", params=given)  # noqa: S608
+        return found.types[0]
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.IOException):  # of the archive's own file, or of what it names
+            database.sql(f"select 1 from ({rows}) limit 0", params=given)  # noqa: S608
+        said = " ".join(str(error).partition("LINE")[0].split())
+        if isinstance(error, duckdb.ParserException) and _OFFSET.search(text):
+            said += '; the column offset is written "offset", since SQL has a word of that name'
+        raise OptionError(f"{option}: {said}") from None
