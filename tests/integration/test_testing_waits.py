@@ -1,0 +1,33 @@
+"""A wait that a program states is real time, also where the broker's time stands still."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import ternmq.sync
+from ternmq.testing import broker
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_a_pull_that_nothing_comes_to_ends_after_its_wait(*, manual: bool) -> None:
+    with broker(manual=manual) as one, ternmq.sync.connect(one.url) as client:
+        client.admin.create_topic("orders")
+        began = time.monotonic()
+        assert not client.pull("orders", group="g", wait=0.3)
+        # Before the client's own timeout of a request, 10 s, which would be an error.
+        assert 0.3 <= time.monotonic() - began < 9
+        client.send("orders", b"x")
+        (delivery,) = client.pull("orders", group="g", wait=0.3)
+        delivery.ack()
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_less_than_a_batch_is_handed_out_after_its_wait(*, manual: bool) -> None:
+    with broker(manual=manual) as one, ternmq.sync.connect(one.url) as client:
+        client.send("orders", b"x")
+        batches = client.consume_batches("orders", group="g", max_messages=500, max_wait=0.3)
+        batch = next(iter(batches))
+        assert batch.bodies == [b"x"]
+        batch.ack()
