@@ -115,6 +115,7 @@ def check(data: Path, target: Path) -> None:
 
 def main(data: Path, target: Path) -> None:
     check(data, target)
+    os.umask(0o027)  # as the broker: nobody reads messages but its user and its group
     unfinished = target.with_name(target.name + ".unfinished")
     for _ in range(10):
         shutil.rmtree(unfinished, ignore_errors=True)

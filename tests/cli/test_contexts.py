@@ -57,6 +57,18 @@ def test_a_damaged_file(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> No
     assert "cannot be read" in cli("topic", "list", code=1).err
 
 
+def test_an_app_of_the_environment_that_a_context_overrules_is_said(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TERNMQ_URL")
+    cli("context", "add", "here", "--url", cli.url)
+    cli("context", "use", "here")
+    assert cli("broker", "status").err == ""
+    monkeypatch.setenv("TERNMQ_APP", "web")
+    said = cli("broker", "status").err
+    assert said == "TERNMQ_APP is not read: context here says which broker; asking as nobody\n"
+
+
 TABLE = [
     # flags, environment -> url, app, token
     ({"url": "ternmq://flag"}, {}, ("ternmq://flag", None, None)),

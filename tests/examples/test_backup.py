@@ -241,3 +241,5 @@ def test_the_position_of_another_broker_is_no_reason_to_copy(tmp_path: Path) -> 
         assert f"is not the broker of {mine}" in done.stderr
         assert not (tmp_path / "copy").exists()
         backup(one.url, mine, tmp_path / "copy")
+    for file in (tmp_path / "copy").rglob("*"):
+        assert not file.stat().st_mode & 0o007, "others may not read messages"

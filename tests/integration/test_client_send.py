@@ -41,6 +41,10 @@ async def test_a_receipt_says_where_the_message_is(api: API, real: InProcessBrok
         assert (found.id, found.body, found.key, found.offset) == (second.id, b"b", "k", 1)
         assert found.row.tag == "t"
         assert found.row.headers == {"h": "1"}
+        assert (found.tag, found.headers, found.content_type, found.ordering_key) == (
+            "t", {"h": "1"}, found.row.content_type, "",
+        )  # fmt: skip
+        assert found.application_id == found.row.application_id
 
 
 async def test_bodies_of_every_kind_come_back(api: API, real: InProcessBroker) -> None:

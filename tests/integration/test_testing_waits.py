@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
+import ternmq
 import ternmq.sync
 from ternmq.testing import broker
 
@@ -31,3 +33,26 @@ def test_less_than_a_batch_is_handed_out_after_its_wait(*, manual: bool) -> None
         batch = next(iter(batches))
         assert batch.bodies == [b"x"]
         batch.ack()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_time_that_passes_after_a_start_finds_the_workers_back(*, clean: bool) -> None:
+    attempts: list[int] = []
+    with broker() as one:
+        worker = ternmq.sync.connect(one.url)
+
+        @worker.handler("orders", group="g", retry=ternmq.RetryPolicy(first=60, jitter=0))
+        def handle(order: str, delivery: ternmq.sync.Delivery) -> None:
+            attempts.append(delivery.attempt)
+            raise ternmq.Retry("later")
+
+        thread = threading.Thread(target=worker.run, kwargs={"signals": False})
+        thread.start()
+        with ternmq.sync.connect(one.url) as client:
+            client.send("orders", "x")
+            one.wait_idle("orders", "g")
+            one.restart(clean=clean)
+            one.clock.advance(seconds=61)
+            assert attempts == [1, 2]
+        worker.stop()
+        thread.join(30)

@@ -102,6 +102,10 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
     if app is None and token is None:
         # As stated, be it that nobody is: the environment's token is for another broker.
         app, token = found.app, found.token
+        if environ.get(APP) and environ[APP] != app:
+            as_whom = f"asking as its app {app}" if app else "asking as nobody"
+            told = f"{APP} is not read: context {name} says which broker; {as_whom}"
+            click.echo(printable(told), err=True)
     return Where(url=found.url, app=app, token=token, source=f"context {name}", tables=found.tables)
 
 

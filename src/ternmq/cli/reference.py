@@ -25,10 +25,12 @@ Every command that asks a broker takes these, before or behind its name:
 
 Flags win over a context that is named (`--context`, `TERNMQ_CONTEXT`), that over `TERNMQ_URL`, that
 over the context in use (`ternmq context use`), and without any of them the broker of this machine
-is asked, port 7117. App and token are taken from where the address is from; with `--url`, from
-`--app` and `--token`, the address itself, or `TERNMQ_APP` and `TERNMQ_TOKEN`. A context's token is
-never told to another broker. Contexts are kept in `$XDG_CONFIG_HOME/ternmq/contexts.json`
-(`~/.config/ternmq/contexts.json`), which only its owner can read.
+is asked, port 7117. App and token come from where the address comes from. With `--url` or
+`TERNMQ_URL`, these are `--app` and `--token`, the address itself, or `TERNMQ_APP` and
+`TERNMQ_TOKEN`. While a context gives the address, `TERNMQ_APP` and `TERNMQ_TOKEN` are not read, and
+a command says so. A context's token is never told to another broker. Contexts are kept in
+`$XDG_CONFIG_HOME/ternmq/contexts.json` (`~/.config/ternmq/contexts.json`), which only its owner can
+read.
 
 ## Values
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -56,6 +57,31 @@ class FoundMessage:
     def key(self) -> str:
         """Its key."""
         return self.row.key
+
+    @property
+    def ordering_key(self) -> str:
+        """What its order is kept by; empty: nothing."""
+        return self.row.ordering_key
+
+    @property
+    def tag(self) -> str:
+        """Its tag; empty: none."""
+        return self.row.tag
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Its headers."""
+        return self.row.headers
+
+    @property
+    def content_type(self) -> str:
+        """What its body is; empty: not said."""
+        return self.row.content_type
+
+    @property
+    def application_id(self) -> str:
+        """The id that its sender gave it; empty: none."""
+        return self.row.application_id
 
 
 def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:

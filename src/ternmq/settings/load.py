@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,10 @@ NOT_OURS: Final = frozenset(
     {CONFIG} | {f"TERNMQ_{name}" for name in ("URL", "APP", "TOKEN", "CONTEXT", "TABLES")}
 )
 """Where the file is; and what clients and commands read."""
+_OF_KUBERNETES: Final = re.compile(
+    r"TERNMQ_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
+)
+"""What a pod is told of a Service that is called ``ternmq``."""
 _SHOWN: Final = 40
 
 
@@ -54,7 +59,7 @@ def load(
         for key, value in _of_file(named):
             values[key], places[key] = _value(key, value, named), named
     for variable in sorted(environ):
-        if variable.startswith(PREFIX) and variable not in NOT_OURS:
+        if variable.startswith(PREFIX) and not _is_of_others(variable, environ[variable]):
             field = _of_variable(variable)
             values[field.key] = _value(field.key, environ[variable], variable)
             places[field.key] = variable
@@ -89,6 +94,15 @@ def _of_file(path: str) -> Iterator[tuple[str, object]]:
             raise SettingsError(f"{key!r} in {path} is no setting; {why}")
         else:
             yield key, value
+
+
+def _is_of_others(variable: str, value: str) -> bool:
+    """Return whether a variable is meant for clients, or was put there by Kubernetes."""
+    if variable in NOT_OURS:
+        return True
+    if variable == f"{PREFIX}PORT" and "://" not in value:
+        return False  # somebody means a setting that there is not
+    return _OF_KUBERNETES.match(variable) is not None
 
 
 def _of_variable(variable: str) -> Field:

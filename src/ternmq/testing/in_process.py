@@ -27,6 +27,8 @@ START_S: Final = 30.0
 """Longest that starting or stopping may take."""
 HANDLING_S: Final = 2.0
 """Longest that ``advance`` waits for consumers."""
+CONNECTING_S: Final = 5.0
+"""Longest that consumers which were there before a start are waited for."""
 BEFORE_S: Final = 0.2
 """Longest that ``advance`` waits for consumers to settle what they had before time moved, and to
 pull again."""
@@ -74,6 +76,8 @@ class InProcessBroker:
         self._clean = True
         self._waited_for = -1
         """Count of pulls at which consumers were waited for in vain."""
+        self._listened = 0
+        """How many pulls waited when it was stopped: those who asked come back."""
 
     @property
     def clock(self) -> ManualClock:
@@ -134,6 +138,7 @@ class InProcessBroker:
         if thread is None:
             return
         self._clean = clean
+        self._listened = self._server.core.broker.parked_pulls
         self._loop.call_soon_threadsafe(self._end.set)
         thread.join(START_S)
         if thread.is_alive():
@@ -266,7 +271,9 @@ class InProcessBroker:
         # A handler that ended just now may not have told the broker yet.
         await self._quiet(0, BEFORE_S)
         held = self._server.leased_rows()
-        listening = core.broker.parked_pulls
+        listening, self._listened = max(core.broker.parked_pulls, self._listened), 0
+        if listening > core.broker.parked_pulls:
+            listening = await self._back(listening, CONNECTING_S)
         stride_us = max(_LAST_STRIDE_US, (target_us - clock.monotonic_us()) // _STRIDES)
         while True:
             calls = clock.leap(self._stop_us(target_us, stride_us))
@@ -328,14 +335,14 @@ class InProcessBroker:
                 return
             await asyncio.sleep(_LOOK_S)
 
-    async def _back(self, listening: int) -> int:
+    async def _back(self, listening: int, patience_s: float = BEFORE_S) -> int:
         """Wait for consumers whose pull ended to pull again; return how many wait for messages.
 
         Those whose pull ended by time are sent away and ask anew: what comes due meanwhile would
         find nobody.
         """
         core = self._server.core
-        until = time.monotonic() + BEFORE_S
+        until = time.monotonic() + patience_s
         while core.broker.parked_pulls < listening and time.monotonic() < until:
             await asyncio.sleep(_LOOK_S)
             await core.settle_down()

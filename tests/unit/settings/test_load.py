@@ -250,3 +250,20 @@ def test_what_the_documents_name_keeps_no_broker_from_starting() -> None:
     assert {"TERNMQ_URL", "TERNMQ_TABLES"} <= others
     for name in sorted(others - {CONFIG}):
         load(environ={name: "x"}, flags=DATA)
+
+
+def test_what_kubernetes_says_of_a_service_is_no_setting() -> None:
+    pod = {
+        "TERNMQ_SERVICE_HOST": "10.0.0.1",
+        "TERNMQ_SERVICE_PORT": "7117",
+        "TERNMQ_SERVICE_PORT_CLIENTS": "7117",
+        "TERNMQ_PORT": "tcp://10.0.0.1:7117",
+        "TERNMQ_PORT_7117_TCP": "tcp://10.0.0.1:7117",
+        "TERNMQ_PORT_7117_TCP_PROTO": "tcp",
+        "TERNMQ_PORT_7117_TCP_PORT": "7117",
+        "TERNMQ_PORT_7117_TCP_ADDR": "10.0.0.1",
+    }
+    assert load(flags=DATA, environ=pod) == load(flags=DATA)
+    assert "TERNMQ_PORT in the environment is no setting" in refused(
+        flags=DATA, environ={"TERNMQ_PORT": "7117"}
+    )
