@@ -112,6 +112,13 @@ def test_differences_as_json(cli: CommandLine, topic: str, application: Callable
     }  # fmt: skip
 
 
+def test_a_client_on_which_nothing_is_declared_is_a_mistake(processes: Processes) -> None:
+    (processes.folder / "empty.py").write_text("import ternmq\nclient = ternmq.connect()\n")
+    for dry_run in ([], ["--dry-run"]):
+        ended = processes.run("apply", "empty:client", *dry_run, code=2)
+        assert "nothing is declared on empty:client: no topic, and no handler" in ended.err
+
+
 def test_where_a_module_asked_the_broker_in_vain_is_said(processes: Processes) -> None:
     code = "import ternmq.sync\nclient = ternmq.sync.connect()\n\nclient.admin.topic('none')\n"
     (processes.folder / "asking.py").write_text(code)

@@ -66,6 +66,9 @@ def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str])
         "billing", ["1", "dead", "rejected", "no", "such", "customer"]
     )  # fmt: skip
     assert cli(*TRACE, ids[9]).out.splitlines()[-2].split() == ["group", "now"]
+    assert cli(*TRACE, f"{topic}/0/3", "--json").json[0]["id"] == ids[3]
+    cli(*TRACE, f"{topic}/0/99", code=4)
+    cli(*TRACE, f"{topic}/7/3", code=4)
 
 
 def test_what_a_group_does_not_get_is_not_called_settled(
@@ -150,7 +153,7 @@ def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[i
     assert "no message 00f3a1c2d4e5b697:1f" in said
     assert "--tables DIR finds what the pipeline has archived" in said
     assert str(tables) in cli(*TRACE, "-k", "none", "--tables", tables, code=4).err
-    assert "say an id, or --key" in cli(*TRACE, code=2).err
+    assert "say an id, a place, or --key" in cli(*TRACE, code=2).err
 
 
 def test_a_held_message_and_what_stands_behind_it(

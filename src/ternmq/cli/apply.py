@@ -34,6 +34,12 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     may change topics need not be whoever consumes them.
     """
     topology = find(target).topology
+    if topology.is_empty:
+        raise Failed(
+            f"nothing is declared on {target}: no topic, and no handler; does another module of "
+            "the application declare them?",
+            ExitCode.USAGE,
+        )
     changes = await topology.plan(client.admin)
     conflicts = [one for one in changes if one.action == "conflict"]
     if not dry_run and changes and not conflicts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,13 @@ from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import Found, shown
 from ternmq.client.causes import reason_of
 from ternmq.client.client import Client
-from ternmq.model.errors import MessageNotFound, UnknownGroup, UnknownTopic
+from ternmq.model.errors import (
+    InvalidName,
+    InvalidRequest,
+    MessageNotFound,
+    UnknownGroup,
+    UnknownTopic,
+)
 from ternmq.wire.control import RowStanding
 
 if TYPE_CHECKING:
@@ -89,7 +95,7 @@ class Life:
 
 
 @click.command(cls=Command)
-@click.argument("id_", metavar="[ID]", required=False, default="")
+@click.argument("id_", metavar="[ID|TOPIC/QUEUE/OFFSET]", required=False, default="")
 @click.option("-k", "--key", help="Messages that were sent with it, newest first.")
 @click.option("--topic", type=NAME, metavar="TOPIC", help="Only of this topic.")
 @click.option("-n", "--limit", type=COUNT, default=10, help="Most messages of a key; default 10.")
@@ -105,7 +111,9 @@ async def trace(
     tables: str | None,
     as_json: bool,
 ) -> None:
-    """Show what became of a message in each group: by the id of its receipt, or of a key.
+    """Show what became of a message in each group.
+
+    It is named by the id of its receipt, your own id, or its place; or say --key for all of a key.
 
     The broker says how it stands now. With --tables, the pipeline's table `trace` says when it was
     handed out, to whom, and every failure, also of messages that the broker no longer keeps.
@@ -119,7 +127,12 @@ async def trace(
     """
     context = click.get_current_context()
     if bool(id_) is (key is not None):
-        raise click.UsageError("say an id, or --key", context)
+        raise click.UsageError("say an id, a place, or --key", context)
+    at = id_.split("/")
+    if len(at) == 3 and at[1].isdecimal() and at[2].isdecimal():
+        # An application may choose ids that look so: what is at a place is asked for first.
+        with suppress(MessageNotFound, UnknownTopic, InvalidRequest, InvalidName):
+            id_ = (await client.get(at[0], queue=int(at[1]), offset=int(at[2]))).id
     tables = archived.folder(tables)
     names = [topic] if topic else [one.spec.name for one in await client.admin.topics()]
     lives: dict[tuple[str, int, int], Life] = {}

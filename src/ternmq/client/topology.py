@@ -116,6 +116,11 @@ class Topology:
         """The topics that are declared, with all that is stated of them."""
         return list(self._declared.topics.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither a topic nor a handler is declared."""
+        return not self._declared.topics and not self._declared.sources
+
     async def plan(self, admin: Admin) -> list[Change]:
         """Return the differences, topics first. Changes nothing.
 
