@@ -213,9 +213,13 @@ def _sent_and_handled(client: ternmq.sync.Client, worker: Follower, text: str) -
     worker.says(f"handled {text}")
 
 
-def test_what_cannot_be_declared_again_ends_the_worker(dev: Dev, processes: Processes) -> None:
-    """Somebody made the topic with an order that the code does not want, at the broker after."""
+@pytest.mark.parametrize("made", ["topic", "group"])
+def test_what_cannot_be_declared_again_ends_the_worker(
+    dev: Dev, processes: Processes, made: str
+) -> None:
+    """Somebody made topic or group as the code does not want it, at the broker after."""
     code = _DECLARES.format(connect="ternmq.connect", define="async def")
+    code = code.replace('"workers"', '"workers", start="earliest"')
     (processes.folder / "app.py").write_text(code, encoding="utf-8")
     with ternmq.sync.connect(dev.url) as client:
         worker = Follower(processes, "worker", "app:client")
@@ -223,11 +227,17 @@ def test_what_cannot_be_declared_again_ends_the_worker(dev: Dev, processes: Proc
             _sent_and_handled(client, worker, "before")
             worker.process.send_signal(signal.SIGSTOP)
             dev.again(signal.SIGKILL)
-            client.admin.create_topic("orders", queues=5)
+            if made == "topic":
+                client.admin.create_topic("orders", queues=5)
+                wrong = "topic orders: queues 5 -> 3 cannot be changed"
+            else:
+                client.admin.create_topic("orders", queues=3, retention=86400)
+                client.admin.create_group("orders", "workers", start="latest")
+                wrong = "group workers on orders: start latest -> earliest cannot be changed"
             worker.process.send_signal(signal.SIGCONT)
             assert worker.process.wait(DEADLINE) == ExitCode.UNSOUND
             said = worker.file.read_text()
-            assert said.count("topic orders: queues 5 -> 3 cannot be changed") == 1, said
+            assert said.count(wrong) == 1, said
         finally:
             worker.end()
 

@@ -498,6 +498,17 @@ def test_a_command_that_is_wrong_is_not_begun_again(start: Start) -> None:
     assert "another begins" not in worker.said
 
 
+def test_a_group_that_is_not_as_declared_is_for_good(
+    start: Start, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+    client.admin.create_group(topic, "g", start="latest")
+    worker = start(QUICK.replace("concurrency=2", 'start="earliest"'), "--processes", 2)
+    assert worker.process.wait(DEADLINE) == ExitCode.UNSOUND
+    assert f"group g on {topic}: start latest -> earliest cannot be changed" in worker.said
+    assert "another begins" not in worker.said
+
+
 # -- reload
 
 
