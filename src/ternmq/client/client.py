@@ -121,7 +121,7 @@ class Client(Transacting, Receiving):
             if error is None:
                 raise  # else the block's own error is what is raised; each message was logged
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: float | timedelta | None = None) -> None:
         """Send what waits, tell the broker what was settled, and leave. Closing twice is allowed.
 
         Args:

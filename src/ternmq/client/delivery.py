@@ -261,7 +261,7 @@ class Delivery:
         """Give it back: it comes again at once, uncounted. Raises as ``ack``."""
         await self._settle(Outcome.RELEASED, "")
 
-    async def extend(self, seconds: float) -> None:
+    async def extend(self, seconds: float | timedelta) -> None:
         """Have its lease last this long from now on.
 
         The client extends leases by itself, up to ``max_processing_time``; this goes beyond.
