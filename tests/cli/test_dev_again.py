@@ -242,6 +242,27 @@ def test_what_cannot_be_declared_again_ends_the_worker(
             worker.end()
 
 
+def test_a_group_that_others_made_is_changed_by_a_worker_that_goes_on(
+    dev: Dev, processes: Processes
+) -> None:
+    """Before it joins the group at the broker after: joining as declared would be refused."""
+    code = _DECLARES.format(connect="ternmq.connect", define="async def")
+    (processes.folder / "app.py").write_text(code, encoding="utf-8")
+    with ternmq.sync.connect(dev.url) as client:
+        worker = Follower(processes, "worker", "app:client")
+        try:
+            _sent_and_handled(client, worker, "before")
+            worker.process.send_signal(signal.SIGSTOP)
+            dev.again(signal.SIGKILL)
+            client.admin.create_topic("orders", queues=3, retention=86400)
+            client.admin.create_group("orders", "workers", lease=7)
+            worker.process.send_signal(signal.SIGCONT)
+            _sent_and_handled(client, worker, "after")
+            assert client.admin.group("orders", "workers").lease == timedelta(seconds=40)
+        finally:
+            worker.end()
+
+
 def test_a_lease_of_before_is_none_of_the_broker_after(dev: Dev) -> None:
     """Both begin to count anew: the ack of one must not settle what the other handed out."""
     with ternmq.sync.connect(dev.url) as client, ternmq.sync.connect(dev.url) as other:
