@@ -213,8 +213,39 @@ def _sent_and_handled(client: ternmq.sync.Client, worker: Follower, text: str) -
     worker.says(f"handled {text}")
 
 
-def test_what_cannot_be_declared_again_ends_the_worker(dev: Dev, processes: Processes) -> None:
-    """Somebody made the topic with an order that the code does not want, at the broker after."""
+@pytest.mark.parametrize("made", ["topic", "group"])
+def test_what_cannot_be_declared_again_ends_the_worker(
+    dev: Dev, processes: Processes, made: str
+) -> None:
+    """Somebody made topic or group as the code does not want it, at the broker after."""
+    code = _DECLARES.format(connect="ternmq.connect", define="async def")
+    code = code.replace('"workers"', '"workers", start="earliest"')
+    (processes.folder / "app.py").write_text(code, encoding="utf-8")
+    with ternmq.sync.connect(dev.url) as client:
+        worker = Follower(processes, "worker", "app:client")
+        try:
+            _sent_and_handled(client, worker, "before")
+            worker.process.send_signal(signal.SIGSTOP)
+            dev.again(signal.SIGKILL)
+            if made == "topic":
+                client.admin.create_topic("orders", queues=5)
+                wrong = "topic orders: queues 5 -> 3 cannot be changed"
+            else:
+                client.admin.create_topic("orders", queues=3, retention=86400)
+                client.admin.create_group("orders", "workers", start="latest")
+                wrong = "group workers on orders: start latest -> earliest cannot be changed"
+            worker.process.send_signal(signal.SIGCONT)
+            assert worker.process.wait(DEADLINE) == ExitCode.UNSOUND
+            said = worker.file.read_text()
+            assert said.count(wrong) == 1, said
+        finally:
+            worker.end()
+
+
+def test_a_group_that_others_made_is_changed_by_a_worker_that_goes_on(
+    dev: Dev, processes: Processes
+) -> None:
+    """Before it joins the group at the broker after: joining as declared would be refused."""
     code = _DECLARES.format(connect="ternmq.connect", define="async def")
     (processes.folder / "app.py").write_text(code, encoding="utf-8")
     with ternmq.sync.connect(dev.url) as client:
@@ -223,11 +254,11 @@ def test_what_cannot_be_declared_again_ends_the_worker(dev: Dev, processes: Proc
             _sent_and_handled(client, worker, "before")
             worker.process.send_signal(signal.SIGSTOP)
             dev.again(signal.SIGKILL)
-            client.admin.create_topic("orders", queues=5)
+            client.admin.create_topic("orders", queues=3, retention=86400)
+            client.admin.create_group("orders", "workers", lease=7)
             worker.process.send_signal(signal.SIGCONT)
-            assert worker.process.wait(DEADLINE) == ExitCode.UNSOUND
-            said = worker.file.read_text()
-            assert said.count("topic orders: queues 5 -> 3 cannot be changed") == 1, said
+            _sent_and_handled(client, worker, "after")
+            assert client.admin.group("orders", "workers").lease == timedelta(seconds=40)
         finally:
             worker.end()
 

@@ -294,6 +294,9 @@ def test_what_a_process_abandons_is_given_back_at_its_end_and_was_an_attempt(
             worker.process.send_signal(signal.SIGTERM)
             worker.says("stopping: waiting up to 3600 s")
         assert worker.end() == (-15 if at_once else 0)
+        fate = "tried again by the retry policy" if attempt == 1 else "a dead letter now"
+        said = rf"s\) still ran when its process ended: attempt {attempt} of 2: it is {fate}"
+        assert re.search(said, worker.said), worker.said
         queue = client.admin.group(topic, "g").queues[0]
         assert queue.leased == 0  # nobody waits for the end of the session
         assert (queue.dead, queue.waiting + queue.ready) == ((0, 1) if attempt == 1 else (1, 0))
@@ -495,6 +498,17 @@ def test_a_command_that_is_wrong_is_not_begun_again(start: Start) -> None:
     worker = start("client = 7", "--processes", 2)
     assert worker.process.wait(DEADLINE) == 2
     assert "is of type int; a worker runs a client that the module has as a variable" in worker.said
+    assert "another begins" not in worker.said
+
+
+def test_a_group_that_is_not_as_declared_is_for_good(
+    start: Start, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+    client.admin.create_group(topic, "g", start="latest")
+    worker = start(QUICK.replace("concurrency=2", 'start="earliest"'), "--processes", 2)
+    assert worker.process.wait(DEADLINE) == ExitCode.UNSOUND
+    assert f"group g on {topic}: start latest -> earliest cannot be changed" in worker.said
     assert "another begins" not in worker.said
 
 

@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -347,7 +348,7 @@ def test_a_read_waits_for_records(real, bulk, client):
     durable = page.durable
     assert page.position == page.next == durable
     client.send("orders", b"one more")
-    found = bulk.journal(durable, wait=20.0)
+    found = bulk.journal(durable, wait=timedelta(seconds=20))
     assert found.next > durable
     assert (Kind.MESSAGES, False) in kinds(found)
 
@@ -358,6 +359,8 @@ def test_positions_that_are_none(bulk, client):
         bulk.journal(56)
     with pytest.raises(InvalidRequest, match="where the journal ends"):
         bulk.journal(1 << 40)
+    with pytest.raises(InvalidRequest, match="wait is a number of seconds"):
+        bulk.journal(0, wait="5")
 
 
 @pytest.fixture

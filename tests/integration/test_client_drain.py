@@ -113,6 +113,8 @@ async def test_a_thread_that_outlives_the_drain_keeps_its_message(
     else:
         await eventually(real.url, lambda one: one.floor == 2)
     assert gate.calls == ["slow"]
+    fate = "attempt 1 of 16: it is tried again by the" if fails else "its message is acked"
+    await until(lambda: f"s) ended after its client was closed: {fate}" in caplog.text)
 
 
 async def test_the_session_of_a_thread_that_ended_is_over(

@@ -327,7 +327,7 @@ async def test_after_a_restart_of_the_broker_the_log_still_says_what_becomes_of_
         client.stop()
         await running
     assert "failed, attempt 2 of 2: it is a dead letter now" in caplog.text
-    told = "is not tried again, as asked: attempt 2 of 2: it is a dead letter now: busy"
+    told = "asked to be tried again, but attempt 2 of 2 was the last: it is a dead letter now: busy"
     assert told in caplog.text
 
 
@@ -371,7 +371,7 @@ async def test_a_batch_says_what_is_not_tried_again(
         batch = await client.pull("t", group="g")
         async with batch.process():
             raise ternmq.Reject("never")
-    assert "but not 2 of them: it was their last attempt: busy" in caplog.text
+    assert "asked to be tried again, but it was the last attempt of 2 of them: busy" in caplog.text
     assert "are dead letters now: rejected: never" in caplog.text
 
 
@@ -391,9 +391,10 @@ async def test_a_retry_that_was_asked_for_at_the_last_attempt_is_told(
         await other.send_many("t", [1, 2])
     with caplog.at_level(logging.INFO, "ternmq"):
         await run_until_dead(client, real.url, 2)
-    assert "is not tried again, as asked: attempt 1 of 1: it is a dead letter now: later" in (
-        caplog.text
+    told = (
+        "asked to be tried again, but attempt 1 of 1 was the last: it is a dead letter now: later"
     )
+    assert told in caplog.text
     assert "is a dead letter now: rejected: never" in caplog.text
     (rejected,) = [one for one in caplog.records if "rejected: never" in one.getMessage()]
     assert rejected.levelno == logging.WARNING  # `worker -q` shows it
@@ -428,7 +429,7 @@ async def test_an_attempt_beyond_the_policy_is_no_number_of_it(
     client.stop()
     await running
     assert "attempt 1 of 1: its ordering key waits for an operator" in caplog.text
-    assert "attempt 2, the retry policy has 1: its ordering key waits" in caplog.text
+    assert "attempt 2 (the retry policy has 1): its ordering key waits" in caplog.text
 
 
 def test_ctrl_c_keeps_its_meaning(real: InProcessBroker, tmp_path: Path) -> None:

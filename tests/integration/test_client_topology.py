@@ -25,20 +25,24 @@ _NO_RIGHTS = (
 API_ASYNC = AsyncAPI()
 
 
-def declared(api: API, url: str, **settings: Any) -> ternmq.Client | ternmq.sync.Client:
-    """Return a client that declares a topic and a handler."""
+def declared(
+    api: API, url: str, stated: Any = None, **settings: Any
+) -> ternmq.Client | ternmq.sync.Client:
+    """Return a client that declares a topic and a handler; ``stated``: more of its group."""
     connect: Callable[..., Any] = ternmq.sync.connect if api.blocking else ternmq.connect
     client: ternmq.Client | ternmq.sync.Client = connect(url, **settings)
     orders = ternmq.Topic("orders", queues=3, retention=timedelta(days=30))
+    policy = RetryPolicy(first=0.05, attempts=2)
+    more: dict[str, Any] = stated or {}
 
     if api.blocking:
 
-        @client.handler(orders, group="billing", retry=RetryPolicy(first=0.05, attempts=2), lease=9)
+        @client.handler(orders, group="billing", retry=policy, lease=9, **more)
         def handle(body: object) -> None: ...
 
     else:
 
-        @client.handler(orders, group="billing", retry=RetryPolicy(first=0.05, attempts=2), lease=9)
+        @client.handler(orders, group="billing", retry=policy, lease=9, **more)
         async def handle_soon(body: object) -> None: ...
 
     return client
@@ -108,6 +112,44 @@ async def test_what_cannot_be_changed_ends_the_run_and_nothing_was_changed(
         assert await looking.admin.groups("orders") == []
 
 
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"mode": "ordered"}, "mode shared -> ordered cannot be changed"),
+        ({"start": "latest"}, "start earliest -> latest cannot be changed"),
+    ],
+    ids=["mode", "start"],
+)
+async def test_a_group_that_cannot_be_what_is_declared_ends_the_run_before_anything_is_changed(
+    api: API, real: InProcessBroker, stated: dict[str, str], said: str
+) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await looking.admin.create_topic("orders", retention=60)
+        await looking.admin.create_group("orders", "billing", tags="a")
+        before = (await looking.admin.group("orders", "billing")).spec
+        client = declared(api, real.url, {"tags": "b", **stated})
+        with pytest.raises(ternmq.TopologyMismatch, match=f"group billing on orders: {said}"):
+            await run_until_member(client, looking)
+        assert (await looking.admin.group("orders", "billing")).spec == before
+        assert (await looking.admin.topic("orders")).retention == timedelta(minutes=1)
+
+
+async def test_a_filter_that_is_all_that_is_declared_is_changed_by_the_run(
+    real: InProcessBroker,
+) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await looking.admin.create_topic("orders")
+        await looking.admin.create_group("orders", "billing", tags="a", lease=7)
+        client = ternmq.connect(real.url)
+
+        @client.handler("orders", group="billing", tags="a || b")
+        async def handle(body: object) -> None: ...
+
+        await run_until_member(client, looking)
+        group = await looking.admin.group("orders", "billing")
+        assert (group.spec.tags, group.lease) == ("a || b", timedelta(seconds=7))
+
+
 async def test_an_app_that_may_not_manage_runs_where_all_is_as_declared(api: API) -> None:
     with broker(manual=False, settings={"auth": True, "admin_token": ADMIN}) as one:
         async with ternmq.connect(one.url, app="admin", token=ADMIN) as admin:
@@ -128,6 +170,11 @@ async def test_an_app_that_may_not_manage_runs_where_all_is_as_declared(api: API
             await admin.admin.change_group("orders", "billing", retry=RetryPolicy(attempts=9))
             with pytest.raises(ternmq.TopologyMismatch, match=r"retry .* 9 attempts.* -> .* 2 att"):
                 await run_until_member(declared(api, one.url, **as_shop), admin)
+
+            await declared(api, one.url).topology.apply(admin.admin)
+            tagged = declared(api, one.url, {"tags": "a"}, **as_shop)
+            with pytest.raises(ternmq.TopologyMismatch, match=r"tags '' -> 'a'.*no grant to man"):
+                await run_until_member(tagged, admin)
 
 
 async def test_a_group_that_is_missing_is_made_as_stated_by_whoever_may_consume(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ async def test_it_returns_when_all_is_handled(real: InProcessBroker, queues: int
         go.set()
         await waiting
         assert sorted(done) == list(range(50))
-        await asyncio.to_thread(real.wait_idle, "t", "g", timeout=0)
+        await asyncio.to_thread(real.wait_idle, "t", "g", timeout=timedelta(0))
     client.stop()
     await running
 
@@ -53,3 +55,9 @@ def test_it_says_what_is_not_there() -> None:
         one.wait_idle("t", "g", timeout=0)
     with pytest.raises(RuntimeError, match="does not run"):
         one.wait_idle("t", "g")
+
+
+@pytest.mark.parametrize("wrong", ["5", True, -1, None])
+def test_it_names_what_is_no_time(wrong: Any, real: InProcessBroker) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=r"^timeout (is|must be)"):
+        real.wait_idle("t", "g", timeout=wrong)

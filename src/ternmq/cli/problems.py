@@ -57,8 +57,8 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     UnknownGroup: "`ternmq group list` shows them, `ternmq group create` makes one",
     UnknownQueue: "`ternmq topic show` says how many queues there are",
     UnknownApp: "`ternmq app list` shows them",
-    GroupSettingsMismatch: "leave --tags, --mode and --start out (in code: also retry= and lease=) "
-    "to take the group as it is; `ternmq group show` shows it",
+    GroupSettingsMismatch: "leave out what differs (tags, mode or start; in code also retry= "
+    "or lease=) to take the group as it is; `ternmq group show` shows it",
     GroupPaused: "`ternmq group resume` lets it go on",
     OrderingKeyRequired: "say --ordering-key for every message",
     TopicNotOrdered: "leave --ordering-key out, or send to an ordered topic: `ternmq topic create "

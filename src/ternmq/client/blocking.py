@@ -341,7 +341,7 @@ class BlockingDelivery:
         """Give it back, uncounted."""
         self._portal.call(self._delivery.release())
 
-    def extend(self, seconds: float) -> None:
+    def extend(self, seconds: float | timedelta) -> None:
         """Have its lease last this long from now on."""
         self._portal.call(self._delivery.extend(seconds))
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -26,6 +27,7 @@ import msgspec
 
 from ternmq.client.bulk_line import BulkLine, BulkOptions
 from ternmq.client.topic import Topic, name_of
+from ternmq.client.validation import wait_of
 from ternmq.model.errors import InvalidRequest, JournalExpired
 from ternmq.model.specs import check_name
 from ternmq.wire import bodies, control
@@ -205,20 +207,25 @@ class Bulk:
     # -- the journal
 
     def journal(
-        self, position: int, *, max_bytes: int = 0, wait: float = 0.0, with_bodies: bool = True
+        self,
+        position: int,
+        *,
+        max_bytes: int = 0,
+        wait: float | timedelta = 0.0,
+        with_bodies: bool = True,
     ) -> Records:
         """Return a page of the journal's durable records from a position on; right ``audit``.
 
         Args:
             position: Where a record begins: ``next`` of the page before, or ``oldest``.
             max_bytes: Most bytes of records; 0: ``options.read_bytes``. One record comes at least.
-            wait: Seconds to wait when nothing is there yet; then the page is empty.
+            wait: How long to wait when nothing is there yet; then the page is empty.
             with_bodies: False: large MESSAGES records come without bodies.
 
         Raises:
             JournalExpired: The journal begins above the position, ``error.oldest`` says where.
         """
-        self._ask_journal(position, max_bytes, wait, with_bodies=with_bodies)
+        self._ask_journal(position, max_bytes, wait_of("wait", wait), with_bodies=with_bodies)
         return self._take_journal()
 
     def journal_pages(

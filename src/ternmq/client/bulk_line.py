@@ -14,11 +14,13 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
 import ternmq
 from ternmq.client.connecting import closed_at_once, known_at, options_of, refused
 from ternmq.client.options import Options
+from ternmq.client.validation import length_of, seconds_of
 from ternmq.model.errors import (
     Busy,
     CannotConnect,
@@ -45,7 +47,7 @@ PAGE_BYTES: Final = 1 << 17
 """With twice as much, live sends beside two readers took a millisecond longer (p99)."""
 
 
-@dataclass(slots=True, frozen=True, kw_only=True)
+@dataclass(slots=True, frozen=True, init=False)
 class BulkOptions:
     """How to reach a broker for bulk work; plain values, so that it may travel to a worker process.
 
@@ -54,30 +56,58 @@ class BulkOptions:
             from the environment, as for ``ternmq.connect``; likewise the next two.
         app: The application; empty where the broker asks for none.
         token: Its secret; it is never shown.
-        timeout: Seconds that an answer may take, besides what it was asked to wait.
-        connect_timeout: Seconds that one attempt to connect may take.
+        timeout: How long an answer may take, besides what it was asked to wait. Times are seconds,
+            or are given as timedeltas.
+        connect_timeout: How long one attempt to connect may take.
         tries: How often something is tried when the connection is lost, or the broker is busy.
-        first_backoff: Seconds before the second try; each further one waits twice as long.
+        first_backoff: How long the second try waits; each further one waits twice as long.
         longest_backoff: But no longer than this.
         read_bytes: Bytes of records in one answer: small enough that other clients of the broker
             wait no longer than a few milliseconds for their turn.
     """
 
-    url: str = ""
-    app: str = ""
-    token: str = ""
-    timeout: float = 30.0
-    connect_timeout: float = 5.0
-    tries: int = 6
-    first_backoff: float = 0.1
-    longest_backoff: float = 2.0
-    read_bytes: int = PAGE_BYTES
+    url: str
+    app: str
+    token: str
+    timeout: float
+    connect_timeout: float
+    tries: int
+    first_backoff: float
+    longest_backoff: float
+    read_bytes: int
 
-    def __post_init__(self) -> None:
-        if self.tries < 1:
-            raise InvalidRequest(f"tries must be 1 or more, not {self.tries}")
-        if not 4096 <= self.read_bytes <= 1 << 30:
-            raise InvalidRequest(f"read_bytes must be 4096 to 2^30, not {self.read_bytes}")
+    def __init__(
+        self,
+        *,
+        url: str = "",
+        app: str = "",
+        token: str = "",
+        timeout: float | timedelta = 30.0,
+        connect_timeout: float | timedelta = 5.0,
+        tries: int = 6,
+        first_backoff: float | timedelta = 0.1,
+        longest_backoff: float | timedelta = 2.0,
+        read_bytes: int = PAGE_BYTES,
+    ) -> None:
+        """Times are seconds or timedeltas.
+
+        Raises:
+            InvalidRequest: A number or a time cannot be; the text names the argument.
+        """
+        if tries < 1:
+            raise InvalidRequest(f"tries must be 1 or more, not {tries}")
+        if not 4096 <= read_bytes <= 1 << 30:
+            raise InvalidRequest(f"read_bytes must be 4096 to 2^30, not {read_bytes}")
+        put = object.__setattr__
+        put(self, "url", url)
+        put(self, "app", app)
+        put(self, "token", token)
+        put(self, "timeout", length_of("timeout", timeout))
+        put(self, "connect_timeout", length_of("connect_timeout", connect_timeout))
+        put(self, "tries", tries)
+        put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
+        put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
+        put(self, "read_bytes", read_bytes)
 
     def __repr__(self) -> str:
         """Show no secret: neither the token nor what stands before the host of the url."""

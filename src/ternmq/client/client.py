@@ -37,7 +37,12 @@ from ternmq.client.topology import Change, Topology
 from ternmq.client.transacting import Transacting
 from ternmq.client.unawaited import looked_after
 from ternmq.client.validation import flag, seconds_of
-from ternmq.model.errors import CannotConnect, InvalidRequest, UnsentMessages
+from ternmq.model.errors import (
+    CannotConnect,
+    GroupSettingsMismatch,
+    InvalidRequest,
+    UnsentMessages,
+)
 from ternmq.model.specs import Mode, Start
 
 log: Final = logging.getLogger("ternmq")
@@ -116,7 +121,7 @@ class Client(Transacting, Receiving):
             if error is None:
                 raise  # else the block's own error is what is raised; each message was logged
 
-    async def close(self, timeout: float | None = None) -> None:
+    async def close(self, timeout: float | timedelta | None = None) -> None:
         """Send what waits, tell the broker what was settled, and leave. Closing twice is allowed.
 
         Args:
@@ -200,13 +205,13 @@ class Client(Transacting, Receiving):
         Args:
             topic: The topic: its name, or a ``Topic``, which is declared by it.
             group: The consumer group.
-            tags: Filter.
+            tags: Filter; see ``declare`` for what is done about it.
             concurrency: How many messages are handled at one time.
             max_in_flight: Most messages that are here and not settled; None: ``concurrency``,
                 and besides them as many as are done in 0.1 s, up to 1,024.
             mode: Mode of the group.
             start: Where a new group begins.
-            retry: When failed messages come again; see ``declare`` for what is done about it.
+            retry: When failed messages come again; see ``declare``.
             lease: How long messages are leased, in seconds or as a timedelta; it is extended while
                 they are handled.
 
@@ -227,8 +232,8 @@ class Client(Transacting, Receiving):
         """Declare topics that are to be there.
 
         ``run`` makes those that are missing and changes settings that differ, and does the same
-        with the retry policies and leases that handlers state, if the app may manage them. If it
-        may not, everything must be there as declared; else ``run`` ends with ``TopologyMismatch``.
+        with the filters, retry policies and leases that handlers state, if the app may manage them.
+        If it may not, or a mode or start differs, ``run`` ends with ``TopologyMismatch``.
         ``ternmq apply MODULE:CLIENT`` does it ahead of time, with ``--dry-run`` it only compares;
         ``apply`` does it from code.
 
@@ -374,7 +379,11 @@ class Client(Transacting, Receiving):
                 stack.push_async_callback(self._drain)
                 if await self._arrive(stop):
                     await self.topology.settle(self.admin)
-                    await self._run_handlers(stop)
+                    try:
+                        await self._run_handlers(stop)
+                    except GroupSettingsMismatch:  # somebody made a group since, another way
+                        await self.topology.settle(self.admin)  # says so of all that differs
+                        raise
         finally:
             self._stop = None
 

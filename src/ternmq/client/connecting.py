@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from datetime import timedelta
 from typing import Final
 
 from ternmq.client.address import DEFAULT_URL, Address, parse
@@ -20,9 +21,9 @@ def options_of(
     url: str | None,
     app: str | None,
     token: str | None,
-    timeout: float,
-    max_processing_time: float,
-    drain_timeout: float = 30.0,
+    timeout: float | timedelta,
+    max_processing_time: float | timedelta,
+    drain_timeout: float | timedelta = 30.0,
 ) -> Options:
     """Return options; what is None comes from the url, then from the environment.
 
@@ -32,16 +33,6 @@ def options_of(
     if url is not None and not isinstance(url, str):
         raise InvalidUrl(f"url is a str, not {type(url).__name__}: {url!r:.80}")
     address = parse(url or os.environ.get(URL) or DEFAULT_URL)
-    times = {
-        "timeout": timeout,
-        "max_processing_time": max_processing_time,
-        "drain_timeout": drain_timeout,
-    }
-    for name, seconds in times.items():
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise InvalidRequest(f"{name} is a number of seconds, not {type(seconds).__name__}")
-        if not 0 < seconds < float("inf") and (name, seconds) != ("drain_timeout", 0):
-            raise InvalidRequest(f"{name} must be more than 0 seconds, not {seconds}")
     app = app if app is not None else address.app or os.environ.get(APP, "")
     if app:
         check_name(app, "app")

@@ -324,7 +324,7 @@ def conclude_all(
             last = _at_last(deliveries)
             if last:
                 log.warning(
-                    "%r are tried again, as asked, but not %d of them: it was their last attempt%s",
+                    "%r asked to be tried again, but it was the last attempt of %d of them%s",
                     deliveries, last, said,
                 )  # fmt: skip
         elif over:

@@ -15,7 +15,7 @@ from ternmq.client.codecs import Codecs
 from ternmq.client.lease import Lease
 from ternmq.client.message import message_id
 from ternmq.client.reasons import error_text, reason_text
-from ternmq.client.telling import fate_of, last_attempt, where
+from ternmq.client.telling import fate_of, last_attempt, last_fate_of, where
 from ternmq.client.validation import seconds_of
 from ternmq.model.errors import ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
@@ -261,7 +261,7 @@ class Delivery:
         """Give it back: it comes again at once, uncounted. Raises as ``ack``."""
         await self._settle(Outcome.RELEASED, "")
 
-    async def extend(self, seconds: float) -> None:
+    async def extend(self, seconds: float | timedelta) -> None:
         """Have its lease last this long from now on.
 
         The client extends leases by itself, up to ``max_processing_time``; this goes beyond.
@@ -371,7 +371,8 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
     elif isinstance(error, Retry):
         said = f": {reason}" if reason else ""
         if last_attempt(delivery):
-            log.warning("%r is not tried again, as asked: %s%s", delivery, fate_of(delivery), said)
+            fate = last_fate_of(delivery)
+            log.warning("%r asked to be tried again, but %s%s", delivery, fate, said)
         elif lease.policy is None:  # it may be a dead letter, of which nothing else would tell
             log.warning("%r is to be tried again: %s%s", delivery, fate_of(delivery), said)
     elif over:

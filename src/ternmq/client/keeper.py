@@ -34,6 +34,7 @@ from ternmq.client.session import Session
 from ternmq.client.settler import Settler
 from ternmq.client.settles import extended, extension
 from ternmq.client.stats import Traffic
+from ternmq.client.telling import fate_of
 from ternmq.model.errors import (
     ConnectionLost,
     LeaseExpired,
@@ -60,6 +61,12 @@ _SHORTEST_NAP: Final = 0.005
 _PAUSE: Final = 0.2
 _READ_BYTES: Final = 65536
 ENDED: Final = "the worker stopped while the handler ran"
+_SETTLED: Final = {
+    Outcome.DONE: "its message is acked",
+    Outcome.DEAD: "its message is a dead letter now",
+    Outcome.RELEASED: "its message is given back",
+}
+"""What becomes of a message whose handler outlived its client, for the log."""
 """Reason of an attempt that the end of a process ended."""
 
 
@@ -155,21 +162,24 @@ class Keeper:
         self._wake.clear()
         self._say(Command.PING, b"")  # the session lives as long as it has a connection
         loop = self._session.loop
+        cut: dict[Running, str] = {}
         while self._left:
             if loop.is_closed():
                 for run in self._left:
                     if run.handler.is_async and not run.over:
                         run.error = asyncio.CancelledError()
                         run.ended()
+                        cut[run] = "still ran when its event loop was closed"
             if self._exiting:
                 for run in self._left:
                     if not (run.over or run.returned):
                         run.error = Retry(ENDED)
                         run.ended()
+                        cut[run] = "still ran when its process ended"
             # A loop that runs no more, closed or not, does nothing of what it was told.
             runs = loop.is_running()
             for run in [one for one in self._left if one.over or (one.returned and not runs)]:
-                if self._settle(run):
+                if self._settle(run, cut.get(run, "ended after its client was closed")):
                     self._left.remove(run)
             self._sleep(self._nap())
             self._beat()
@@ -183,8 +193,12 @@ class Keeper:
             log.debug("the keeper's connection is lost: %s", error)
             self._hang_up()
 
-    def _settle(self, run: Running) -> bool:
+    def _settle(self, run: Running, end: str) -> bool:
         """Tell the broker how a handler ended that was left to the keeper.
+
+        Args:
+            run: Its call.
+            end: How it ended, or that it did not, for the log.
 
         Returns:
             That it is over: it was told, or will never be. Else it is to be told again.
@@ -194,7 +208,7 @@ class Keeper:
         outcome, delay, reason = (
             (Outcome.DONE, None, "") if run.error is None else verdict_of(run.error)
         )
-        said = f"settled as {outcome.name.lower()}"
+        said = fate_of(held) if outcome is Outcome.RETRY else _SETTLED[outcome]
         settle = bodies.Settle(
             lease.topic,
             lease.group,
@@ -216,7 +230,7 @@ class Keeper:
                 self._sleep(_PAUSE)
                 return False
             said = f"not settled: {error}"
-        log.warning("ended after its client was closed, %s: %s", said, run)
+        log.warning("%s %s: %s", run, end, said)
         return True
 
     def _sleep(self, seconds: float) -> None:

@@ -68,7 +68,12 @@ class Making:
                 self.made(name)
 
     async def before_join(self, name: str) -> None:
-        """See that a declared topic is there as declared, before a group makes it; asked once."""
+        """See that a declared topic is there as declared, before a group makes it; asked once.
+
+        What is being declared again is waited for: it changes settings of a group that others made,
+        with which joining as declared would be refused.
+        """
+        await self._redeclaring.through()
         if name in self._declared and self._used.get(name) != self._session.anew:
             await self.found(name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from ternmq.client import reading
@@ -31,7 +31,7 @@ class Receiving(Parts):
         *,
         group: str,
         max_messages: int = 500,
-        wait: float = 10.0,
+        wait: float | timedelta = 10.0,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
@@ -91,7 +91,7 @@ class Receiving(Parts):
         *,
         group: str,
         max_messages: int = 500,
-        max_wait: float = 2.0,
+        max_wait: float | timedelta = 2.0,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,

@@ -63,6 +63,11 @@ class Redeclaring(Member):
         if key not in self._declared:
             self.keep(key, declared)
 
+    async def through(self) -> None:
+        """Wait until what is being declared again is declared, or cannot be."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
     def failed(self) -> asyncio.Future[None]:
         """Return what gets the error if something cannot be declared again; else it is logged.
 

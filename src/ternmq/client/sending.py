@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Final, Literal, overload
 
@@ -52,7 +53,7 @@ class Sending(Parts):
         content_type: str = "",
         id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
     ) -> Receipt:
         """Send a message; returns when it is stored durably.
 
@@ -430,7 +431,7 @@ class Sending(Parts):
         welcome = self._session.welcome
         return welcome.body_bytes if welcome is not None else _UNKNOWN_BYTES
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until what was sent is answered.
 
         Raises:

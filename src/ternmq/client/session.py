@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import threading
+from datetime import timedelta
 from typing import Final, TypeVar
 
 import msgspec
@@ -399,7 +400,7 @@ class Session:
         self,
         command: Command,
         body: bytes,
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
         *,
         anew: int | None = None,
     ) -> bytes:
@@ -450,7 +451,7 @@ class Session:
         command: Command,
         request: msgspec.Struct,
         answer: type[T],
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
     ) -> T:
         """Send a control request and return its answer; raises as ``ask`` does."""
         body = await self.ask(command, encoded(request), timeout)

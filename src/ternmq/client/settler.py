@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from typing import Final
 
 from ternmq.client.learning import Policies
@@ -210,7 +211,7 @@ class Settler(Member):
                 f"no answer to SETTLE within {timeout:g} s: whether this counted is not known"
             ) from None
 
-    async def extend(self, lease: Lease, seconds: float) -> None:
+    async def extend(self, lease: Lease, seconds: float | timedelta) -> None:
         """Have a lease last so long from now on.
 
         Raises:

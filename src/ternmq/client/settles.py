@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from ternmq.client.lease import Lease, Verdict
@@ -155,7 +156,7 @@ class Kept:
         """See ``link.Asker``."""
 
 
-def extension(lease: Lease, seconds: float) -> bytes:
+def extension(lease: Lease, seconds: float | timedelta) -> bytes:
     """Return the body of an EXTEND.
 
     Raises:

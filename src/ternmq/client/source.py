@@ -44,9 +44,9 @@ class Source:
             SubscriptionSpec(lease_us=self.lease_us).check()
 
     @property
-    def policy_stated(self) -> bool:
-        """Whether the retry policy or the lease is stated."""
-        return self.retry is not None or self.lease_us is not None
+    def settings_stated(self) -> bool:
+        """Whether anything is stated that the group may have otherwise."""
+        return any(one is not None for one in self.stated[2:])
 
     def join(self) -> control.GroupJoin:
         """Return the request that sees that the group is there, as stated."""

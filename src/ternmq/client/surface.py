@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from ternmq.client.again import Replayed
 from ternmq.client.client import Client
 from ternmq.client.connecting import options_of
@@ -86,9 +88,9 @@ def connect(
     *,
     app: str | None = None,
     token: str | None = None,
-    timeout: float = 10.0,
-    max_processing_time: float = 600.0,
-    drain_timeout: float = 30.0,
+    timeout: float | timedelta = 10.0,
+    max_processing_time: float | timedelta = 600.0,
+    drain_timeout: float | timedelta = 30.0,
     options: Options | None = None,
 ) -> Client:
     """Return a client of a broker. No I/O: ``await`` it, enter it, or just use it to connect.
@@ -99,10 +101,11 @@ def connect(
             broker of this machine.
         app: The application; None: as the url says, ``TERNMQ_APP``, else none.
         token: Its secret; None: as the url says, ``TERNMQ_TOKEN``, else none.
-        timeout: Seconds that a send or request may take in all, at most 10 for sends.
-        max_processing_time: Seconds for which the leases of messages are extended; while a handler
-            runs on a message, its lease is extended until it ends.
-        drain_timeout: Seconds that handlers which run have to finish when the client stops.
+        timeout: How long a send or request may take in all, at most 10 s for sends. Times are
+            seconds or timedeltas, here and in every other call.
+        max_processing_time: How long the leases of messages are extended; while a handler runs on
+            a message, its lease is extended until it ends.
+        drain_timeout: How long handlers that run have to finish when the client stops.
         options: All settings at once, instead of the others.
 
     Raises:

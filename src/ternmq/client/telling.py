@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from ternmq.model.specs import Exhausted
+from ternmq.model.specs import Exhausted, RetryPolicy
 
 if TYPE_CHECKING:
     from ternmq.client.delivery import Delivery
@@ -29,19 +29,29 @@ def fate_of(delivery: Delivery) -> str:
     policy, attempt = delivery.lease.policy, delivery.attempt
     if policy is None:  # it was changed a moment ago: the broker is being asked
         return f"attempt {attempt}: the retry policy says what becomes of it"
+    if last_attempt(delivery):
+        return f"{_count(policy, attempt)}: {_end(policy)}"
+    return f"{_count(policy, attempt)}: it is tried again by the retry policy"
+
+
+def last_fate_of(delivery: Delivery) -> str:
+    """Return what becomes of a message that was at its last attempt, and why, for the log."""
+    policy = delivery.lease.policy
+    assert policy is not None, "else nobody knows which attempt is the last"
+    return f"{_count(policy, delivery.attempt)} was the last: {_end(policy)}"
+
+
+def _count(policy: RetryPolicy, attempt: int) -> str:
     most = policy.attempts if policy.enabled else 1
-    of = (
-        f"attempt {attempt} of {most}"
-        if attempt <= most
-        else (
-            f"attempt {attempt}, the retry policy has {most}"  # an operator let it come again
-        )
-    )
-    if not last_attempt(delivery):
-        return f"{of}: it is tried again by the retry policy"
+    if attempt <= most:
+        return f"attempt {attempt} of {most}"
+    return f"attempt {attempt} (the retry policy has {most})"  # an operator let it come again
+
+
+def _end(policy: RetryPolicy) -> str:
     if policy.exhausted is Exhausted.HOLD:
-        return f"{of}: its ordering key waits for an operator now (`ternmq retry list`)"
-    return f"{of}: it is a dead letter now"
+        return "its ordering key waits for an operator now (`ternmq retry list`)"
+    return "it is a dead letter now"
 
 
 def where(error: BaseException) -> BaseException | _Info:

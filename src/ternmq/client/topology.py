@@ -181,13 +181,16 @@ class Topology:
         raise TopologyMismatch("others change the same topics at the same time")
 
     async def settle(self, admin: Admin) -> None:
-        """See that topics, retry policies and leases are what is declared: before handlers begin.
+        """See that topics and groups that are there are what is declared: before handlers begin.
 
-        Groups that are missing are made when they are joined, and the filter, mode and start of
-        those that are there are checked then.
+        Groups that are missing are made when they are joined, and so are topics that are not
+        declared.
+
+        Raises:
+            TopologyMismatch: As ``apply``.
         """
         declared = self._declared
-        if not declared.topics and not any(one.policy_stated for one in declared.sources):
+        if not declared.topics and not any(one.settings_stated for one in declared.sources):
             return
         for change in await self.apply(admin, _when_it_runs):
             log.info("%s", change)
@@ -245,10 +248,8 @@ def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], set[str]]:
 
 
 def _when_it_runs(change: Change) -> bool:
-    """Return whether a worker that starts minds a difference; joining a group tells of the rest."""
-    if not change.group:
-        return True
-    return change.action == "change" and change.setting in {"retry", "lease"}
+    """Return whether a worker that starts minds a difference; joining a group sees to the rest."""
+    return not change.group or bool(change.setting and change.setting != _TOPIC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Final, cast
 
 import msgspec
@@ -73,7 +74,7 @@ class Transacting(Sending):
         batch_id: int,
         part: str = "",
         queue: int | None = None,
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
     ) -> list[Prepared]:
         """Store messages for a transaction, seen by nobody; returns when all of them are durable.
 
@@ -163,7 +164,7 @@ class Transacting(Sending):
         prepared: Iterable[Prepared | int],
         *,
         digest: int,
-        timeout: float | None = None,
+        timeout: float | timedelta | None = None,
     ) -> Committed:
         """Make what was prepared messages, all of it at one moment; returns when that is durable.
 
@@ -199,7 +200,7 @@ class Transacting(Sending):
         return Committed(done.rows, done.repeated)
 
     async def abort_prepared(
-        self, writer: str, batch_id: int, *, timeout: float | None = None
+        self, writer: str, batch_id: int, *, timeout: float | timedelta | None = None
     ) -> None:
         """Give up what was prepared; the batch id may be used again. Asked twice it is fine.
 

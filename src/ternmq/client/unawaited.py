@@ -68,7 +68,9 @@ class Unawaited(Coroutine[Any, Any, Any]):
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._coroutine.__await__()
+        # A generator holds this object while it is awaited; ``await`` itself drops it, and it
+        # would be taken for one that nobody awaits before its coroutine has begun.
+        return (yield from self._coroutine.__await__())
 
     def __del__(self) -> None:
         if inspect.getcoroutinestate(self._coroutine) != inspect.CORO_CREATED:

@@ -135,6 +135,18 @@ def seconds_of(what: str, seconds: object) -> float:
     return seconds
 
 
+def length_of(what: str, seconds: object) -> float:
+    """Return how many seconds something may take: more than none, and an end.
+
+    Raises:
+        InvalidRequest: It is no such time.
+    """
+    length = seconds_of(what, seconds)
+    if not 0 < length < float("inf"):
+        raise InvalidRequest(f"{what} must be more than 0 seconds, not {length}")
+    return length
+
+
 def wait_of(what: str, seconds: object) -> float:
     """Return for how many seconds the broker is to wait.
 

@@ -14,6 +14,8 @@ thread, a connection and a name of its own; what was opened before the fork rais
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from ternmq.client.blocking import BlockingDelivery as Delivery
 from ternmq.client.connecting import options_of
 from ternmq.client.delivery import Reject, Retry
@@ -29,9 +31,9 @@ def connect(
     *,
     app: str | None = None,
     token: str | None = None,
-    timeout: float = 10.0,
-    max_processing_time: float = 600.0,
-    drain_timeout: float = 30.0,
+    timeout: float | timedelta = 10.0,
+    max_processing_time: float | timedelta = 600.0,
+    drain_timeout: float | timedelta = 30.0,
     options: Options | None = None,
 ) -> Client:
     """Return a client of a broker; no I/O: entering it, or its first use, connects.

@@ -156,7 +156,7 @@ class Client:
             with contextlib.suppress(TernMQError):  # the block's own error is what is raised
                 self.close()
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | timedelta | None = None) -> None:
         """Send what waits, tell the broker what was settled, and leave.
 
         Raises:
@@ -299,7 +299,7 @@ class Client:
         *,
         group: str,
         max_messages: int = 500,
-        wait: float = 10.0,
+        wait: float | timedelta = 10.0,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,
@@ -342,7 +342,7 @@ class Client:
         *,
         group: str,
         max_messages: int = 500,
-        max_wait: float = 2.0,
+        max_wait: float | timedelta = 2.0,
         tags: str | None = None,
         mode: Mode | str | None = None,
         start: Start | str | None = None,

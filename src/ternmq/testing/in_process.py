@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
@@ -15,6 +16,7 @@ import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middl
 from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
 from ternmq.broker.queries import Queries
 from ternmq.client.client import leases_of
+from ternmq.client.validation import seconds_of
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.memory_disk import MemoryDisk
@@ -202,7 +204,7 @@ class InProcessBroker:
 
     # -- groups -----------------------------------------------------------------------------------
 
-    def wait_idle(self, topic: str, group: str, *, timeout: float = 10.0) -> None:
+    def wait_idle(self, topic: str, group: str, *, timeout: float | timedelta = 10.0) -> None:
         """Wait until a group has nothing to do: all that was sent was handed out and settled.
 
         Also until there is such a group: a worker that begins makes it. What failed and waits for a
@@ -212,15 +214,17 @@ class InProcessBroker:
         Args:
             topic: The topic.
             group: The group.
-            timeout: Seconds of the machine's time.
+            timeout: In the machine's time: seconds, or a timedelta.
 
         Raises:
             TimeoutError: It is not idle by then; says how it stands.
             RuntimeError: The broker does not run.
+            InvalidRequest: ``timeout`` is no time.
         """
+        patience = seconds_of("timeout", timeout)
         if self._thread is None or not self._thread.is_alive():
             raise RuntimeError("the broker does not run in this process: it was stopped or forked")
-        asyncio.run_coroutine_threadsafe(self._idle(topic, group, timeout), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._idle(topic, group, patience), self._loop).result()
 
     async def _idle(self, topic: str, group: str, patience_s: float) -> None:
         until = time.monotonic() + patience_s
