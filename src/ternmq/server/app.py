@@ -66,6 +66,8 @@ EXIT_FAILED: Final = 1
 _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
+_ACCEPTING_TURNS: Final = 6
+"""Turns of the loop from a connection that is accepted to its peer: three, by asyncio's source."""
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for its last answers; who gets none asks the next broker again."""
 
@@ -357,8 +359,7 @@ class Server:
         loop = core.loop
         hub.draining = True
         self._ready = False
-        if self._listener is not None:
-            self._listener.close()
+        await self._stop_listening()
         if core.failure is None:
             await self._drain(loop)
             for peer in list(hub.peers):
@@ -375,24 +376,40 @@ class Server:
         until = loop.time() + 1.0
         while hub.peers and loop.time() < until:
             await asyncio.sleep(0.005)
-        for peer in list(hub.peers):
-            peer.abandon("the broker stops")
-        await asyncio.sleep(0)
+        await self._abandon_connections("the broker stops")
         core.close(clean=core.failure is None)
 
     async def abandon(self) -> None:
         """Stop as a kill would: nothing is finished, the next start recovers. For tests."""
         self.hub.draining = True
-        if self._listener is not None:
-            self._listener.close()
+        await self._stop_listening()
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._health is not None:
             await self._health.close()
-        for peer in list(self.hub.peers):
-            peer.abandon("the broker is killed")
-        await asyncio.sleep(0)
+        await self._abandon_connections("the broker is killed")
         self.core.close(clean=False)
+
+    async def _stop_listening(self) -> None:
+        """Accept nothing more, and close the listening socket.
+
+        asyncio loses a socket whose connection it has accepted, and not made yet, when the listener
+        is closed: those are waited for.
+        """
+        if self._listener is None:
+            return
+        for one in self._listener.sockets:
+            self.core.loop.remove_reader(one.fileno())
+        for _ in range(_ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        self._listener.close()
+
+    async def _abandon_connections(self, why: str) -> None:
+        """Close what is left, and let the loop do it."""
+        for _ in range(_ACCEPTING_TURNS):
+            for peer in list(self.hub.peers):
+                peer.abandon(why)
+            await asyncio.sleep(0)
 
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask the clients to finish, and wait until they have, or the time is over."""
