@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -286,6 +287,36 @@ def test_what_the_broker_after_has_no_room_for_holds_nobody_else_up(
             assert not await client.admin.groups("orders")
 
     asyncio.run(go_on())
+
+
+def test_a_topic_that_was_not_declared_comes_again_with_its_first_use(dev: Dev) -> None:
+    """It was there when the program applied what it declares: a handler on it."""
+    handled: list[str] = []
+
+    async def go_on() -> None:
+        async with ternmq.connect(dev.url) as client:
+            await client.send("orders", "before")
+
+            @client.handler("orders", group="workers")
+            async def handle(order: str) -> None:
+                handled.append(order)
+
+            await client.apply()
+            running = asyncio.create_task(client.run())
+            await asyncio.to_thread(wait_until, lambda: handled == ["before"], "it is handled")
+            await asyncio.to_thread(dev.again, signal.SIGKILL)
+            with ternmq.sync.connect(dev.url) as other:
+                there = partial(other.admin.groups, "orders")
+                await asyncio.to_thread(wait_until, lambda: running.done() or bool(there()), "joined")
+                await asyncio.to_thread(other.send, "orders", "after")
+            await asyncio.to_thread(
+                wait_until, lambda: running.done() or len(handled) == 2, "the next one is handled"
+            )
+            client.stop()
+            await running
+
+    asyncio.run(go_on())
+    assert handled == ["before", "after"]
 
 
 def test_a_lease_of_before_is_none_of_the_broker_after(dev: Dev) -> None:
