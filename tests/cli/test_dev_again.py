@@ -307,7 +307,9 @@ def test_a_topic_that_was_not_declared_comes_again_with_its_first_use(dev: Dev) 
             await asyncio.to_thread(dev.again, signal.SIGKILL)
             with ternmq.sync.connect(dev.url) as other:
                 there = partial(other.admin.groups, "orders")
-                await asyncio.to_thread(wait_until, lambda: running.done() or bool(there()), "joined")
+                await asyncio.to_thread(
+                    wait_until, lambda: running.done() or bool(there()), "it joins"
+                )
                 await asyncio.to_thread(other.send, "orders", "after")
             await asyncio.to_thread(
                 wait_until, lambda: running.done() or len(handled) == 2, "the next one is handled"
