@@ -5,11 +5,13 @@ A broker that keeps is another matter: what is not there was deleted, and whoeve
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -261,6 +263,62 @@ def test_a_group_that_others_made_is_changed_by_a_worker_that_goes_on(
             assert client.admin.group("orders", "workers").lease == timedelta(seconds=40)
         finally:
             worker.end()
+
+
+def test_what_the_broker_after_has_no_room_for_holds_nobody_else_up(
+    dev: Dev, processes: Processes
+) -> None:
+    """It is tried again and again, while groups that are not declared are joined."""
+
+    async def go_on() -> None:
+        async with ternmq.connect(dev.url, timeout=1) as client:
+            client.declare(ternmq.Topic("orders", queues=9))
+
+            @client.handler("orders", group="workers")
+            async def handle(_order: str) -> None: ...
+
+            await client.apply()
+            assert not await client.pull("notes", group="readers", wait=0)
+            processes.environment["TERNMQ_LIMITS_GROUP_QUEUES"] = "8"
+            await asyncio.to_thread(dev.again, signal.SIGKILL)
+            async with asyncio.timeout(DEADLINE):
+                assert not await client.pull("notes", group="readers", wait=0)
+            assert len(await client.admin.groups("notes")) == 1
+            assert not await client.admin.groups("orders")
+
+    asyncio.run(go_on())
+
+
+def test_a_topic_that_was_not_declared_comes_again_with_its_first_use(dev: Dev) -> None:
+    """It was there when the program applied what it declares: a handler on it."""
+    handled: list[str] = []
+
+    async def go_on() -> None:
+        async with ternmq.connect(dev.url) as client:
+            await client.send("orders", "before")
+
+            @client.handler("orders", group="workers")
+            async def handle(order: str) -> None:
+                handled.append(order)
+
+            await client.apply()
+            running = asyncio.create_task(client.run())
+            await asyncio.to_thread(wait_until, lambda: handled == ["before"], "it is handled")
+            await asyncio.to_thread(dev.again, signal.SIGKILL)
+            with ternmq.sync.connect(dev.url) as other:
+                there = partial(other.admin.groups, "orders")
+                await asyncio.to_thread(
+                    wait_until, lambda: running.done() or bool(there()), "it joins"
+                )
+                await asyncio.to_thread(other.send, "orders", "after")
+            await asyncio.to_thread(
+                wait_until, lambda: running.done() or len(handled) == 2, "the next one is handled"
+            )
+            client.stop()
+            await running
+
+    asyncio.run(go_on())
+    assert handled == ["before", "after"]
 
 
 def test_a_lease_of_before_is_none_of_the_broker_after(dev: Dev) -> None:

@@ -71,6 +71,14 @@ def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str])
     cli(*TRACE, f"{topic}/7/3", code=4)
 
 
+def test_an_id_of_ones_own_that_reads_like_a_place(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    for place in (f"{topic}/7/3", f"{topic}/{2**70}/3", f"{topic}/0/{2**70}", "nowhere/0/0"):
+        sent = client.send(topic, b"x", id=place)
+        assert [one["id"] for one in cli(*TRACE, place, "--json").json] == [sent.id]
+
+
 def test_what_a_group_does_not_get_is_not_called_settled(
     cli: CommandLine, topic: str, ids: dict[int, str]
 ) -> None:

@@ -20,10 +20,11 @@ from ternmq.cli.shapes import Found, shown
 from ternmq.client.causes import reason_of
 from ternmq.client.client import Client
 from ternmq.model.errors import (
-    InvalidName,
+    Forbidden,
     InvalidRequest,
     MessageNotFound,
     UnknownGroup,
+    UnknownQueue,
     UnknownTopic,
 )
 from ternmq.wire.control import RowStanding
@@ -131,7 +132,7 @@ async def trace(
     at = id_.split("/")
     if len(at) == 3 and at[1].isdecimal() and at[2].isdecimal():
         # An application may choose ids that look so: what is at a place is asked for first.
-        with suppress(MessageNotFound, UnknownTopic, InvalidRequest, InvalidName):
+        with suppress(MessageNotFound, UnknownTopic, UnknownQueue, Forbidden, InvalidRequest):
             id_ = (await client.get(at[0], queue=int(at[1]), offset=int(at[2]))).id
     tables = archived.folder(tables)
     names = [topic] if topic else [one.spec.name for one in await client.admin.topics()]

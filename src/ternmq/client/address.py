@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,9 @@ from ternmq.model.errors import InvalidUrl
 
 DEFAULT_PORT: Final = 7117
 _FILE: Final = "ca= names a PEM file, below the folder that the process runs in or by a whole path"
+_QUOTED: Final = "write %2F, %3F or %23 for it, or give app= and token= besides the url"
+_SCHEME: Final = re.compile(r"[A-Za-z0-9+.-]*://")
+_ENDS_HOST: Final = re.compile(r"[/?#]")
 DEFAULT_URL: Final = f"ternmq://localhost:{DEFAULT_PORT}"
 
 
@@ -63,6 +67,18 @@ def parse(url: str) -> Address:
         InvalidUrl: It is none of ours.
     """
     try:
+        return _parsed(url)
+    except InvalidUrl:
+        before, at, _ = _behind_scheme(str(url)).rpartition("@")
+        if at and _ENDS_HOST.search(before):  # the other error tells of what may be a token
+            raise _wrong(
+                f"{_shown(url)}: app or token has a '/', '?' or '#' in it", _QUOTED
+            ) from None
+        raise
+
+
+def _parsed(url: str) -> Address:
+    try:
         parts = urlsplit(str(url))
         port = parts.port
     except ValueError as error:
@@ -103,5 +119,11 @@ def _wrong(text: str, hint: str) -> InvalidUrl:
 def _shown(url: str) -> str:
     """Return a url for a message: what stands before the host may be a secret."""
     text = str(url)
-    at = text.find("://") + 3 if "://" in text else 0
-    return repr(f"{text[:at]}{text[at:].rpartition('@')[2]}"[:100])
+    rest = _behind_scheme(text)
+    return repr(f"{text[: len(text) - len(rest)]}{rest.rpartition('@')[2]}"[:100])
+
+
+def _behind_scheme(text: str) -> str:
+    """Return what stands behind ``SCHEME://``; all of it where there is none."""
+    found = _SCHEME.match(text)
+    return text[found.end() :] if found else text

@@ -64,9 +64,12 @@ class Redeclaring(Member):
             self.keep(key, declared)
 
     async def through(self) -> None:
-        """Wait until what is being declared again is declared, or cannot be."""
+        """Wait until what is being declared again is declared, or cannot be.
+
+        No longer than a request may take: what is refused for now is tried until it passes.
+        """
         if self._task is not None:
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=self._session.options.timeout)
 
     def failed(self) -> asyncio.Future[None]:
         """Return what gets the error if something cannot be declared again; else it is logged.

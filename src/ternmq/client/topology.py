@@ -141,7 +141,11 @@ class Topology:
         return found
 
     async def apply(
-        self, admin: Admin, only: Callable[[Change], bool] = lambda _: True
+        self,
+        admin: Admin,
+        only: Callable[[Change], bool] = lambda _: True,
+        *,
+        again: bool = False,
     ) -> list[Change]:
         """Make topics and groups what is declared; durable when it returns. Returns what was done.
 
@@ -151,6 +155,8 @@ class Topology:
         Args:
             admin: Of a client whose app may manage what is declared.
             only: Which of the differences are to be seen at all.
+            again: It was done at the broker before: a topic that is not declared was there, and
+                comes again with its first use.
 
         Raises:
             TopologyMismatch: Something cannot be changed, or this app may not; the text names each
@@ -160,7 +166,11 @@ class Topology:
         done: list[Change] = []
         for _ in range(_TRIES):
             anew = admin.redeclaring.anew
-            changes = [one for one in await self.plan(admin) if only(one)]
+            changes = [
+                one
+                for one in await self.plan(admin)
+                if only(one) and not (again and one.setting == _TOPIC)
+            ]
             if any(one.action == "conflict" for one in changes):
                 mismatch = TopologyMismatch(_undone(changes, admin.app))
                 mismatch.hint = advice(changes)
@@ -264,7 +274,7 @@ class _Applied:
         return [spec_of(topic) for topic in self.topology.topics]
 
     async def again(self) -> None:
-        for change in await self.topology.apply(self.admin, self.only):
+        for change in await self.topology.apply(self.admin, self.only, again=True):
             log.info("%s", change)
 
 

@@ -145,7 +145,9 @@ class Reading:
         The columns are ``offset``, and those that a writer of messages takes.
         """
         uri = self._folder.uri_of(path)
-        more = {"start": start, "stop": stop}
+        more: dict[str, object] = {"start": start, "stop": stop}
+        if self._selection.mark:
+            more["mark"] = self._selection.mark
         behind = 'and "offset" >= $start and "offset" < $stop'
         with _told():
             said = self._as_said(uri)
@@ -190,8 +192,6 @@ class Reading:
         said = self._as_said(uris[0])
         if "where" in said:
             conditions.append(said["where"])
-        if "$mark" in chosen:
-            given["mark"] = one.mark
         asked = f"select {chosen} from ({_FILES}) where {' and '.join(conditions)} {behind}"  # noqa: S608
         return self._database.sql(asked, params=given)
 

@@ -24,9 +24,10 @@ NOT_OURS: Final = frozenset(
 )
 """Where the file is; and what clients and commands read."""
 _OF_KUBERNETES: Final = re.compile(
-    r"TERNMQ_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
+    r"TERNMQ_(?:\w+?_)??"
+    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
 )
-"""What a pod is told of a Service that is called ``ternmq``."""
+"""What a pod is told of Services that are called ``ternmq``, ``ternmq-http`` and the like."""
 _SHOWN: Final = 40
 
 
@@ -100,9 +101,11 @@ def _is_of_others(variable: str, value: str) -> bool:
     """Return whether a variable is meant for clients, or was put there by Kubernetes."""
     if variable in NOT_OURS:
         return True
-    if variable == f"{PREFIX}PORT" and "://" not in value:
-        return False  # somebody means a setting that there is not
-    return _OF_KUBERNETES.match(variable) is not None
+    found = _OF_KUBERNETES.match(variable)
+    if found is None or any(variable == field.variable for field in ALL_FIELDS.values()):
+        return False
+    # Without the scheme somebody means a setting that there is not.
+    return found[1] != "PORT" or "://" in value
 
 
 def _of_variable(variable: str) -> Field:

@@ -84,6 +84,26 @@ def test_secrets_are_not_shown() -> None:
         assert "secret" not in str(one)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ternmq://shop:secret/x@b", "ternmq://shop:secret?x@b", "ternmq://shop:secret#x@b:7",
+        "ternmq://shop:7?secret=x@b", "ternmq://shop:7/secret@b", "ternmq://shop:[secret/x@b",
+    ],
+)  # fmt: skip
+def test_a_token_that_ends_the_host_is_not_shown(url: str) -> None:
+    """As of base64: what stands before the stroke was taken for the port, and shown."""
+    with pytest.raises(InvalidUrl, match=r"app or token has .*%2F") as raised:
+        parse(url)
+    assert raised.value.__suppress_context__
+    assert "secret" not in str(raised.value)
+    assert parse("ternmq://shop:secret%2Fx@b").token == "secret/x"
+    assert parse("ternmqs://b?ca=/a@b/ca.pem").ca == "/a@b/ca.pem"
+    with pytest.raises(InvalidUrl) as raised:
+        parse("shop:secret://x@b")
+    assert "secret" not in str(raised.value)
+
+
 def test_an_address_is_shown_as_it_is_written() -> None:
     assert str(parse("ternmqs://[::1]:7")) == "ternmqs://[::1]:7"
 

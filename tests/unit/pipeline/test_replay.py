@@ -172,6 +172,13 @@ def test_what_is_set_does_not_leave_its_brackets_either(tables, text):
         plan(tables, Selection("orders", sets={"key": text}))
 
 
+def test_a_text_that_reads_like_a_parameter_of_ours(tables):
+    archived(tables, span(0, 1))
+    for mark in ("", "again"):
+        (row,) = read(tables, Selection("orders", sets={"body": "'$mark'"}, mark=mark))
+        assert row["value"] == "$mark"
+
+
 def test_what_the_user_wrote_is_looked_at_wherever_rows_are_read(tables):
     archive = archived(tables, span(0, 20))
     (found,) = plan(tables, Selection("orders"))

@@ -262,8 +262,19 @@ def test_what_kubernetes_says_of_a_service_is_no_setting() -> None:
         "TERNMQ_PORT_7117_TCP_PROTO": "tcp",
         "TERNMQ_PORT_7117_TCP_PORT": "7117",
         "TERNMQ_PORT_7117_TCP_ADDR": "10.0.0.1",
+        # and of services beside it, such as `ternmq-http` and `ternmq-eu-1`
+        "TERNMQ_HTTP_SERVICE_HOST": "10.0.0.2",
+        "TERNMQ_HTTP_SERVICE_PORT": "8080",
+        "TERNMQ_HTTP_PORT": "tcp://10.0.0.2:8080",
+        "TERNMQ_HTTP_PORT_8080_TCP_ADDR": "10.0.0.2",
+        "TERNMQ_HTTP_PORT_8080_TCP_PORT": "8080",
+        "TERNMQ_EU_1_SERVICE_PORT_CLIENTS": "7117",
+        "TERNMQ_EU_1_PORT_7117_UDP": "udp://10.0.0.3:7117",
     }
     assert load(flags=DATA, environ=pod) == load(flags=DATA)
     assert "TERNMQ_PORT in the environment is no setting" in refused(
         flags=DATA, environ={"TERNMQ_PORT": "7117"}
+    )
+    assert "TERNMQ_HTTP_PORT in the environment is no setting" in refused(
+        flags=DATA, environ={"TERNMQ_HTTP_PORT": "8080"}
     )
