@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ternmq.testing import broker
 from tests.black_box.process import DEADLINE
 from tests.cli.conftest import CommandLine, Processes
 
@@ -80,14 +81,19 @@ def test_a_group_wants_a_topic_that_is_there_or_declared(
     text = file.read_text()
     declared = next(line for line in text.splitlines() if line.startswith("client.declare"))
     file.write_text(text.replace(declared, ""))
-    for dry_run in ([], ["--dry-run"]):
-        said = cli("apply", name, *dry_run, code=8)
-        assert said.out.splitlines() == [
-            f"! group billing on {topic}: there is no topic {topic}, and none is declared"
-        ]
-        assert f"`ternmq topic create {topic}`" in said.err
-    cli("topic", "create", topic)
-    cli("apply", name)
+    with broker(settings={"create_topics": False}) as strict:
+        for dry_run in ([], ["--dry-run"]):
+            said = cli("apply", name, *dry_run, "--url", strict.url, code=8)
+            assert said.out.splitlines() == [
+                f"! group billing on {topic}: there is no topic {topic}, and none is declared"
+            ]
+            assert f"`ternmq topic create {topic}`" in said.err
+        cli("topic", "create", topic, "--url", strict.url)
+        cli("apply", name, "--url", strict.url)
+    # Where topics are made by their first use, the group's is.
+    cli("apply", name, "--dry-run", code=8)
+    assert cli("apply", name).err == "made 1 change\n"
+    cli("topic", "show", topic)
 
 
 def test_what_cannot_be_changed_is_said_and_nothing_is(

@@ -51,6 +51,12 @@ class Redeclaring(Member):
         """How often the broker was found to be another."""
         return self._session.anew
 
+    @property
+    def makes_topics(self) -> bool:
+        """Whether the broker makes topics by their first use."""
+        welcome = self._session.welcome
+        return welcome is not None and welcome.create_topics
+
     def keep(self, key: int, declared: Declared) -> None:
         """Declare something again from now on, instead of what was kept under the same key."""
         if not self._declared:

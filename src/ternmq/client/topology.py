@@ -133,7 +133,8 @@ class Topology:
         for name, topic in topics.items():
             found += _topic_changes(topic, there.get(name))
         for source in sources:
-            if source.topic not in topics and source.topic not in there:
+            missing = source.topic not in topics and source.topic not in there
+            if missing and not admin.redeclaring.makes_topics:
                 found.append(Change("conflict", source.topic, source.group, _TOPIC, "", "declared"))
                 continue
             groups = await admin.groups(source.topic, source.group) if source.topic in there else []
