@@ -55,6 +55,9 @@ def test_replay_of_times_and_ids(
     assert said.err.endswith(f"10 messages of {consumed} come to billing again\n")
     assert bodies(cli, consumed) == [str(n) for n in range(10)]
     assert cli("group", "replay", consumed, "billing", "--until", "1h", "-y").err.startswith("0 ")
+    span = ("--since", "1m", "--until", "2m")
+    turned = cli("group", "replay", consumed, "billing", *span, "-y", code=2)
+    assert "must be before --until" in turned.err
     id_ = client.get(consumed, offset=5).id
     ended = cli("group", "replay", consumed, "billing", "--id", id_, "--id", "7:7", "-y", code=4)
     assert f"no message of {consumed} that is kept has the id 7:7\n" in ended.err

@@ -11,6 +11,18 @@ from tests.cli.conftest import CommandLine
 STATE = "kept until the broker's state is written behind it"
 
 
+def status_of(file: OldestFile, **metrics: float) -> Status:
+    return Status(
+        broker="b",
+        version="1",
+        epoch=1,
+        now_us=100_000_000,
+        uptime_us=1,
+        metrics=dict(metrics),
+        oldest_file=file,
+    )
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [
@@ -34,29 +46,12 @@ STATE = "kept until the broker's state is written behind it"
     ],
 )
 def test_what_keeps_it_is_a_line(file: OldestFile, said: str) -> None:
-    status = Status(
-        broker="b",
-        version="1",
-        epoch=1,
-        now_us=100_000_000,
-        uptime_us=1,
-        metrics={},
-        oldest_file=file,
-    )
-    assert oldest_file(status) == said
+    assert oldest_file(status_of(file)) == said
 
 
 def test_where_sends_are_refused_no_room_is_told_of() -> None:
     for refused, said in ((False, "0B, room for 9B"), (True, "0B, and sends are refused")):
-        status = Status(
-            broker="b",
-            version="1",
-            epoch=1,
-            now_us=1,
-            uptime_us=1,
-            metrics={"ternmq_journal_room": 9.0},
-            oldest_file=OldestFile(sends_refused=refused),
-        )
+        status = status_of(OldestFile(sends_refused=refused), ternmq_journal_room=9.0)
         assert dict(_summary("ternmq://b", status))["journal"] == said
 
 

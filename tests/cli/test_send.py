@@ -157,6 +157,13 @@ def test_lines_before_one_that_is_no_message_are_stored(
     assert len(bodies(client, topic)) == 5
 
 
+def test_lines_that_cannot_be_read_are_no_end_of_the_file(cli: CommandLine, topic: str) -> None:
+    ended = cli("send", topic, "--lines", "/proc/self/mem", code=2)  # it opens, and reading fails
+    assert ended.err == (
+        "ternmq: /proc/self/mem cannot be read: Input/output error; stored 0 messages\n"
+    )
+
+
 def test_lines_before_one_that_is_too_long_are_stored(
     cli: CommandLine, topic: str, client: ternmq.sync.Client, tmp_path: Path
 ) -> None:

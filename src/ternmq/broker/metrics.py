@@ -29,7 +29,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "group_queues",
             len(views.held),
-            "Queues that groups consume, each pair counted; cap `groups` a topic.",
+            "Queues that groups consume, each pair counted; cap `group_queues` a topic.",
         ),
         ("apps", len(views.catalog.apps), "Apps; cap `apps`."),
         (

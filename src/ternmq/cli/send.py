@@ -238,12 +238,11 @@ class Told:
         if self._live:
             click.echo("\r\x1b[K", err=True, nl=False)
 
-    def broken_off(self) -> None:
-        """Say what was stored by now: the rest is not sent."""
+    def broken_off(self, error: Failed) -> Failed:
+        """Return why no more is sent, with how many were stored by then."""
         self._clear()
-        if not self._as_json:
-            failed = f", {self.failed:,} not" if self.failed else ""
-            output.note(f"stored {counted(self.stored, 'message')}{failed}")
+        failed = f", {self.failed:,} not" if self.failed else ""
+        return Failed(f"{error}; stored {counted(self.stored, 'message')}{failed}", error.code)
 
     def end(self) -> None:
         """Say how it went.
@@ -283,11 +282,12 @@ async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: 
             return
         except Failed as error:
             failed = error
+        except OSError as error:
+            failed = _unreadable(path, error)
         if messages:
             await _send(client, topic, messages, told)
         if failed is not None:
-            told.broken_off()
-            raise failed
+            raise told.broken_off(failed)
 
 
 async def _send(client: Client, topic: str, messages: list[Message], told: Told) -> None:
@@ -333,7 +333,11 @@ def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise Failed(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: OSError) -> Failed:
+    return Failed(f"{path} cannot be read: {error.strerror}", ExitCode.USAGE)
 
 
 async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:

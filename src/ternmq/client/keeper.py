@@ -61,13 +61,13 @@ _SHORTEST_NAP: Final = 0.005
 _PAUSE: Final = 0.2
 _READ_BYTES: Final = 65536
 ENDED: Final = "the worker stopped while the handler ran"
+"""Reason of an attempt that the end of a process ended."""
 _SETTLED: Final = {
     Outcome.DONE: "its message is acked",
     Outcome.DEAD: "its message is a dead letter now",
     Outcome.RELEASED: "its message is given back",
 }
 """What becomes of a message whose handler outlived its client, for the log."""
-"""Reason of an attempt that the end of a process ended."""
 
 
 class Keeper:

@@ -80,25 +80,26 @@ class Change:
         return told + (" cannot be changed" if self.action == "conflict" else "")
 
 
-def advice(conflicts: Iterable[Change]) -> str:
-    """Return what can be done about changes that cannot be made; empty if there are none."""
-    missing = dict.fromkeys(one.topic for one in conflicts if one.setting == _TOPIC)
+def advice(changes: Sequence[Change]) -> str:
+    """Return what can be done about those changes that cannot be made; empty if there are none."""
+    said = []
+    missing = dict.fromkeys(one.topic for one in changes if one.setting == _TOPIC)
     if missing:
         made = ", ".join(f"`ternmq topic create {topic}`" for topic in missing)
-        return f"declare the topic with client.declare(ternmq.Topic(...)), or make it: {made}"
+        said.append(f"declare the topic with client.declare(ternmq.Topic(...)), or make it: {made}")
     gone = dict.fromkeys(
         f"`ternmq group delete {one.topic} {one.group}`"
         if one.group
         else f"`ternmq topic delete {one.topic}`, with its messages"
-        for one in conflicts
-        if one.action == "conflict"
+        for one in changes
+        if one.action == "conflict" and one.setting != _TOPIC
     )
-    if not gone:
-        return ""
-    return (
-        f"declare what is there, or delete it: {'; '.join(gone)}; "
-        "a `ternmq dev` without a folder can be started again instead"
-    )
+    if gone:
+        said.append(
+            f"declare what is there, or delete it: {'; '.join(gone)}; "
+            "a `ternmq dev` without a folder can be started again instead"
+        )
+    return ". ".join(said)
 
 
 class Topology:

@@ -14,5 +14,5 @@ def verb(count: int, one: str, many: str) -> str:
 
 
 def article(name: str) -> str:
-    """Return a name with its article: ``a str``, ``an int``."""
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+    """Return a name with its article: ``a str``, ``an int``, ``a UUID``."""
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"

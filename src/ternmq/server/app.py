@@ -67,7 +67,8 @@ _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, n
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
 _ACCEPTING_TURNS: Final = 6
-"""Turns of the loop from a connection that is accepted to its peer: three, by asyncio's source."""
+"""Turns of the loop from a connection that is accepted to its peer: three, by asyncio's source; as
+many are enough for a transport to close."""
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for its last answers; who gets none asks the next broker again."""
 
@@ -406,9 +407,9 @@ class Server:
 
     async def _abandon_connections(self, why: str) -> None:
         """Close what is left, and let the loop do it."""
+        for peer in list(self.hub.peers):
+            peer.abandon(why)
         for _ in range(_ACCEPTING_TURNS):
-            for peer in list(self.hub.peers):
-                peer.abandon(why)
             await asyncio.sleep(0)
 
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:

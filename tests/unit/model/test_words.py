@@ -21,7 +21,8 @@ def test_a_number_has_its_words(count: int, told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("int", "an int"), ("str", "a str"), ("Order", "an Order")]
+    ("name", "told"),
+    [("int", "an int"), ("str", "a str"), ("Order", "an Order"), ("UUID", "a UUID")],
 )
 def test_a_name_has_its_article(name: str, told: str) -> None:
     assert article(name) == told
