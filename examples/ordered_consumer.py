@@ -46,7 +46,8 @@ async def consume() -> None:
                 step = delivery.value
                 if step == {"account": 2, "number": 3} and delivery.attempt == 1:
                     raise ternmq.Retry("the ledger is locked", after=0.1)
-                print(f"{os.getpid()} account {step['account']} step {step['number']}", flush=True)
+                line = f"{os.getpid()} account {step['account']} step {step['number']}\n"
+                print(line, end="", flush=True)  # line and end in one write: three processes print
 
 
 def main() -> None:
