@@ -15,7 +15,7 @@ from ternmq.testing import broker
 from tests.pages.blocks import steps
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "produce.md"
-HEAD = "| annotation | a body | travels as |"
+HEAD = "| annotation | a body | is sent as |"
 
 
 def rows() -> list[list[str]]:
