@@ -27,6 +27,9 @@ DAMAGED: Final = 0.05
 NEAR: Final = 3
 """So many crash points from a segment's removal on are swept more densely, the first always."""
 NEAR_POINTS: Final = 0.5
+SET_POINTS: Final = 0.2
+"""Share of the crash points right behind the END of a STATE set that are swept: the next start
+rests on that set, and another one may follow soon."""
 _NO_SEGMENT: Final = "journal/99999999999999999999.seg"
 
 
@@ -111,6 +114,7 @@ class Sweep:
         begin = medium.at
         limit = reign.tape.ends[reign.kept_records]
         removed = -NEAR
+        ends = self._set_ends()
         for at in range(len(reign.disk.log) + 1):
             if at:
                 op = reign.disk.log[at - 1]
@@ -122,6 +126,9 @@ class Sweep:
             points = max(self.plan.points, NEAR_POINTS) if near else self.plan.points
             if at == removed:
                 points = 1.0
+            while ends and ends[-1] <= limit:
+                ends.pop()
+                points = max(points, SET_POINTS)
             if self._until is not None and time.monotonic() > self._until + GRACE_S:
                 return  # the run is over; this case was one of its last
             if points < 1.0 and chance.random() >= points:
@@ -138,6 +145,16 @@ class Sweep:
                     continue
                 seen.add(key)
                 self._image(medium, draw, whole, limit, demand)
+
+    def _set_ends(self) -> list[int]:
+        """Return where the STATE sets of this reign end, the first one last."""
+        tape = self.reign.tape
+        records = tape.records[self.reign.kept_records :]
+        return [
+            record.end
+            for record in reversed(records)
+            if record.kind == Kind.STATE and record.body[8] == _STATE_END
+        ]
 
     def _demand(self, at: int) -> int:
         found = 0

@@ -34,6 +34,16 @@ from tests.sim.tape import Tape, Violation
 from tests.sim.world import Reign, World
 
 ROUNDS = 3000
+NEAR_DEADLINE = 0.2
+"""Share of the rounds without progress behind which a pull comes shortly before a deadline."""
+NEAR_US = 10_000
+"""How long before it at most."""
+SOON_US = 1_000
+"""A deadline that is not farther off is just waited for."""
+FAILED = 0.2
+"""Share of the leases in a drain that fail, so that their rows come again once they are due."""
+FAILED_MOST = (0, 0, 2)
+"""How many may fail in a drain, one of these."""
 
 
 def use(
@@ -219,14 +229,21 @@ def drain(world: World, chance: random.Random) -> None:
     """Consume everything that any group is owed."""
     session = _join(world)
     _open_groups(world)
+    failures = chance.choice(FAILED_MOST)
     for _ in range(ROUNDS):
         progress = False
         for number, topic in list(world.reference.topics.items()):
             for group in list(topic.subscriptions):
                 name = topic.subscriptions[group].name
                 most = chance.randint(1, 40)
-                progress |= _consume(world, session, number, topic.spec.name, name, most)
+                fails = failures > 0 and chance.random() < FAILED
+                outcome = Outcome.RETRY if fails else Outcome.DONE
+                found = _consume(world, session, number, topic.spec.name, name, most, outcome)
+                progress |= found
+                failures -= found and fails
         world.reached("deep drain round")
+        if not progress and chance.random() < NEAR_DEADLINE:
+            _wait_for_deadline(world, chance)
         if world.events and (not progress or chance.random() < 0.5):
             world.run(1)
         if not progress:
@@ -236,8 +253,24 @@ def drain(world: World, chance: random.Random) -> None:
     raise Violation(f"not drained: {_owed(world)}")
 
 
-def _consume(world: World, session: int, number: int, topic: str, group: str, most: int) -> bool:
-    """Pull once and ack what comes; return whether there may be more."""
+def _wait_for_deadline(world: World, chance: random.Random) -> None:
+    """Have it asked again shortly before something comes due, not only when it has."""
+    deadline_us = world.broker.next_deadline_us()
+    left_us = 0 if deadline_us is None else deadline_us - world.now_us()
+    if left_us > SOON_US:
+        world.after(left_us - 1 - chance.randrange(min(NEAR_US, left_us)), lambda: None)
+
+
+def _consume(
+    world: World,
+    session: int,
+    number: int,
+    topic: str,
+    group: str,
+    most: int,
+    outcome: Outcome,
+) -> bool:
+    """Pull once and settle what comes; return whether there may be more."""
     broker = world.broker
     reply = world.command(lambda: broker.pull(world.now_us(), session, topic, group, most))
     if isinstance(reply, JournalFull):
@@ -257,7 +290,7 @@ def _consume(world: World, session: int, number: int, topic: str, group: str, mo
     for _ in range(20):
         settled = world.command(
             lambda: broker.settle(
-                world.now_us(), session, topic, group, queue, epoch, lease, Outcome.DONE
+                world.now_us(), session, topic, group, queue, epoch, lease, outcome
             )
         )
         if not isinstance(settled, JournalFull):

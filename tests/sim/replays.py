@@ -43,10 +43,13 @@ class Replayer(Operator):
             self._span(at[0], [(max(0, first - 2), first + self.world.chance.randint(1, 3))])
 
     def _doomed(self) -> None:
-        """Replay a row that stands in the segment which retention is about to remove."""
+        """Replay a row that stands in the segment which retention is about to remove, most of all
+        when everything that was owed was looked at."""
         at = self._queue()
         world = self.world
-        if at is None or not world.started.upkeep.moving._active or world.chance.random() < 0.7:
+        moving = world.started.upkeep.moving
+        looked = moving._looked_end > 0
+        if at is None or not moving._active or world.chance.random() < (0.2 if looked else 0.7):
             return
         key, group, _ = at
         journal = world.broker.journal
@@ -59,6 +62,8 @@ class Replayer(Operator):
         ]
         if doomed:
             world.reached("replayed out of a segment that is being emptied")
+            if looked and rows[group.cursor - 1].position >= end:
+                world.reached("replayed to a group that had nothing left in a segment")
             offset = world.chance.choice(doomed)
             self._span(key, [(offset, offset + 1)])
 

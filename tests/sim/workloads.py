@@ -153,8 +153,8 @@ def rolls(seed: str) -> World:
 
 
 def emptied(seed: str) -> World:
-    """Retention at work all the time; a group is owed much of what is to go, and another one
-    pulls out of the segment while it is emptied."""
+    """Retention at work all the time; a group is owed much of what is to go, another one pulls out
+    of the segment while it is emptied, and a third one, which was through, is given rows of it."""
     limits = msgspec.structs.replace(ROLLING_LIMITS, session_grace_us=1_000_000)
     world = World(
         seed,
@@ -167,7 +167,7 @@ def emptied(seed: str) -> World:
     broker.administration.create_topic(
         now, TopicSpec(name="u", retention_us=1_000, keep_until_consumed=False)
     )
-    for group, window in (("g", 16), ("late", 12)):
+    for group, window in (("g", 16), ("late", 12), ("through", 40)):
         broker.administration.subscribe(
             now, "u", group, SubscriptionSpec(retry=slow, lease_us=2_000_000, window=window)
         )
@@ -176,7 +176,14 @@ def emptied(seed: str) -> World:
     _client(
         world, Straggler(world, "u", "late", "d", every_us=12_000, most=2, settle=0.25, stay=True)
     )
-    _client(world, Replayer(world, "u", "g", every_us=10_000, acts=("doomed",)))
+    _client(
+        world,
+        Consumer(
+            world, "u", "through", "e", every_us=30_000, most=40, fail=0.0, vanish=0.0, stay=True
+        ),
+    )
+    for group in ("g", "through"):
+        _client(world, Replayer(world, "u", group, every_us=20_000, acts=("doomed",)))
     world.sync_us = (300, 4000, 20_000, 60_000)
     world.job_us = (50, 500, 3000)
     world.faults.slow = 0.4
@@ -496,8 +503,9 @@ def transactions(seed: str) -> World:
     limits = msgspec.structs.replace(
         SMALL_LIMITS, transaction_us=120_000, decisions=6, decision_us=300_000
     )
-    world = World(seed, options(16384, 5000, limits=limits, chunk_bytes=300))
+    world = World(seed, options(16384, 4000, limits=limits, chunk_bytes=300))
     world.patience = 0.5
+    world.pace = (0, 0, 0, 1)  # decisions come while a set is written
     _begin(world)
     broker, now = world.broker, world.now_us()
     broker.administration.create_topic(now, TopicSpec(name="t", queues=2))
@@ -514,9 +522,9 @@ def transactions(seed: str) -> World:
     )  # fmt: skip
     _client(world, Producer(world, "t", 11, every_us=6000))
     _client(world, Producer(world, "o", 12, every_us=9000, keys=3))
-    _client(world, Writer(world, ("t",), "v", 21))
-    _client(world, Writer(world, ("t",), "w", 22, every_us=2500, parts=5, leave=0.25))
-    _client(world, Writer(world, ("o",), "x", 23, keys=3))
+    _client(world, Writer(world, ("t",), "v", 21, every_us=2000))
+    _client(world, Writer(world, ("t",), "w", 22, every_us=2000, parts=5, leave=0.25))
+    _client(world, Writer(world, ("o",), "x", 23, every_us=2000, keys=3))
     for at in range(2):
         _client(world, Consumer(world, "t", "g", f"c{at}", fail=0.3, vanish=0.08))
     _client(world, Consumer(world, "o", "h", "d", fail=0.3))

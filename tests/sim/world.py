@@ -116,6 +116,8 @@ class World:
         """How long background jobs take, one of these."""
         self.sync_us: tuple[int, ...] = SYNC_US
         """How long syncs take, one of these."""
+        self.pace: tuple[int, ...] = (0, 0, 1, 2, 5, 1000)
+        """How many pieces upkeep goes on for after its first in a turn, one of these."""
         self.overdue_us = OVERDUE_US
         self.began_us = 0
         """Broker time at which the broker began that runs."""
@@ -391,6 +393,7 @@ class World:
                 journal.mark(now)
             journal.flush()
         except JournalFailed as error:
+            self._probe_failed("write")
             self.stop()
             raise Stopped from error
         if journal.first != self._seen_first:
@@ -408,7 +411,7 @@ class World:
             self.after(max(0, deadline - now) + self.chance.randrange(500), self._tick)
 
     def _may_go_on(self) -> Callable[[], bool]:
-        left = self.chance.choice((0, 0, 1, 2, 5, 1000))
+        left = self.chance.choice(self.pace)
 
         def may() -> bool:
             nonlocal left
@@ -471,15 +474,15 @@ class World:
         except DiskError as error:
             journal.failed(error)
             self.reached("sync failed")
-            self._probe_failed()
+            self._probe_failed("sync")
             self.stop()
             raise Stopped from error
         journal.synced(job)
         self.broker.committed()
         self._wake()
 
-    def _probe_failed(self) -> None:
-        """After a failed sync nothing is recorded, synced or answered any more."""
+    def _probe_failed(self, what: str) -> None:
+        """After a failed write or sync nothing is recorded, synced or answered any more."""
         journal = self.broker.journal
         for name, ask in (
             ("a sync is given out", journal.next_sync),
@@ -490,7 +493,7 @@ class World:
                 ask()
             except JournalFailed:
                 continue
-            raise Violation(f"after a failed sync {name}")
+            raise Violation(f"after a failed {what} {name}")
         if self.gate.release(journal.durable, journal.written):
             self.reached("answers of topics that wait for no sync")
 
