@@ -245,6 +245,7 @@ def sown() -> Iterator[Input]:
     yield Input("nothing", b"")
     yield Input("receipt", every[Command.SEND].answer)
     yield Input("receipt", bodies.pack_receipt(examples.RECEIPT_OTHERS))
+    yield Input("receipt", bodies.pack_receipt(examples.RECEIPT_QUEUES))
     yield Input("delivery", every[Command.PULL].answer)
     yield Input("settled", every[Command.SETTLE].answer)
     yield Input("extended", every[Command.EXTEND].answer)

@@ -147,6 +147,36 @@ async def test_an_id_of_the_application_is_stored_once(api: API, real: InProcess
         assert (await client.get("orders", "order-7")).body == b"a"
 
 
+async def test_the_receipt_of_a_duplicate_names_the_queue_of_the_first(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client, api.connect(real.url) as other:
+        await client.admin.create_topic("orders", queues=4)
+
+        async def check(told: ternmq.Receipt, first: ternmq.Receipt) -> None:
+            place = (first.queue, first.offset)
+            assert (told.duplicate, told.queue, told.offset) == (True, *place)
+            found = await client.get("orders", queue=told.queue, offset=told.offset)
+            assert found.application_id == first.application_id
+
+        for number in range(6):  # the queues take turns, and each client has turns of its own
+            first = await client.send("orders", b"a", id=f"a{number}")
+            await check(await other.send("orders", b"a", id=f"a{number}"), first)
+            await check(await client.send("orders", b"a", id=f"a{number}"), first)
+        first = await client.send("orders", b"b", id="b", queue=3)
+        await check(await client.send("orders", b"b", id="b", queue=1), first)
+        soon = client.send_soon("orders", b"b", id="b", queue=0)
+        await client.flush()
+        await check(soon.result(), first)
+        items = [ternmq.Message(b"b", id="b"), ternmq.Message(b"c", id="c")]
+        told = await client.send_many("orders", [*items, items[1]])
+        await check(told[0], first)
+        await check(told[2], told[1])
+        keyed = await client.send("orders", b"d", id="d", key="alice")
+        await client.admin.change_topic("orders", queues=7)
+        await check(await other.send("orders", b"d", id="d", key="alice"), keyed)
+
+
 async def test_soon_and_flush(api: API, real: InProcessBroker) -> None:
     async with api.connect(real.url) as client:
         await client.admin.create_topic("orders")

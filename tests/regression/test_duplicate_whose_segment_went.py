@@ -77,7 +77,7 @@ def test_rows_with_ids_are_told_from_those_that_were_left_out() -> None:
     ]
     batch = world.batch("t", some)
     first = world.send_batch("t", batch)
-    assert (told(first), first.rows) == ((1, 3, False), [RowOutcome(0, 0, conflict=False)])
+    assert (told(first), first.rows) == ((1, 3, False), [RowOutcome(0, 0, conflict=False, queue=0)])
     without(world)
     again = world.send_batch("t", batch)
     assert (told(again), again.rows) == ((None, 3, True), [RowOutcome(0, None, conflict=False)])

@@ -31,7 +31,7 @@ class Known:
     """What is known of the rows of a batch.
 
     Attributes:
-        outcomes: Rows that a message before has the id of, with its offset if that is kept.
+        outcomes: Rows whose id an earlier message has, with its queue and offset if it is kept.
         repeats: Rows that have the id of a row before in the batch -> that row, and whether they
             differ.
         depends: The position up to which the journal must be durable for ``outcomes`` to hold.
@@ -63,7 +63,8 @@ class Known:
         rows = {outcome.row: outcome for outcome in self.outcomes}
         for row, (first, differs) in self.repeats.items():
             offset = None if differs or stored is None else stored.offset_of(first)
-            rows[row] = RowOutcome(row, offset, differs)
+            queue = None if offset is None or stored is None else stored.queue
+            rows[row] = RowOutcome(row, offset, differs, queue)
         return [rows[row] for row in sorted(rows)]
 
 
@@ -114,6 +115,7 @@ class GivenIds:
         """Note a row whose id a message before has."""
         conflict = entry.body_hash != body_hash
         offset: int | None = None
+        queue: int | None = None
         end = entry.position
         try:
             record = self._store.get(entry.position)
@@ -124,8 +126,9 @@ class GivenIds:
             if not conflict:
                 stored = messages.of_record(record)
                 conflict = not _same(Batch(stored.batch), entry.row, batch, row)
-                offset = None if conflict else stored.offset_of(entry.row)
-        known.outcomes.append(RowOutcome(row, offset, conflict))
+                if not conflict:
+                    offset, queue = stored.offset_of(entry.row), stored.queue
+        known.outcomes.append(RowOutcome(row, offset, conflict, queue))
         known.depends = max(known.depends, end)
 
 

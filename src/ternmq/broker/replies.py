@@ -36,6 +36,8 @@ class RowOutcome(NamedTuple):
     """The first receipt's offset; None when the row is refused, or that receipt is forgotten."""
     conflict: bool
     """The id was used for another message: IdConflict for this row."""
+    queue: int | None = None
+    """The queue of ``offset``; None where ``offset`` is."""
 
 
 class SendReply(msgspec.Struct, eq=False):

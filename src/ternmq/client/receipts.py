@@ -40,10 +40,9 @@ def row_receipts(
                 _log_unsent(load, row, load.contents()[row], producer_id, conflict)
             told.append(conflict)
         else:
-            told.append(
-                # The broker knows the first by the given id, not who sent it as which.
-                Receipt(topic, receipt.queue, other.offset, durable, True, 0, 0, ids[row])
-            )
+            queue = receipt.queue if other.queue is None else other.queue
+            # The broker knows the first by the given id, not who sent it as which.
+            told.append(Receipt(topic, queue, other.offset, durable, True, 0, 0, ids[row]))
     return told
 
 

@@ -432,7 +432,7 @@ def test_an_id_twice_in_a_batch_of_a_fast_topic() -> None:
     for duplicate in (False, True):
         reply = world.send_batch("f", batch)
         assert told(reply) == (None, 1, duplicate)
-        assert [tuple(one) for one in reply.rows] == [(1, None, False), (2, None, True)]
+        assert [tuple(one) for one in reply.rows] == [(1, None, False, None), (2, None, True, None)]
 
 
 @pytest.mark.parametrize(
@@ -448,11 +448,11 @@ def test_an_id_with_other_properties_is_a_conflict_of_that_row(more: dict[str, A
         sent: dict[str, Any] = {"key": "k", "tag": "t", "headers": {"h": "v"}, "ordering_key": "o"}
         world.send("t", [row("x"), row("a", "1", **sent)])
         same = world.send("t", [row("y"), row("a", "1", **sent)])
-        assert [tuple(one) for one in same.rows] == [(1, 1, False)]
+        assert [tuple(one) for one in same.rows] == [(1, 1, False, 0)]
         reply = world.send("t", [row("a", "1", **{**sent, **more})])
-        assert [tuple(one) for one in reply.rows] == [(0, None, True)]
+        assert [tuple(one) for one in reply.rows] == [(0, None, True, None)]
         both = world.send("t", [row("b", "2", **sent), row("b", "2", **{**sent, **more})])
-        assert [tuple(one) for one in both.rows] == [(1, None, True)]
+        assert [tuple(one) for one in both.rows] == [(1, None, True, None)]
 
     explore(scenario)
 
@@ -463,7 +463,7 @@ def test_headers_of_a_trace_make_no_other_message() -> None:
     world.send("t", [row("a", "1", headers={"h": "v", "traceparent": "00-1"})])  # type: ignore[arg-type]
     headers = {"Traceparent": "00-2", "h": "v", "x-b3-traceid": "3", "baggage": ""}
     reply = world.send("t", [row("a", "1", headers=headers)])  # type: ignore[arg-type]
-    assert [tuple(one) for one in reply.rows] == [(0, 0, False)]
+    assert [tuple(one) for one in reply.rows] == [(0, 0, False, 0)]
 
 
 def test_batches_with_rows_left_out_are_delivered_row_by_row() -> None:

@@ -44,6 +44,7 @@ REQUESTS = {
 ANSWERS = {
     "receipt": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT),
     "receipt, others": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_OTHERS),
+    "receipt, queues": Case(bodies.pack_receipt, bodies.unpack_receipt, examples.RECEIPT_QUEUES),
     "prepared": Case(pack_prepared, bodies.unpack_prepared, examples.PREPARED),
     "delivery": Case(pack_delivery, bodies.unpack_delivery, examples.DELIVERY, open_ended=True),
     "delivery, first attempts": Case(

@@ -31,6 +31,10 @@ RECEIPT_OTHERS = bodies.Receipt(
     None, 2, 3, 0, True, True,
     (bodies.ReceiptRow(4, 12, False), bodies.ReceiptRow(5, None, True)),
 )  # fmt: skip
+RECEIPT_QUEUES = bodies.Receipt(
+    7, 2, 3, 1, False, False,
+    (bodies.ReceiptRow(4, 12, False, 4095), bodies.ReceiptRow(5, 13, False, 0)),
+)  # fmt: skip
 PREPARE = bodies.Prepare(TOPIC, 3, "stream-7 ü", 2**64 - 1, "3/0", BATCH)
 PREPARE_ANY = bodies.Prepare(TOPIC, None, "w", 0, "", BATCH)
 PREPARED = bodies.Prepared(1 << 40, 2, 3, 1, True)

@@ -71,6 +71,10 @@ def test_receipt_is_as_the_ruler_says():
         "<QII IIII QII QII",
         2**64 - 1, 2, 3, 0, 3, 2, 0, 12, 4, 0, 2**64 - 1, 5, 1,
     )  # fmt: skip
+    assert bodies.pack_receipt(examples.RECEIPT_QUEUES) == struct.pack(
+        "<QII IIII QIHH QIHH",
+        7, 2, 3, 1, 0, 2, 0, 12, 4, 0, 4096, 13, 5, 0, 1,
+    )  # fmt: skip
 
 
 def test_pull_is_as_the_ruler_says():
@@ -132,6 +136,7 @@ spans = st.lists(u64, unique=True, max_size=40).map(
 offset = st.none() | st.integers(0, 2**64 - 2)
 count = st.integers(1, 2**32 - 1)
 reason = st.text(max_size=1000)
+row_queue = st.none() | st.integers(0, 2**16 - 2)
 short = st.text(max_size=bodies.MAX_LAST_REASON_BYTES // 4)
 
 VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable[[bytes], Any]]] = {
@@ -143,7 +148,7 @@ VALUES: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], bytes], Callable
     "receipt": (
         st.builds(
             Receipt, offset, u32, u32, u32, st.booleans(), st.booleans(),
-            st.lists(st.builds(ReceiptRow, u32, offset, st.booleans())).map(tuple),
+            st.lists(st.builds(ReceiptRow, u32, offset, st.booleans(), row_queue)).map(tuple),
         ),
         bodies.pack_receipt,
         bodies.unpack_receipt,

@@ -63,6 +63,8 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "SEND one way, any queue", frames.pack(Command.SEND, frames.ONE_WAY, 2**64 - 1, send)
     others = bodies.pack_receipt(examples.RECEIPT_OTHERS)
     yield "SEND answer with other rows", frames.pack(Command.SEND, ANSWER, 100, others)
+    queues = bodies.pack_receipt(examples.RECEIPT_QUEUES)
+    yield "SEND answer with rows of other queues", frames.pack(Command.SEND, ANSWER, 105, queues)
     at_once = bodies.pack_pull(examples.PULL._replace(at_once=16))
     yield "PULL that says at_once", frames.pack(Command.PULL, 0, 104, at_once)
     nothing = examples.pack_delivery(examples.NOTHING_CAME)

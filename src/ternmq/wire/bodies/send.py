@@ -8,7 +8,8 @@ Ruler::
       answer        0  u64 first_offset (2**64-1: none), u32 topic, u32 queue
                    16  u32 count, u32 flags (1 duplicate, 2 written, not synced yet)
                    24  u32 row_count, u32 0
-                   32  row_count x (u64 offset (2**64-1: none), u32 row, u32 flags (1 conflict))
+                   32  row_count x (u64 offset (2**64-1: none), u32 row, u16 flags (1 conflict),
+                       u16 queue + 1 (0: none))
 
 ``count`` rows were stored from ``first_offset`` on. The rows of the answer are those that were not
 stored now: their application id is known already, with the offset of the message that has it; with
@@ -41,7 +42,8 @@ SEND: Final = Struct("<II")
 """queue; topic_bytes and the zeros behind it, read as one number."""
 _TOPIC_BYTES_AT: Final = 4
 RECEIPT: Final = Struct("<QIIIIII")
-RECEIPT_ROW: Final = Struct("<QII")
+RECEIPT_ROW: Final = Struct("<QIHH")
+"""offset, row, flags, queue + 1 (0: not stated)."""
 
 DUPLICATE: Final = 1
 WRITTEN: Final = 2
@@ -57,11 +59,16 @@ class Send(NamedTuple):
 
 
 class ReceiptRow(NamedTuple):
-    """A row of a batch that was not stored now; ``offset`` None: refused, or not known any more."""
+    """A row of a batch that was not stored now.
+
+    ``offset`` None: refused, or no longer known. ``queue`` None: not known, or from a broker that
+    does not state it.
+    """
 
     row: int
     offset: int | None
     conflict: bool
+    queue: int | None = None
 
 
 class Receipt(NamedTuple):
@@ -137,8 +144,13 @@ def pack_receipt(receipt: Receipt) -> bytes:
         return head
     return head + b"".join(
         [
-            RECEIPT_ROW.pack(NO_OFFSET if offset is None else offset, row, CONFLICT * conflict)
-            for row, offset, conflict in receipt.others
+            RECEIPT_ROW.pack(
+                NO_OFFSET if offset is None else offset,
+                row,
+                CONFLICT * conflict,
+                0 if queue is None else queue + 1,
+            )
+            for row, offset, conflict, queue in receipt.others
         ]
     )
 
@@ -161,8 +173,15 @@ def unpack_receipt(body: bytes) -> Receipt:
     if row_count:
         rows = tuple(
             [
-                ReceiptRow(row, None if offset == NO_OFFSET else offset, bool(told & CONFLICT))
-                for offset, row, told in RECEIPT_ROW.iter_unpack(body[RECEIPT.size :])
+                ReceiptRow(
+                    row,
+                    None if offset == NO_OFFSET else offset,
+                    bool(flags_of_row & CONFLICT),
+                    queue_plus_1 - 1 if queue_plus_1 else None,
+                )
+                for offset, row, flags_of_row, queue_plus_1 in RECEIPT_ROW.iter_unpack(
+                    body[RECEIPT.size :]
+                )
             ]
         )
     return Receipt(
