@@ -74,6 +74,8 @@ def overlaps(lines: Sequence[Line], killed: Mapping[int, int]) -> list[str]:
     holds: dict[tuple[str, int, str], dict[int, Hold]] = {}
     """Group, queue, key -> offset -> who has it."""
     keys: dict[tuple[str, int, int], str] = {}
+    owners: dict[tuple[str, int, int, int], int] = {}
+    """Group, queue, epoch, lease -> session."""
     problems = []
     for line in lines:
         if line.get("T") != LEDGER or line["op"] not in ("out", "settle"):
@@ -82,11 +84,15 @@ def overlaps(lines: Sequence[Line], killed: Mapping[int, int]) -> list[str]:
         if line["op"] == "settle":
             for offset in line["rows"]:
                 held = holds[group, queue, keys[group, queue, offset]]
-                hold = held.pop(offset, None)
-                if hold is not None and line["o"] in GIVEN_BACK:  # with the rest of its key
-                    for other in [one for one, its in held.items() if its.session == hold.session]:
+                held.pop(offset, None)
+                if line["o"] in GIVEN_BACK:  # with the rest of its key
+                    # The row itself may be gone from ``held``: an earlier settle of it was sent
+                    # and lost with the connection, and this one is its second try.
+                    owner = owners[group, queue, line["e"], line["l"]]
+                    for other in [one for one, its in held.items() if its.session == owner]:
                         del held[other]
             continue
+        owners[group, queue, line["e"], line["l"]] = line["s"]
         for offset, _, _, _, _, key in line["rows"]:
             keys[group, queue, offset] = key
             held = holds.setdefault((group, queue, key), {})

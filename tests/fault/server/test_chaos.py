@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,8 @@ import pytest
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from tests.fault import history
-from tests.fault.messages import GROUPS
+from tests.fault.history import Line
+from tests.fault.messages import GROUPS, LEDGER
 from tests.fault.processes import DEADLINE, ROOT, environment, patience, wait_until
 from tests.fault.server.broker import Address, Broker
 from tests.fault.server.proxy import Proxy
@@ -67,6 +69,18 @@ class Process:
     def works(self) -> bool:
         """Tell whether it was told of anything yet."""
         return any(line["op"] in ("sent", "out") for line in history.read(self.record))
+
+
+def told_of(lines: Sequence[Line], overlap: str) -> list[Line]:
+    """Return the lines about the row of an overlap and the rows beside it, for the report."""
+    offset = int(overlap.split(": ")[1].split(maxsplit=1)[0])
+    near = range(offset - 3, offset + 4)
+    return [
+        line
+        for line in lines
+        if line.get("T") == LEDGER
+        and any((one[0] if isinstance(one, list) else one) in near for one in line.get("rows", ()))
+    ]
 
 
 @pytest.mark.timeout(600 + 3 * SECONDS)
@@ -122,7 +136,8 @@ def test_everybody_is_killed_at_random(memory_folder, verdicts):
         for line in history.read(one.record)
         if line["op"] == "out"
     }
-    assert not (both := overlaps(lines, killed_at)), both[:5]
+    both = overlaps(lines, killed_at)
+    assert not both, (both[:5], told_of(lines, both[0]))
     assert not (again := resends_without_need(lines)), again[:5]
     told = {name: verdict[name] for name in ("sent", "settled", "out", "repeats", "drained")}
     print(f"{dict(kills)} kills in {SECONDS} s: {told}")
