@@ -35,7 +35,8 @@ from tests.sim.world import Reign, World
 
 ROUNDS = 3000
 NEAR_DEADLINE = 0.2
-"""Share of the rounds without progress behind which a pull comes shortly before a deadline."""
+"""Share of the rounds without progress, while rows wait to be tried again, behind which a pull
+comes shortly before a deadline."""
 NEAR_US = 10_000
 """How long before it at most."""
 SOON_US = 1_000
@@ -242,7 +243,7 @@ def drain(world: World, chance: random.Random) -> None:
                 progress |= found
                 failures -= found and fails
         world.reached("deep drain round")
-        if not progress and chance.random() < NEAR_DEADLINE:
+        if not progress and _waiting(world) and chance.random() < NEAR_DEADLINE:
             _wait_for_deadline(world, chance)
         if world.events and (not progress or chance.random() < 0.5):
             world.run(1)
@@ -251,6 +252,12 @@ def drain(world: World, chance: random.Random) -> None:
                 return
             _open_groups(world)
     raise Violation(f"not drained: {_owed(world)}")
+
+
+def _waiting(world: World) -> bool:
+    """Return whether rows wait to be tried again."""
+    groups = world.reference.groups.values()
+    return any(row.state == WAITING for group in groups for row in group.rows.values())
 
 
 def _wait_for_deadline(world: World, chance: random.Random) -> None:
