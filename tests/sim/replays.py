@@ -81,21 +81,26 @@ class Replayer(Operator):
         world, chance = self.world, self.world.chance
         key, group, _ = at
         dead = sorted(one for one, row in group.rows.items() if row.state == DEAD)
+        if len(dead) < 3 and chance.random() < 0.6:
+            return  # let more come, so that some are apart from each other
         named = [one for one in dead if chance.random() < 0.7]
         if group.cursor and chance.random() < 0.3:
             named.append(chance.randrange(group.cursor))
         if named:
             self._ask(key, set(named), lambda dry_run: world.broker.operating.redrive(
                 world.now_us(), 0, self.topic, self.group, key[2], named, dry_run=dry_run
-            ), "redrive")  # fmt: skip
+            ), "redrive", only_told=chance.random() < 0.6)  # fmt: skip
 
-    def _ask(self, key: GroupKey, asked: set[int], ask: Command, name: str) -> None:
+    def _ask(
+        self, key: GroupKey, asked: set[int], ask: Command, name: str, *, only_told: bool = False
+    ) -> None:
+        """Ask, dry before at times; ``only_told``: dry and no more."""
         world = self.world
         held = world.broker.views.held[key]
         before, cursor = rows_of(held), held.cursor
         ahead = {one for start, stop in held.ahead for one in range(start, stop)}
         told: DoneReply | None = None
-        if world.chance.random() < 0.3:
+        if only_told or world.chance.random() < 0.3:
             end = world.broker.journal.end
             found = world.command(lambda: ask(True))
             if isinstance(found, DoneReply):
@@ -103,6 +108,8 @@ class Replayer(Operator):
                 world.reached("a replay told beforehand")
             if world.broker.journal.end != end or rows_of(held) != before:
                 raise Violation(f"a dry {name} has changed something")
+            if only_told:
+                return
         world.history.replayed(key, asked)
         reply = world.command(lambda: ask(False))
         if isinstance(reply, TernMQError):

@@ -19,7 +19,7 @@ ROTATION: Final = (
     "returning", "pinned", "transactions", "old_rows", "rolls", "ordered", "filtered", "shared",
     "old_rows", "transactions", "consumed", "aged", "settings", "faulty", "filled", "replayed",
     "given_ids", "fast", "transactions", "emptied", "crowded", "faulty", "pinned", "rolls",
-    "shared", "rolls", "faulty", "returning", "ordered", "settings",
+    "replayed", "shared", "rolls", "faulty", "returning", "ordered", "settings", "replayed",
 )  # fmt: skip
 """Kinds in the order in which cases take them."""
 
@@ -34,13 +34,13 @@ PARTED: Final = ("ordered", "replayed", "returning", "shared")
 """Kinds whose reigns go on, when they are over, until a client has left and still holds rows."""
 PARTED_OPERATIONS: Final = 200
 """For so long at most."""
-FORWARD: Final = len(ROTATION)
+FORWARD: Final = 2 * len(ROTATION)
 """So many cases at the beginning of a run are run forward and not swept, but for ``tiny``: a sweep
 takes ten times as long, and a bug that needs no crash is to be found within seconds."""
-FIRST: Final = 2 * len(ROTATION)
+FIRST: Final = FORWARD + len(ROTATION)
 """The cases behind them, up to this one, are swept very thinly, so that a run has crashed every
 kind early."""
-EARLY: Final = 4 * len(ROTATION)
+EARLY: Final = FIRST + 2 * len(ROTATION)
 """The cases behind these, up to this one, are swept thinly."""
 
 

@@ -475,7 +475,9 @@ def replayed(seed: str) -> World:
     broker.administration.create_topic(
         now, TopicSpec(name="o", ordered=True, retention_us=200_000, keep_until_consumed=False)
     )
-    broker.administration.subscribe(now, "t", "g", plain)
+    # One attempt, so that dead letters are many, and some of them apart from each other.
+    once = RetryPolicy(first_us=50_000, cap_us=400_000, attempts=1)
+    broker.administration.subscribe(now, "t", "g", msgspec.structs.replace(plain, retry=once))
     broker.administration.subscribe(now, "t", "f", msgspec.structs.replace(plain, tags="a || b"))
     broker.administration.subscribe(
         now, "o", "g", msgspec.structs.replace(plain, mode=Mode.ORDERED)
