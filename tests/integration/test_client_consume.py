@@ -371,6 +371,10 @@ async def test_reading_without_a_group(api: API, real: InProcessBroker) -> None:
         break
     with pytest.raises(ternmq.UnknownTopic):
         await anext(aiter(client.read("nowhere")))
+    for queue in (1, 9, -1):
+        for more in ({}, {"start": 7}, {"start": "latest"}, {"follow": True}, {"stop": 0}):
+            with pytest.raises(ternmq.UnknownQueue, match=f"has queue 0 only, not {queue}"):
+                await anext(aiter(client.read("orders", queue=queue, **more)))
     await client.close()
 
 

@@ -80,7 +80,11 @@ _BEHIND: Final = "it and the lines behind it were not sent"
     help="An id of your own, for one message: it is stored once, however often sent.",
 )
 @click.option("--content-type", help="By default JSON for an object or array, text for other text.")
-@click.option("--queue", type=QUEUE, help="Where it goes; by default by key, else in turn.")
+@click.option(
+    "--queue",
+    type=QUEUE,
+    help="Queue number. Default: by key; without a key, each batch goes to the next queue.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing of what was stored.")
 @output.ndjson_option
 @asks_broker

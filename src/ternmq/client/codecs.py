@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,10 +41,10 @@ JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
 RAW: Final = ("", "application/octet-stream")
 
-Encode = Callable[[object], bytes]
-"""Turns a body into bytes."""
+Encode = Callable[[Any], bytes]
+"""Returns the bytes of a body."""
 Decode = Callable[[bytes, Any], object]
-"""Turns bytes into a value of the type that the second argument names (``Any``: of any)."""
+"""Returns the value of a body, given its bytes and the wanted type (``Any``: any type)."""
 
 _RAW_TYPES: Final = (bytes, bytearray, memoryview)
 _BUILT_IN: Final = 3
@@ -69,13 +70,28 @@ class Codecs:
         }
 
     def register(self, content_type: str, *, encode: Encode, decode: Decode) -> None:
-        """Have bodies of a content type encoded and decoded by these.
+        """Encode and decode bodies of a content type with these functions.
+
+        Args:
+            content_type: It is stored with each message. The codec of a known content type, such as
+                ``application/json``, is replaced.
+            encode: Called with the body that is sent; returns its bytes. A body that is bytes
+                already is sent as it is. An exception becomes an ``EncodeError`` of that send.
+            decode: Called with the bytes and the type that the handler's annotation or
+                ``Delivery.decode`` names (``Any`` without one); returns the value. An exception
+                becomes a ``DecodeError``, and a handler's message a dead letter. Not called where
+                ``bytes`` are wanted.
+
+        Both may be called in any thread that uses the client.
 
         Raises:
-            InvalidRequest: No content type is given.
+            InvalidRequest: The content type is empty or not ASCII, or a function cannot be called
+                with these arguments.
         """
         if not content_type or not content_type.isascii():
-            raise InvalidRequest(f"{content_type!r} is no content type")
+            raise InvalidRequest(f"{content_type!r} is not a content type")
+        _check_callable("encode", encode, "(body)", 1)
+        _check_callable("decode", decode, "(body, kind)", 2)
         self._codecs[content_type] = _Codec(encode, decode)
 
     def encode(self, body: object, content_type: str = "") -> tuple[bytes, str]:
@@ -153,6 +169,22 @@ class Codecs:
                 f"how {article(_shown(unknown))} is decoded is not known: make it a dataclass, a "
                 "msgspec.Struct or a pydantic model, or register a codec"
             )
+
+
+def _check_callable(name: str, function: object, wanted: str, arguments: int) -> None:
+    """Raise InvalidRequest unless a function can be called with so many arguments."""
+    if not callable(function):
+        raise InvalidRequest(f"{name} is a function {name}{wanted}, not {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # written in C, and does not tell
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError as error:
+        raise InvalidRequest(
+            f"{name} is called as {name}{wanted}, and the given function takes {signature}"
+        ) from error
 
 
 def _shown(kind: Any) -> str:

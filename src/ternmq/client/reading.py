@@ -13,7 +13,13 @@ from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import Delivery
 from ternmq.client.session import BeganAnew, Session
 from ternmq.client.validation import time_us
-from ternmq.model.errors import CannotConnect, ConnectionLost, InvalidRequest, UnknownTopic
+from ternmq.model.errors import (
+    CannotConnect,
+    ConnectionLost,
+    InvalidRequest,
+    UnknownQueue,
+    UnknownTopic,
+)
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
 
@@ -53,16 +59,19 @@ async def read(
     infos = await _queues(session, topic)
     if not infos:
         raise UnknownTopic(f"there is no topic {topic!r}, or this app has no right on it")
+    if queue is not None and not 0 <= queue < len(infos):
+        there = "queue 0 only" if len(infos) == 1 else f"queues 0 to {len(infos) - 1}"
+        raise UnknownQueue(f"topic {topic!r} has {there}, not {queue}")
     if queue is None and span.follow and len(infos) > 1:
         raise InvalidRequest(f"topic {topic!r} has {len(infos)} queues: state which to follow")
     if span.follow:
         number = 0 if queue is None else queue
-        reader = _Reader(session, codecs, topic, number, _info(infos, number), span, anew)
+        reader = _Reader(session, codecs, topic, number, infos[number], span, anew)
         async for delivery in _followed(reader):
             yield delivery
         return
     for number in range(len(infos)) if queue is None else (queue,):
-        reader = _Reader(session, codecs, topic, number, _info(infos, number), span)
+        reader = _Reader(session, codecs, topic, number, infos[number], span)
         async for delivery in reader.rows():
             yield delivery
 
@@ -102,10 +111,6 @@ async def _queues(session: Session, topic: str) -> list[control.QueueInfo]:
     asked = control.TopicList(names=[topic])
     topics = (await session.control(Command.TOPIC_LIST, asked, control.Topics)).topics
     return topics[0].queues if topics else []
-
-
-def _info(infos: list[control.QueueInfo], number: int) -> control.QueueInfo:
-    return infos[number] if 0 <= number < len(infos) else control.QueueInfo(first=0, next=0)
 
 
 @dataclass(slots=True, frozen=True)

@@ -73,8 +73,8 @@ class Sending(Parts):
             queue: Where it goes: the number of a queue, or a function that is given the message
                 (as a ``Message``) and the numbers of the topic's queues, and returns one of them;
                 it may be asked again when the topic is changed. None: messages of one key share a
-                queue, as long as the topic has as many; others go to the queues in turn. Ordered
-                topics go by the ordering key, and refuse another queue than its own.
+                queue, as long as the topic has as many; without a key, each batch goes to the next
+                queue. Ordered topics go by the ordering key, and refuse another queue than its own.
             timeout: Seconds in all; at most (and by default) the client's ``timeout``.
 
         Raises:

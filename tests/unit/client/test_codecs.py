@@ -152,6 +152,29 @@ def test_another_codec_can_be_registered() -> None:
         codecs.register("", encode=lambda body: b"", decode=lambda data, kind: None)
 
 
+@pytest.mark.parametrize(
+    ("encode", "decode", "text"),
+    [
+        (3, lambda body, kind: body, r"encode is a function encode\(body\), not 3"),
+        (bytes, None, r"decode is a function decode\(body, kind\), not None"),
+        (bytes, lambda body: body, r"decode is called as decode\(body, kind\), .* takes \(body\)"),
+        (lambda: b"", lambda body, kind: body, r"encode is called as encode\(body\), .* \(\)"),
+    ],
+)
+def test_a_codec_that_cannot_be_called_is_refused(encode: Any, decode: Any, text: str) -> None:
+    codecs = Codecs()
+    with pytest.raises(InvalidRequest, match=text):
+        codecs.register("text/csv", encode=encode, decode=decode)
+    with pytest.raises(EncodeError, match="no codec is registered"):
+        codecs.encode(["a"], "text/csv")
+
+
+def test_codecs_may_have_more_arguments_that_are_optional_or_tell_none() -> None:
+    codecs = Codecs()
+    codecs.register("a/a", encode=msgspec.json.encode, decode=lambda body, *kinds, **more: body)
+    codecs.register("a/b", encode=bytes, decode=getattr)
+
+
 class Price(pydantic.BaseModel):
     cents: float
     list_: list[float] = []

@@ -81,7 +81,7 @@ def tables() -> dict[str, list[tuple[str, str]]]:
                     f"{limits.dedup_batches:,} batches at most"
                 ),
             ),
-            ("queue", "that of the ordering key, of the key, or the queues in turn"),
+            ("queue", "that of the ordering key, of the key, or the next queue for each batch"),
             (
                 "unsent and unanswered in the client",
                 (
