@@ -132,7 +132,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "hold_lag_bytes",
             max([journal.durable - one.position for one in views.holds.values()], default=0),
-            "Bytes of the journal that the oldest hold keeps.",
+            "Bytes of the journal from the lowest hold to the durable end.",
         ),
         (
             "holds_blocking",
@@ -142,12 +142,12 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "gone_names",
             len(views.gone.entries),
-            "Names kept of deleted topics, deleted groups and sessions; at most `limits.gone_names`.",
+            "Names kept of deleted topics, deleted groups and sessions; limit `limits.gone_names`.",
         ),
         (
             "sends_blocked",
             int(broker.sending.blocked),
-            "1: sends are refused: the disk is above its limit, and the oldest messages are unread.",
+            "1: sends are refused: the disk is over its limit, and the oldest messages are unread.",
         ),
     ]
     counters = [
