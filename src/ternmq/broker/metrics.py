@@ -147,7 +147,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "sends_blocked",
             int(broker.sending.blocked),
-            "1: sends are refused: the disk is over its limit, and the oldest messages are unread.",
+            "1: sends are refused: the disk is at its limit, and the oldest file must be kept.",
         ),
     ]
     counters = [
