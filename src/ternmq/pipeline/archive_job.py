@@ -25,7 +25,7 @@ class Archiving:
             "Topics to archive, separated by commas; empty: all that the app may read.",
         ),
         Setting("pass_mb", 512, "Approximate size of a commit, in megabytes."),
-        Setting("spark_from_mb", 256, "Megabytes from which on Spark's workers write a pass."),
+        Setting("spark_from_mb", 256, "Smallest pass, in megabytes, that Spark's workers write."),
     )
     keeps_journal: Final = False
 

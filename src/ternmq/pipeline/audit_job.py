@@ -49,11 +49,11 @@ class AuditJob:
             "grace_minutes", 10, "Minutes after its end when a window of ten minutes is judged."
         ),
         Setting("keep_days", 7, "Days for which facts are remembered and verdicts can change.", 1),
-        Setting("again_hours", 0, "Last hours to judge again, including final windows."),
+        Setting("again_hours", 0, "Hours before now to judge again, including final windows."),
         Setting("bodies", False, "Check the checksum of every body in the archive."),
-        Setting("named", 10_000, "Most messages that are named for a topic, tier and window."),
+        Setting("named", 10_000, "Most messages to name for a topic, tier and window."),
         Setting("piece_mb", 256, "Size of a commit, in megabytes of the journal.", 1),
-        Setting("spark_from_mb", 64, "Megabytes from which on Spark's workers read a piece."),
+        Setting("spark_from_mb", 64, "Smallest piece, in megabytes, that Spark's workers read."),
     )
     keeps_journal: Final = True
 

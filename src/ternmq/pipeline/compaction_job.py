@@ -40,9 +40,7 @@ class Compacting:
             Setting(
                 "clean_hours", 6, "Hours between two searches for files that belong to no table."
             ),
-            Setting(
-                "clean_after_hours", 24, "Age in hours from which on these files are removed.", 1
-            ),
+            Setting("clean_after_hours", 24, "Age, in hours, at which these files are removed.", 1),
             *(
                 Setting(f"keep_{one.name}_days", 0, f"Days of {one.name} to keep; 0: all.")
                 for one in self._looked_after

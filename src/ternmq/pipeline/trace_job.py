@@ -31,7 +31,9 @@ class TraceJob:
     settings: tuple[Setting, ...] = (
         Setting("events", 500_000, "Number of events that are processed and committed at once.", 1),
         Setting(
-            "spark_bytes", 64 << 20, "Bytes of the journal from which on Spark processes them."
+            "spark_bytes",
+            64 << 20,
+            "Smallest piece of the journal, in bytes, for which Spark is used.",
         ),
         Setting(
             "spark_piece_bytes", 256 << 20, "Bytes of the journal that Spark processes at once.", 1
