@@ -25,37 +25,37 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
     figures.settle()
     moving = upkeep.moving
     gauges = [
-        ("topics", len(views.catalog.topics), "Topics; cap `topics`."),
+        ("topics", len(views.catalog.topics), "Topics; limit `limits.topics`."),
         (
             "group_queues",
             len(views.held),
-            "Queues that groups consume, each pair counted; cap `group_queues` a topic.",
+            "Pairs of a group and a queue that it consumes; limit per topic `limits.group_queues`.",
         ),
-        ("apps", len(views.catalog.apps), "Apps; cap `apps`."),
+        ("apps", len(views.catalog.apps), "Apps; limit `limits.apps`."),
         (
             "sessions",
             len(views.sessions.by_number),
-            "Clients that are here or within their grace; cap `sessions`.",
+            "Sessions of clients: connected, or within their grace; limit `limits.sessions`.",
         ),
         (
             "producers",
             len(views.dedup.producers),
-            "Senders that deduplication remembers; cap `producers`.",
+            "Producers that deduplication remembers; limit `limits.producers`.",
         ),
         (
             "dedup_batches",
             len(views.dedup),
-            "Batches and given ids that deduplication remembers; cap `dedup_batches`.",
+            "Batches and ids that deduplication remembers; limit `limits.dedup_batches`.",
         ),
         (
             "leased_rows",
             figures.leased,
-            "Messages in consumers' hands, of all groups.",
+            "Messages that consumers hold, of all groups.",
         ),
         (
             "ready_rows",
             figures.ready,
-            "Messages given back, or waiting behind a busy key, of all groups.",
+            "Messages that were given back or wait behind a busy ordering key, of all groups.",
         ),
         (
             "waiting_rows",
@@ -66,104 +66,112 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "most_intervals",
             figures.most_open_runs(),
-            "Open runs of the fullest group queue; cap `intervals`.",
+            "Open runs of the group queue that has most of them; limit `limits.intervals`.",
         ),
         (
             "most_failures",
             figures.most_failures(),
-            "Failed rows of the fullest group queue; cap `failures`.",
+            "Failed rows of the group queue that has most of them; limit `limits.failures`.",
         ),
         (
             "most_parked",
             figures.most_parked(),
-            "Parked rows of the fullest ordered group queue; cap `parked`.",
+            "Parked rows of the ordered group queue that has most of them; limit `limits.parked`.",
         ),
         (
             "most_ready",
             figures.most_ready(),
-            "Messages that come again, of the fullest group queue; caps `replay_[keyed_]rows`.",
+            "Ready rows of the group queue that has most; limits `limits.replay_[keyed_]rows`.",
         ),
         (
             "transactions",
             len(views.undecided.by_number),
-            "Transactions that are undecided; cap `transactions`.",
+            "Undecided transactions; limit `limits.transactions`.",
         ),
         (
             "transaction_batches",
             max([one.count for one in views.undecided.by_number.values()], default=0),
-            "Prepared batches of the largest undecided transaction; cap `transaction_batches`.",
+            "Batches of the largest undecided transaction; limit `limits.transaction_batches`.",
         ),
         (
             "prepared_batches",
             views.undecided.batches,
-            "Prepared batches that are undecided; cap `prepared_batches`.",
+            "Prepared batches of all undecided transactions; limit `limits.prepared_batches`.",
         ),
         (
             "prepared_bytes",
             views.undecided.bytes,
-            "Bytes of the journal that they take; cap `prepared`.",
+            "Bytes of the prepared batches in the journal; limit `limits.prepared`.",
         ),
         (
             "pinned_segments",
             views.undecided.segments,
-            "Files of the journal that stay because of them.",
+            "Files of the journal that undecided transactions keep.",
         ),
         (
             "writers",
             len(views.writers.by_number),
-            "Writers of transactions that are remembered; cap `writers`.",
+            "Writers of transactions that the broker remembers; limit `limits.writers`.",
         ),
         (
             "most_decisions",
             max([len(one.decisions) for one in views.writers.by_number.values()], default=0),
-            "Decided transactions of the writer with most of them; cap `decisions`.",
+            "Decided transactions of the writer that has most of them; limit `limits.decisions`.",
         ),
-        ("waiters", broker.parked_pulls, "Pulls that wait for messages; cap `waiters`."),
+        ("waiters", broker.parked_pulls, "Pulls that wait for messages; limit `limits.waiters`."),
         (
             "timers",
             len(broker.timers),
-            "Times at which something is due: lease ends, retries, session ends.",
+            "Timers: ends of leases and sessions, due retries.",
         ),
-        ("journal_first", journal.first, "Position of the oldest byte that is kept."),
+        ("journal_first", journal.first, "Position of the oldest byte in the journal."),
         ("journal_durable", journal.durable, "Position up to which everything is on the disk."),
         ("journal_end", journal.end, "Position of the next record."),
         ("journal_room", journal.room(), "Bytes that sends may still take; at 0 they are refused."),
-        ("holds", len(views.holds), "Holds on the journal; cap `holds`."),
+        ("holds", len(views.holds), "Holds on the journal; limit `limits.holds`."),
         (
             "hold_lag_bytes",
             max([journal.durable - one.position for one in views.holds.values()], default=0),
-            "Bytes of the journal that the hold furthest behind keeps.",
+            "Bytes of the journal from the lowest hold to the durable end.",
         ),
         (
             "holds_blocking",
             int(moving.blocked_by_hold and broker.sending.blocked),
-            "1: sends are refused, for a hold keeps the oldest file and the disk is at its limit.",
+            "1: sends are refused: the disk is at its limit, and a hold keeps the oldest file.",
         ),
         (
             "gone_names",
             len(views.gone.entries),
-            "Names kept of what is gone and the journal may mention; cap `gone_names`.",
+            "Names kept of deleted topics, deleted groups and sessions; limit `limits.gone_names`.",
         ),
         (
             "sends_blocked",
             int(broker.sending.blocked),
-            "1: above the disk limit, and the oldest messages are unread: sends are refused.",
+            "1: sends are refused: the disk is at its limit, and the oldest file must be kept.",
         ),
     ]
     counters = [
         ("records", journal.appended, "Records written to the journal."),
-        ("sends_refused_full", broker.sending.refused_full, "Sends refused for want of room."),
+        (
+            "sends_refused_full",
+            broker.sending.refused_full,
+            "Sends refused because there was no room.",
+        ),
         (
             "transactions_expired",
             broker.transactions.expired,
-            "Transactions rolled back because they were undecided for too long.",
+            "Transactions rolled back because they stayed undecided for too long.",
         ),
-        ("state_sets", writer.sets_written, "How often the state was written into the journal."),
-        ("state_bytes", writer.bytes_written, "Bytes of state written."),
+        (
+            "state_sets",
+            writer.sets_written,
+            "How often the broker wrote its state into the journal.",
+        ),
+        ("state_bytes", writer.bytes_written, "Bytes of state written into the journal."),
         (
             "moved_rows",
             moving.moved_rows,
-            "Retries and dead letters copied forward out of files that go.",
+            "Retries and dead letters copied forward before their file was removed.",
         ),
         (
             "removed_segments",
@@ -173,9 +181,9 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         (
             "expired_rows",
             moving.removal.expired_rows,
-            "Unread messages that went with a file (`keep_until_consumed` is off).",
+            "Unread messages removed with their file (topics with `keep_until_consumed=False`).",
         ),
-        ("upkeep_stalls", upkeep.stalls, "How often the broker found no room for its own records."),
+        ("upkeep_stalls", upkeep.stalls, "How often the broker had no room for its own records."),
     ]
     return [Metric(name, value, "gauge", text) for name, value, text in gauges] + [
         Metric(name, value, "counter", text) for name, value, text in counters

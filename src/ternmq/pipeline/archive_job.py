@@ -19,9 +19,13 @@ class Archiving:
     name: Final = "archive"
     tables: Final[tuple[TableSpec, ...]] = (ARCHIVE, GAPS)
     settings: Final = (
-        Setting("topics", "", "Only these, parted by commas; by default all that may be read."),
-        Setting("pass_mb", 512, "About so many megabytes make one commit."),
-        Setting("spark_from_mb", 256, "A pass of at least so many is written by Spark's workers."),
+        Setting(
+            "topics",
+            "",
+            "Topics to archive, separated by commas; empty: all that the app may read.",
+        ),
+        Setting("pass_mb", 512, "Approximate size of a commit, in megabytes."),
+        Setting("spark_from_mb", 256, "Smallest pass, in megabytes, that Spark's workers write."),
     )
     keeps_journal: Final = False
 

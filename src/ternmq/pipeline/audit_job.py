@@ -45,13 +45,15 @@ class AuditJob:
     name: Final = "audit"
     tables: Final[tuple[TableSpec, ...]] = (AUDIT, FINDINGS, RUNS)
     settings: Final = (
-        Setting("grace_minutes", 10, "Ten minutes are judged so long after their end."),
-        Setting("keep_days", 7, "So long facts are remembered, and ten minutes can change.", 1),
-        Setting("again_hours", 0, "Judge the last so many hours again, also what is final."),
-        Setting("bodies", False, "Look at the checksum of every body in the archive."),
-        Setting("named", 10_000, "So many messages of a topic and ten minutes are named."),
-        Setting("piece_mb", 256, "So many megabytes of the journal make one commit.", 1),
-        Setting("spark_from_mb", 64, "A piece of at least so many is read by Spark's workers."),
+        Setting(
+            "grace_minutes", 10, "Minutes after its end when a window of ten minutes is judged."
+        ),
+        Setting("keep_days", 7, "Days for which facts are remembered and verdicts can change.", 1),
+        Setting("again_hours", 0, "Hours before now to judge again, including final windows."),
+        Setting("bodies", False, "Check the checksum of every body in the archive."),
+        Setting("named", 10_000, "Most messages to name for a topic, tier and window."),
+        Setting("piece_mb", 256, "Size of a commit, in megabytes of the journal.", 1),
+        Setting("spark_from_mb", 64, "Smallest piece, in megabytes, that Spark's workers read."),
     )
     keeps_journal: Final = True
 

@@ -37,10 +37,12 @@ class Compacting:
     def settings(self) -> tuple[Setting, ...]:
         """What it can be told: of each table that is divided by time, how much of it stays."""
         return (
-            Setting("clean_hours", 6, "Files that belong to no table are looked for so seldom."),
-            Setting("clean_after_hours", 24, "... and removed when they are so old.", 1),
+            Setting(
+                "clean_hours", 6, "Hours between two searches for files that belong to no table."
+            ),
+            Setting("clean_after_hours", 24, "Age, in hours, at which these files are removed.", 1),
             *(
-                Setting(f"keep_{one.name}_days", 0, f"Days of {one.name} that stay; 0: all.")
+                Setting(f"keep_{one.name}_days", 0, f"Days of {one.name} to keep; 0: all.")
                 for one in self._looked_after
                 if set(DATED) & set(one.partition_by)
             ),

@@ -27,7 +27,7 @@ class DeadLettersJob:
     name: Final = "deadletters"
     tables: tuple[TableSpec, ...] = (DEAD_LETTERS,)
     settings: tuple[Setting, ...] = (
-        Setting("days", 1, "So many days before today are counted again, besides what is new."),
+        Setting("days", 1, "Days before today that each run counts again."),
     )
     keeps_journal: Final = False
 

@@ -33,7 +33,7 @@ class StatsJob:
     name: Final = "stats"
     tables: tuple[TableSpec, ...] = (STATS_HOUR, STATS_DAY)
     settings: tuple[Setting, ...] = (
-        Setting("keys", True, "Count different keys, where there is an archive: it is read."),
+        Setting("keys", True, "Count distinct keys; this reads the archive, if there is one."),
     )
     keeps_journal: Final = False
 

@@ -29,9 +29,15 @@ class TraceJob:
     name: Final = "trace"
     tables: tuple[TableSpec, ...] = (TRACE, KNOWN, STATS_MINUTE)
     settings: tuple[Setting, ...] = (
-        Setting("events", 500_000, "How many events are folded, and committed, at once.", 1),
-        Setting("spark_bytes", 64 << 20, "So much of the journal or more is folded by Spark."),
-        Setting("spark_piece_bytes", 256 << 20, "So much of it at once.", 1),
+        Setting("events", 500_000, "Number of events that are processed and committed at once.", 1),
+        Setting(
+            "spark_bytes",
+            64 << 20,
+            "Smallest piece of the journal, in bytes, for which Spark is used.",
+        ),
+        Setting(
+            "spark_piece_bytes", 256 << 20, "Bytes of the journal that Spark processes at once.", 1
+        ),
     )
     keeps_journal: Final = True
 

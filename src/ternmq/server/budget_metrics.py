@@ -23,9 +23,9 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
     ledgers = hub.ledgers
     yield counter_by(
         "held_back",
-        "How often an app had to wait, was cut off or refused for what it held: `requests` without"
-        " an answer, `answers` not taken, `unfinished` requests, `connections`, requests that"
-        " are `waiting`.",
+        "How often an app had to wait, was cut off or was refused because of what it held:"
+        " `requests` without an answer, `answers` that it did not read, `unfinished` requests,"
+        " `connections`, requests that are `waiting`.",
         ("what",),
         [
             (("requests",), ledgers.pending.held_back),
@@ -35,11 +35,15 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
             (("waiting",), hub.waiting.refused),
         ],
     )
-    yield gauge("apps_connected", "Apps that are here, or left something.", len(ledgers.by_app))
+    yield gauge(
+        "apps_connected",
+        "Apps that are connected, or whose bytes still count.",
+        len(ledgers.by_app),
+    )
     most = gauge_by(
         "app_bytes",
-        f"Bytes that the {MOST} greediest apps hold of a budget (`requests`, `answers`,"
-        " `unfinished`), while more than half of it is used.",
+        f"Bytes of a budget (`requests`, `answers`, `unfinished`) that the {MOST} apps with most of"
+        " them hold, while more than half of the budget is used.",
         ("app", "what"),
         [],
     )
@@ -58,6 +62,6 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
     yield most
     yield gauge(
         "waiting_requests",
-        "Pulls and reads that wait for messages; cap `limits.waiters`.",
+        "Pulls and reads that wait for messages; limit `limits.waiters`.",
         hub.waiting.taken,
     )

@@ -30,10 +30,11 @@ FAMILIES: Final = (
         "Messages settled: `done`, `retry`, `dead` or `released`.",
     ),
     Family("ternmq_group_lag", "gauge", ("topic", "group"), "Messages not handed out yet."),
-    Family("ternmq_group_leased", "gauge", ("topic", "group"), "Messages in consumers' hands."),
+    Family("ternmq_group_leased", "gauge", ("topic", "group"), "Messages that consumers hold."),
     Family(
         "ternmq_group_ready", "gauge", ("topic", "group"),
-        "Messages behind a busy ordering key, or given back; they wait for work as the lag does.",
+        "Messages that wait behind a busy ordering key or were given back; like the lag, they wait"
+        " for work.",
     ),
     Family(
         "ternmq_group_retrying", "gauge", ("topic", "group"), "Messages that wait for a retry."

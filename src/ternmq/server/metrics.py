@@ -67,77 +67,84 @@ class BrokerCollector:
         yield gauge("connections", "Open connections.", counters.connections)
         yield gauge(
             "pending_bytes",
-            "Bytes of requests without an answer; cap `memory`.",
+            "Bytes of requests without an answer; limit `memory`.",
             self._hub.ledgers.pending.held,
         )
         yield gauge(
             "unfinished_bytes",
-            "Bytes of requests not whole yet; cap `memory`.",
+            "Bytes of requests that have not arrived completely; limit `memory`.",
             self._hub.ledgers.unfinished.held,
         )
         yield gauge(
             "unwritten_bytes",
-            "Bytes of answers not taken by peers, or left so a while ago; cap `memory`.",
+            "Bytes of answers that clients have not read, some of connections that have just ended;"
+            " limit `memory`.",
             self._hub.ledgers.unwritten.held,
         )
-        yield gauge("disk_free_bytes", "Free for the journal.", core.disk.free_bytes())
-        yield gauge("disk_total_bytes", "Size of its disk.", core.disk.total_bytes())
+        yield gauge(
+            "disk_free_bytes", "Free bytes on the disk of the journal.", core.disk.free_bytes()
+        )
+        yield gauge("disk_total_bytes", "Size of the disk of the journal.", core.disk.total_bytes())
         yield gauge(
             "stalled_connections",
-            "Connections that are not read from, for they have too much unanswered.",
+            "Connections that the broker does not read from: too much of theirs is unanswered.",
             counters.stalled,
         )
         for name, text, value in (
             ("accepted", "Connections accepted.", counters.accepted),
             (
                 "refused_connections",
-                "Connections closed for a limit.",
+                "Connections closed because of a limit.",
                 counters.refused_connections,
             ),
             ("protocol_errors", "Connections that broke the protocol.", counters.protocol_errors),
             ("received_bytes", "Bytes received.", counters.bytes_in),
             ("written_bytes", "Bytes written to clients.", counters.bytes_out),
-            ("sends", "Batches that came.", counters.sends),
+            ("sends", "Batches received.", counters.sends),
             ("messages_sent", "Messages stored.", counters.sent_rows),
             ("sent_bytes", "Bytes of batches stored.", counters.send_bytes),
             ("batches_prepared", "Batches prepared.", counters.prepared_batches),
             ("messages_prepared", "Messages prepared.", counters.prepared_rows),
             ("messages_committed", "Prepared messages committed.", counters.committed_rows),
             ("messages_delivered", "Messages handed out, of all groups.", counters.delivered_rows),
-            ("pulls", "Pulls that brought messages.", counters.pulls),
+            ("pulls", "Pulls that returned messages.", counters.pulls),
             ("syncs", "Syncs of the journal.", core.syncs),
             (
                 "syncs_in_loop",
-                "Syncs that ran in the loop, of little on a quick disk.",
+                "Small syncs that ran in the event loop, on a quick disk.",
                 core.syncs_in_loop,
             ),
-            ("sync_seconds", "Seconds spent in syncs.", core.sync_s),
-            ("turns", "Turns of the broker's loop.", core.turns),
-            ("unreadable_reads", "Reads that failed for good.", core.unreadable_reads),
-            ("audit_left_out", "Refusals that the audit left out.", counters.audit_left_out),
+            ("sync_seconds", "Seconds that syncs took.", core.sync_s),
+            ("turns", "Turns of the broker's event loop.", core.turns),
+            (
+                "unreadable_reads",
+                "Reads that failed because bytes of the journal cannot be read.",
+                core.unreadable_reads,
+            ),
+            ("audit_left_out", "Refusals that the audit did not record.", counters.audit_left_out),
         ):
             yield counter(name, text, value)
         records = core.broker.journal.appended
         yield gauge(
             "group_commit_records",
-            "Records that one sync made durable, on average since the start.",
+            "Records that one sync makes durable: the mean since the start.",
             records / core.syncs if core.syncs else 0.0,
         )
-        yield gauge("last_sync_seconds", "How long the last sync took.", core.last_sync_s)
-        yield gauge("longest_turn_seconds", "Longest turn of the loop since the scrape before.",
+        yield gauge("last_sync_seconds", "Duration of the last sync.", core.last_sync_s)
+        yield gauge("longest_turn_seconds", "Longest turn of the event loop since the last scrape.",
                     core.longest_turn_s)  # fmt: skip
-        yield gauge("loop_lag_seconds", "How late the loop was at worst since the scrape before.",
+        yield gauge("loop_lag_seconds", "Greatest delay of the event loop since the last scrape.",
                     self.loop_lag_s)  # fmt: skip
         yield counter_by("refusals", "Requests refused, by the name of the error.", ("error",),
                          _by_name(counters.refusals))  # fmt: skip
-        yield counter_by("cut_off", "Connections closed by the broker, and why.", ("why",),
+        yield counter_by("cut_off", "Connections closed by the broker, by reason.", ("why",),
                          _by_name(counters.cut_off))  # fmt: skip
         yield counter_by("messages_settled", "Messages settled, of all groups, by outcome.",
                          ("outcome",), _by_name(counters.settled_rows))  # fmt: skip
         groups = len(core.broker.views.catalog.groups)
-        yield gauge("groups", "Groups, each once a topic; cap `groups` a topic.", groups)
+        yield gauge("groups", "Groups of all topics; limit per topic `limits.groups`.", groups)
         yield gauge("groups_left_out",
-                    "Groups without series of their own: beyond the setting `metrics_groups`.",
+                    "Groups without series of their own, because of the setting `metrics_groups`.",
                     max(0, groups - self._most_groups))  # fmt: skip
 
     def _core_numbers(self) -> Iterator[Numbers]:
@@ -149,7 +156,7 @@ class BrokerCollector:
         found = self._core.upkeep.moving.pinned.pin
         yield gauge_by(
             "oldest_file_kept",
-            "1 for what keeps the oldest file of the journal, as the last look found; else 0.",
+            "1 for the cause that keeps the oldest file of the journal, as last checked; else 0.",
             ("by",),
             [((pin.value,), int(pin is found)) for pin in Pin],
         )
@@ -157,8 +164,8 @@ class BrokerCollector:
     def _process(self) -> Iterator[Numbers]:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         yield gauge("uptime_seconds", "Seconds since the start.", time.monotonic() - self._began)
-        yield gauge("resident_bytes", "Memory of the process.", _resident_bytes())
-        yield gauge("cpu_seconds", "Seconds of CPU used.", usage.ru_utime + usage.ru_stime)
+        yield gauge("resident_bytes", "Resident memory of the process.", _resident_bytes())
+        yield gauge("cpu_seconds", "Seconds of CPU time used.", usage.ru_utime + usage.ru_stime)
 
 
 def _key(name: str, labels: Mapping[str, str]) -> str:

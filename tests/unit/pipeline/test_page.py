@@ -23,7 +23,7 @@ def rows():
 
 def test_every_setting_stands_there_as_it_is():
     text = PAGE.read_text(encoding="utf-8")
-    _, _, behind = text.partition("| setting | default | what it says |\n|---|---|---|\n")
+    _, _, behind = text.partition("| setting | default | meaning |\n|---|---|---|\n")
     table, _, _ = behind.partition("\n\n")
     assert table.splitlines() == list(rows()), "the table is:\n" + "\n".join(rows())
 
