@@ -123,4 +123,4 @@ def test_the_page_says_what_a_supervisor_does_with_each_exit_status() -> None:
     page = (DOCS / "guide" / "consume.md").read_text(encoding="utf-8")
     for_good = ", ".join(str(int(code)) for code in sorted(FOR_GOOD))
     assert f"| {for_good} (" in page
-    assert f"{ExitCode.FAILED:d}: an error ended it; {ExitCode.NOT_FOUND:d}: there is no" in page
+    assert f"{ExitCode.FAILED:d}: an error; {ExitCode.NOT_FOUND:d}: no such topic" in page
