@@ -87,6 +87,44 @@ def test_reading_a_topic_needs_the_right_though_it_is_empty(admin: CommandLine, 
     assert "consume" in admin("tail", topic, *as_producer, code=5).err
 
 
+def test_a_group_is_new_only_where_the_app_may_make_it(admin: CommandLine, topic: str) -> None:
+    admin("topic", "create", topic)
+    app = f"payment-{topic}"
+    token = admin("app", "create", app, "--grant", f"consume:{topic}:payment").out.strip()
+    as_payment = ("--app", app, "--token", token)
+    said = admin("consume", topic, "-g", "other", "--wait", "0", *as_payment, code=5).err
+    assert "is new" not in said
+    assert f"app '{app}' has no grant to consume" in said
+    assert "group payment is new" in admin(
+        "consume", topic, "-g", "payment", "--wait", "0", *as_payment
+    ).err  # fmt: skip
+
+
+def test_a_dry_run_promises_nothing_that_the_app_may_not(
+    admin: CommandLine, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"declared_{topic.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "import ternmq\nclient = ternmq.connect()\n"
+        f"client.declare(ternmq.Topic('{topic}', queues=2))\n"
+    )
+    admin("topic", "create", topic)
+    token = admin("app", "create", f"no-{topic}").out.strip()
+    as_nobody = ("--app", f"no-{topic}", "--token", token)
+    checked = f"without --dry-run it is made if app 'no-{topic}' has the rights, which was not"
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
+    assert checked in said
+    assert "a topic on which it has no right looks as if it were missing" in said
+    admin("apply", f"{name}:client", *as_nobody, code=5)
+    admin("app", "set", f"no-{topic}", "--grant", f"produce:{topic}")
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
+    assert checked in said
+    assert "missing" not in said
+    admin("apply", f"{name}:client", *as_nobody, code=5)
+
+
 def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TERNMQ_TOKEN")
     monkeypatch.delenv("TERNMQ_APP")
