@@ -48,9 +48,14 @@ def test_nothing_is_deleted_that_nobody_agreed_to(
     cli("topic", "create", topic)
     cli("send", topic, "a")
     refused = cli("topic", "delete", topic, code=1)
-    assert f"this deletes topic {topic} with 1 messages" in refused.err
+    assert f"this deletes topic {topic} with 1 message;" in refused.err
     assert "say --yes" in refused.err
     cli("topic", "show", topic)
+    cli("group", "create", topic, "billing")
+    assert "with 1 message and 1 group;" in cli("topic", "delete", topic, code=1).err
+    assert (
+        "1 unread message and 0 open ones" in cli("group", "delete", topic, "billing", code=1).err
+    )
 
 
 def test_a_topic_that_is_there_already(cli: CommandLine, topic: str) -> None:

@@ -32,6 +32,7 @@ from ternmq.cli.pipeline_parts import (
 from ternmq.cli.priority import Priority
 from ternmq.client.connecting import TOKEN
 from ternmq.model.printing import printable
+from ternmq.model.words import counted
 
 if TYPE_CHECKING:
     from ternmq.pipeline.health import HealthPort, Numbers
@@ -313,7 +314,7 @@ def _said(one: Ran) -> str:
     if one.outcome is None:
         return f"{one.job} failed"
     size = f" {output.size(one.outcome.bytes)}" if one.outcome.bytes else ""
-    return f"{one.job} {one.outcome.rows:,} rows{size} in {output.span(one.seconds)}"
+    return f"{one.job} {counted(one.outcome.rows, 'row')}{size} in {output.span(one.seconds)}"
 
 
 def _plain(one: Ran) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ternmq.client.delivery import Delivery
 from ternmq.client.lookup import FoundMessage
 from ternmq.client.message import Message
 from ternmq.model.printing import printable
+from ternmq.model.words import counted
 
 
 @dataclass(slots=True, frozen=True)
@@ -168,7 +169,7 @@ def details(message: Shown) -> None:
             *[(f"header {name}", value) for name, value in message.headers.items()],
             ("application id", message.application_id),
             ("content type", message.content_type),
-            ("size", f"{len(message.body)} bytes"),
+            ("size", counted(len(message.body), "byte")),
         ]
     )
     click.echo()
