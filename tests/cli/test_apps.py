@@ -71,9 +71,15 @@ def test_names_that_are_not_there(admin: CommandLine) -> None:
 
 def test_a_wrong_token_is_first_of_all_a_wrong_token(admin: CommandLine) -> None:
     said = admin("topic", "list", "--token", "mistyped", code=5).err
-    assert said.startswith("ternmq: app 'admin' is not known, or the token is not its own; where ")
-    assert "where nobody has that token any more, `ternmq serve --new-admin-token`" in said
-    assert said.rstrip().endswith("TERNMQ_APP and TERNMQ_TOKEN, or the context")
+    assert said == (
+        "ternmq: app 'admin' is not known, or the token is not its own: check --app and --token, "
+        "TERNMQ_APP and TERNMQ_TOKEN, or the context; if the token of admin is lost, start the "
+        "broker once with `ternmq serve --new-admin-token`\n"
+    )
+    said = admin("topic", "list", "--token", "tmq_mistyped", code=5).err
+    assert said.startswith("ternmq: the token was not copied whole: check --app and --token, ")
+    assert "--new-admin-token" not in said
+    assert "--new-admin-token" not in admin("topic", "list", "--app", "shop", code=5).err
 
 
 def test_reading_a_topic_needs_the_right_though_it_is_empty(admin: CommandLine, topic: str) -> None:
@@ -127,6 +133,10 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
 
 def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TERNMQ_TOKEN")
+    said = admin("topic", "list", code=5).err
+    assert "app 'admin' gave no token, and this broker wants one: check --app and --token" in said
+    assert said.endswith("`ternmq serve --new-admin-token`\n")
+    assert "--new-admin-token" not in admin("topic", "list", "--app", "shop", code=5).err
     monkeypatch.delenv("TERNMQ_APP")
     said = admin("topic", "list", code=5).err
     assert "--token" in said

@@ -73,7 +73,7 @@ async def consume(
     What was printed and not acked, because the broker or this command was killed, comes again.
     """
     if raw and as_json:
-        raise click.UsageError("say either --raw or --json", click.get_current_context())
+        raise click.UsageError("give only one of --raw and --json", click.get_current_context())
     printer = Printer(as_json=as_json, raw=raw)
     if no_ack:
         most = _LOOK if most is None else most

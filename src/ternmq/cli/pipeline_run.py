@@ -19,7 +19,7 @@ from ternmq.cli import output, priority
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import connection_options, where
 from ternmq.cli.exits import Failed, Interrupted, Terminated
-from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY, WHEN
+from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY, WHEN, check_one
 from ternmq.cli.pipeline_parts import (
     broker_of,
     check_engine,
@@ -119,8 +119,7 @@ def run(
     """
     del connection
     context = click.get_current_context()
-    if once is (every is not None):
-        raise click.UsageError("say either --once or --every", context)
+    check_one(once, every is not None, of="--once and --every")
     if now is not None and not once:
         raise click.UsageError("--now is for --once", context)
     check_engine(engine, master, confs)
