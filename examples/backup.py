@@ -19,24 +19,47 @@ broker of that folder: another's positions mean nothing there.
 
 import os
 import shutil
+import struct
 import sys
 from pathlib import Path
 
 import ternmq
 import ternmq.sync
 
+HEAD = struct.Struct("<4xII4xQ16xI4x")
+"""Of a record in the journal: magic, length, position, epoch (docs/format/journal.md)."""
+MAGIC = 0x31524D54
+
+
+def epoch_at(segment: Path, stop: int) -> int | None:
+    """Return the epoch of the record that ends at a position; None if no record ends there."""
+    base = at = int(segment.stem)
+    epoch = None
+    with segment.open("rb") as file:
+        while at < stop:
+            file.seek(at - base)
+            head = file.read(HEAD.size)
+            if len(head) < HEAD.size:
+                return None
+            magic, length, position, epoch = HEAD.unpack(head)
+            if magic != MAGIC or position != at or length < HEAD.size:
+                return None  # the journal ends here
+            at += length
+    return epoch if at == stop else None
+
 
 def check_same(client: ternmq.sync.Client, journal: Path, position: int) -> None:
-    """See that a position is of the broker that writes this journal, as far as can be seen.
+    """See that a position is of the broker that writes this journal.
 
-    Behind the durable end is nothing but what came since, and then the broker's end is further on.
+    A record of the broker's epoch ends at its durable position. Behind it is nothing but what came
+    since, and then the broker's end is further on.
     """
     before = [one for one in segments(journal) if int(one.stem) < position]
-    at = position - int(before[-1].stem) if before else 0
-    fits = bool(before) and at <= before[-1].stat().st_size
+    status = client.admin.status()
+    fits = bool(before) and epoch_at(before[-1], position) == status.epoch
     if fits:
         with before[-1].open("rb") as file:
-            file.seek(at)
+            file.seek(position - int(before[-1].stem))
             more = any(file.read(1 << 20))
         fits = not more or client.admin.status().journal_end > position
     if not fits:

@@ -60,7 +60,12 @@ def test_replay_of_times_and_ids(
     assert "must be before --until" in turned.err
     id_ = client.get(consumed, offset=5).id
     ended = cli("group", "replay", consumed, "billing", "--id", id_, "--id", "7:7", "-y", code=4)
-    assert f"no message of {consumed} that is kept has the id 7:7\n" in ended.err
+    assert [line.split()[-1] for line in ended.out.splitlines()] == ["1", "0", "0", "0", "1"]
+    assert ended.out.splitlines()[-1].startswith("not found by id")
+    assert ended.err.endswith(
+        f"ternmq: {consumed} has no message with the id 7:7: check the id, which may be "
+        "mistyped, or of a message that is no longer kept\n"
+    )
     assert bodies(cli, consumed) == ["5"]
 
 
@@ -72,7 +77,7 @@ def test_replay_of_a_message_by_an_id_of_its_own(cli: CommandLine, topic: str) -
     replay = ("group", "replay", topic, "billing", "--id", "order-7-paid")
     assert cli(*replay, "--dry-run", "--json").json["again"] == 1
     ended = cli(*replay, "--id", "order-8-paid", "--yes", code=4)
-    assert "has the id order-8-paid" in ended.err
+    assert "has no message with the id order-8-paid: check the id" in ended.err
     assert bodies(cli, topic) == ["7"]
 
 
@@ -81,6 +86,10 @@ def test_what_a_replay_asks_for(cli: CommandLine, consumed: str) -> None:
         [], ["--offset", 1, "--id", "1:1"], ["--id", "1:1", "--queue", 0], ["--offset", "x"],
     ):  # fmt: skip
         cli("group", "replay", consumed, "billing", *wrong, code=2)
+    ways = "one of --offset, --since with --until, and --id"
+    assert f"give {ways}" in cli("group", "replay", consumed, "billing", code=2).err
+    both = ("--offset", "0-5", "--since", "1h")
+    assert f"give only {ways}" in cli("group", "replay", consumed, "billing", *both, code=2).err
     cli("group", "replay", consumed, "billing", "--offset", 1, "--queue", 7, code=4)
     cli("group", "replay", consumed, "nobody", "--offset", 1, code=4)
 

@@ -71,9 +71,15 @@ def test_names_that_are_not_there(admin: CommandLine) -> None:
 
 def test_a_wrong_token_is_first_of_all_a_wrong_token(admin: CommandLine) -> None:
     said = admin("topic", "list", "--token", "mistyped", code=5).err
-    assert said.startswith("ternmq: app 'admin' is not known, or the token is not its own; where ")
-    assert "where nobody has that token any more, `ternmq serve --new-admin-token`" in said
-    assert said.rstrip().endswith("TERNMQ_APP and TERNMQ_TOKEN, or the context")
+    assert said == (
+        "ternmq: app 'admin' is not known, or the token is not its own: check --app and --token, "
+        "TERNMQ_APP and TERNMQ_TOKEN, or the context; if the token of admin is lost, start the "
+        "broker once with `ternmq serve --new-admin-token`\n"
+    )
+    said = admin("topic", "list", "--token", "tmq_mistyped", code=5).err
+    assert said.startswith("ternmq: the token was not copied whole: check --app and --token, ")
+    assert "--new-admin-token" not in said
+    assert "--new-admin-token" not in admin("topic", "list", "--app", "shop", code=5).err
 
 
 def test_reading_a_topic_needs_the_right_though_it_is_empty(admin: CommandLine, topic: str) -> None:
@@ -87,8 +93,50 @@ def test_reading_a_topic_needs_the_right_though_it_is_empty(admin: CommandLine, 
     assert "consume" in admin("tail", topic, *as_producer, code=5).err
 
 
+def test_a_group_is_new_only_where_the_app_may_make_it(admin: CommandLine, topic: str) -> None:
+    admin("topic", "create", topic)
+    app = f"payment-{topic}"
+    token = admin("app", "create", app, "--grant", f"consume:{topic}:payment").out.strip()
+    as_payment = ("--app", app, "--token", token)
+    said = admin("consume", topic, "-g", "other", "--wait", "0", *as_payment, code=5).err
+    assert "is new" not in said
+    assert f"app '{app}' has no grant to consume" in said
+    assert "group payment is new" in admin(
+        "consume", topic, "-g", "payment", "--wait", "0", *as_payment
+    ).err  # fmt: skip
+
+
+def test_a_dry_run_promises_nothing_that_the_app_may_not(
+    admin: CommandLine, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"declared_{topic.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "import ternmq\nclient = ternmq.connect()\n"
+        f"client.declare(ternmq.Topic('{topic}', queues=2))\n"
+    )
+    admin("topic", "create", topic)
+    token = admin("app", "create", f"no-{topic}").out.strip()
+    as_nobody = ("--app", f"no-{topic}", "--token", token)
+    checked = f"without --dry-run it is made if app 'no-{topic}' has the rights, which was not"
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
+    assert checked in said
+    assert "a topic on which it has no right looks as if it were missing" in said
+    admin("apply", f"{name}:client", *as_nobody, code=5)
+    admin("app", "set", f"no-{topic}", "--grant", f"produce:{topic}")
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
+    assert checked in said
+    assert "missing" not in said
+    admin("apply", f"{name}:client", *as_nobody, code=5)
+
+
 def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TERNMQ_TOKEN")
+    said = admin("topic", "list", code=5).err
+    assert "app 'admin' gave no token, and this broker wants one: check --app and --token" in said
+    assert said.endswith("`ternmq serve --new-admin-token`\n")
+    assert "--new-admin-token" not in admin("topic", "list", "--app", "shop", code=5).err
     monkeypatch.delenv("TERNMQ_APP")
     said = admin("topic", "list", code=5).err
     assert "--token" in said

@@ -127,8 +127,10 @@ def test_lines_that_had_been_stored_before_are_not_counted_as_stored(
 
 def test_what_is_not_clear(cli: CommandLine, failed: str) -> None:
     for command in (["retry", "now"], ["deadletter", "delete"]):
-        assert "offsets or --all" in cli(*command, failed, "billing", code=2).err
-        assert "offsets or --all" in cli(*command, failed, "billing", 1, "--all", code=2).err
+        said = cli(*command, failed, "billing", code=2).err
+        assert "give one of offsets and --all" in said
+        said = cli(*command, failed, "billing", 1, "--all", code=2).err
+        assert "give only one of offsets and --all" in said
         for wrong in ("x", "1-", "-", "3-1", "1.5", "1-99999999999", "9" * 30):
             cli(*command, failed, "billing", "--yes" if "delete" in command else "--json", "--",
                 wrong, code=2)  # fmt: skip
@@ -190,9 +192,10 @@ def test_places_as_lists_print_them(cli: CommandLine, failed: str) -> None:
 
 def test_what_is_redriven_is_said_in_one_way(cli: CommandLine, failed: str) -> None:
     redrive = ("deadletter", "redrive", failed, "billing")
-    ways = "say one of: offsets, --reason, --fingerprint, --all"
-    for named in ((), (0, "--all"), (0, "--reason", "card"), ("--all", "--fingerprint", "x")):
-        assert ways in cli(*redrive, *named, "--dry-run", code=2).err
+    ways = "of offsets, --reason, --fingerprint and --all"
+    assert f"give one {ways}" in cli(*redrive, "--dry-run", code=2).err
+    for named in ((0, "--all"), (0, "--reason", "card"), ("--all", "--fingerprint", "x")):
+        assert f"give only one {ways}" in cli(*redrive, *named, "--dry-run", code=2).err
     assert len(cli("deadletter", "list", failed, "billing").rows) == 3
 
 

@@ -202,9 +202,9 @@ def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, fill
 
 def test_a_reset_that_is_not_clear(cli: CommandLine, filled: str) -> None:
     cli("group", "create", filled, "billing")
-    assert "either --to or --offset" in cli("group", "reset", filled, "billing", code=2).err
+    assert "give one of --to and --offset" in cli("group", "reset", filled, "billing", code=2).err
     both = cli("group", "reset", filled, "billing", "--to", "latest", "--offset", 1, code=2)
-    assert "either --to or --offset" in both.err
+    assert "give only one of --to and --offset" in both.err
     assert "14:30" in cli("group", "reset", filled, "billing", "--to", "soon", code=2).err
     assert "--dry-run" in cli("group", "reset", filled, "billing", "--to", "latest", "--json",
                               code=1).err  # fmt: skip

@@ -82,6 +82,7 @@ def test_a_sound_journal(cli: CommandLine, sound: Path) -> None:
 
 
 def test_damage_is_found_and_shown_and_cut_only_by_consent(cli: CommandLine, damaged: Path) -> None:
+    assert "damaged in 1 place\n" in cli("journal", "verify", damaged, code=8).out
     found = cli("journal", "verify", damaged, "--json", code=8).json
     assert found["sound"] is False
     (place,) = found["damage"]

@@ -161,7 +161,7 @@ def test_what_nobody_has(cli: CommandLine, tables: Path, topic: str, ids: dict[i
     assert "no message 00f3a1c2d4e5b697:1f" in said
     assert "--tables DIR finds what the pipeline has archived" in said
     assert str(tables) in cli(*TRACE, "-k", "none", "--tables", tables, code=4).err
-    assert "say an id, a place, or --key" in cli(*TRACE, code=2).err
+    assert "give one of an id or place, and --key" in cli(*TRACE, code=2).err
 
 
 def test_a_held_message_and_what_stands_behind_it(

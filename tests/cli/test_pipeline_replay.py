@@ -253,8 +253,8 @@ def test_to_one_group(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--to-topic", "a", "--to-group", "b"), 2, "either --to-topic or --to-group"),
-        ((), 2, "either --to-topic or --to-group"),
+        (("--to-topic", "a", "--to-group", "b"), 2, "only one of --to-topic and --to-group"),
+        ((), 2, "give one of --to-topic and --to-group"),
         (("--to-group", "g", "--set", "key 1"), 2, "no --set, no --name"),
         (("--to-topic", "no-such-topic"), 4, "there is no topic 'no-such-topic'"),
         (("--to-topic", "{new}", "--where", "nope = 1"), 2, "--where 'nope = 1': Binder Error"),
@@ -288,5 +288,12 @@ def test_no_broker_and_no_archive(cli: CommandLine, old: str, new: str, tmp_path
 
 
 def test_what_is_not_there(cli: CommandLine, old: str, new: str) -> None:
-    ended = cli(*REPLAY, "--topic", "another", "--to-topic", new, "-y")
+    ended = cli(*REPLAY, "--topic", old, "--key", "none", "--to-topic", new, "-y")
     assert "no such message is in the archive" in ended.err
+    for more in ((), ("--dry-run",), ("--json",)):
+        ended = cli(*REPLAY, "--topic", f"x{old}", "--to-topic", new, "-y", *more, code=4)
+        said = f"the archive has no message of topic 'x{old}': did you mean {old}?"
+        assert ended.err == f"ternmq: {said}\n"
+        assert ended.out == ""
+    said = cli(*REPLAY, "--topic", "another", "--to-group", "g", "-y", code=4).err
+    assert f"it has messages of {old}" in said

@@ -38,7 +38,8 @@ def test_tail_since(cli: CommandLine, filled: str) -> None:
     # Milliseconds are printed, microseconds are kept.
     assert "message 11" in cli("tail", filled, "--since", later, "--raw").out
     assert "14:30" in cli("tail", filled, "--since", "yesterday", code=2).err
-    assert "either" in cli("tail", filled, "--since", "1h", "-n", 3, code=2).err
+    both = cli("tail", filled, "--since", "1h", "-n", 3, code=2)
+    assert "give only one of -n and --since" in both.err
 
 
 def test_tail_acks_nothing(cli: CommandLine, filled: str) -> None:
@@ -142,8 +143,8 @@ def test_messages_that_are_not_there(cli: CommandLine, filled: str) -> None:
     assert "did you mean" in cli("message", "get", f"{filled}s/0/0", code=4).err
     assert "TOPIC/QUEUE/OFFSET" in cli("message", "get", f"{filled}/x/0", code=2).err
     assert "twice" in cli("message", "get", f"{filled}/0/0", "--offset", 1, code=2).err
-    assert "an id, or a place" in cli("message", "get", filled, code=2).err
-    assert "an id, or a place" in cli("message", "get", filled, "x", "--offset", 1, code=2).err
+    assert "give one of an id and a place" in cli("message", "get", filled, code=2).err
+    assert "only one of" in cli("message", "get", filled, "x", "--offset", 1, code=2).err
 
 
 def test_finding_by_key_and_time(cli: CommandLine, filled: str) -> None:

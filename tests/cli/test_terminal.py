@@ -215,7 +215,7 @@ def test_long_lines_are_folded_between_words(
 
 def test_questions(terminal: Terminal, cli: CommandLine, filled: str) -> None:
     terminal.run("topic", "delete", filled)
-    terminal.wait(f"this deletes topic {filled} with 10 messages and 1 groups", "[y/N]:")
+    terminal.wait(f"this deletes topic {filled} with 10 messages and 1 group;", "[y/N]:")
     terminal.keys("n", "Enter")
     terminal.wait("nothing was changed", "ended:1")
     terminal.run("group", "reset", filled, "billing", "--to", "earliest")

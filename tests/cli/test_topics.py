@@ -31,7 +31,12 @@ def test_a_topic_is_made_listed_shown_changed_and_deleted(cli: CommandLine, topi
 def test_an_ordered_topic(cli: CommandLine, topic: str) -> None:
     cli("topic", "create", topic, "--ordered")
     assert cli("topic", "show", topic, "--json").json["ordered"] is True
-    assert "keeps its queues" in cli("topic", "set", topic, "--queues", 2, code=2).err
+    more = cli("topic", "set", topic, "--queues", 2, code=2).err
+    assert f"ordered topic '{topic}' keeps its 1 queue" in more
+    assert "create a new ordered topic with 2 queues" in more
+    cli("topic", "create", f"{topic}-plain", "--queues", 3)
+    fewer = cli("topic", "set", f"{topic}-plain", "--queues", 1, code=2).err
+    assert f"topic '{topic}-plain' has 3 queues, and cannot have fewer" in fewer
 
 
 def test_all_topics_as_json(cli: CommandLine, topic: str) -> None:
@@ -48,9 +53,14 @@ def test_nothing_is_deleted_that_nobody_agreed_to(
     cli("topic", "create", topic)
     cli("send", topic, "a")
     refused = cli("topic", "delete", topic, code=1)
-    assert f"this deletes topic {topic} with 1 messages" in refused.err
+    assert f"this deletes topic {topic} with 1 message;" in refused.err
     assert "say --yes" in refused.err
     cli("topic", "show", topic)
+    cli("group", "create", topic, "billing")
+    assert "with 1 message and 1 group;" in cli("topic", "delete", topic, code=1).err
+    assert (
+        "1 unread message and 0 open ones" in cli("group", "delete", topic, "billing", code=1).err
+    )
 
 
 def test_a_topic_that_is_there_already(cli: CommandLine, topic: str) -> None:

@@ -174,6 +174,23 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path: Path) -> None:
     assert not list(target.parent.iterdir())
 
 
+def test_the_journal_of_another_broker_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    short, long, target = tmp_path / "short", tmp_path / "long", tmp_path / "copy"
+    with broker(disk=RealDisk(short)) as one, broker(disk=RealDisk(long)) as other:
+        for asked, count in ((one, 3), (other, 400)):
+            with ternmq.sync.connect(asked.url) as client:
+                client.send_many("orders", [b"x" * 100] * count)
+        for url, data in ((one.url, long), (other.url, short)):
+            done = run(url, data, target)
+            assert done.returncode == 1
+            assert f"is not the broker of {data}; TERNMQ_URL says which is asked" in done.stderr
+            assert not target.exists()
+        for url, data in ((one.url, short), (other.url, long)):
+            backup(url, data, tmp_path / f"copy-of-{data.name}")
+    with broker(disk=RealDisk(short)) as one:  # in its second epoch
+        backup(one.url, short, tmp_path / "again")
+
+
 @pytest.mark.parametrize("page", ["from-dev-to-serve.md", "backup.md"])
 def test_the_line_for_cron_works_each_day_as_printed(page: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "operate" / page).read_text(encoding="utf-8")

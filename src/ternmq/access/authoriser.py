@@ -64,17 +64,17 @@ class Authoriser:
         """
         if not self._required:
             return
-        if not app or not token:
-            raise Unauthenticated(f"this broker wants an app and its token{_way_back(app)}")
+        if not app:
+            raise Unauthenticated("this broker wants an app and its token")
+        if not token:
+            raise Unauthenticated(f"app {_shown(app)} gave no token, and this broker wants one")
         known = self._apps.get(app)
         right = len(token) <= tokens.LONGEST and tokens.matches(known or _NOBODY, token)
         if known is not None and right:
             return
         if token.startswith(tokens.PREFIX) and not tokens.is_whole(token):
-            raise Unauthenticated(f"the token was not copied whole{_way_back(app)}")
-        raise Unauthenticated(
-            f"app {_shown(app)} is not known, or the token is not its own{_way_back(app)}"
-        )
+            raise Unauthenticated("the token was not copied whole")
+        raise Unauthenticated(f"app {_shown(app)} is not known, or the token is not its own")
 
     def check(
         self, app: str, command: Command, topic: str | None = None, group: str | None = None
@@ -251,13 +251,6 @@ def _place(policy: Policy, topic: str | None, group: str | None) -> str:
     if group is None:
         return f"topic {_shown(topic or '')} for every group ('*')"
     return f"topic {_shown(topic or '')} for group {_shown(group)}"
-
-
-def _way_back(app: str) -> str:
-    """Say how whoever runs the broker comes in again; told whether or not there is such an app."""
-    if app != tokens.ADMIN:
-        return ""
-    return "; where nobody has that token any more, `ternmq serve --new-admin-token` makes another"
 
 
 def _shown(name: str) -> str:

@@ -21,6 +21,7 @@ from ternmq.model.errors import (
     UnknownApp,
 )
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
+from ternmq.model.words import counted
 from ternmq.record import control
 from ternmq.record.header import Kind
 
@@ -75,11 +76,18 @@ class Administration:
         spec.check()
         topic = self._views.catalog.topic(spec.name)
         if spec.queues < len(topic.queues):
-            raise InvalidRequest("a topic cannot have fewer queues than it has")
+            raise InvalidRequest(
+                f"topic {spec.name!r} has {counted(len(topic.queues), 'queue')}, and cannot have "
+                "fewer"
+            )
         if spec.ordered != topic.spec.ordered:
             raise InvalidRequest("whether a topic is ordered cannot be changed")
         if spec.ordered and spec.queues != len(topic.queues):
-            raise InvalidRequest("an ordered topic keeps its queues, since keys keep theirs")
+            raise InvalidRequest(
+                f"ordered topic {spec.name!r} keeps its {counted(len(topic.queues), 'queue')}, "
+                "since an ordering key stays in its queue: create a new ordered topic with "
+                f"{counted(spec.queues, 'queue')}, and move producers and consumers to it"
+            )
         if spec.queues > len(topic.queues):
             self._check_places(len(topic.subscriptions), spec.queues)
         self.rewinds += 1

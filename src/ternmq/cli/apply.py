@@ -14,6 +14,7 @@ from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.worker import find
 from ternmq.client.client import Client
 from ternmq.client.topology import Change, advice
+from ternmq.model.words import counted, verb
 
 _SIGNS: Final = {"create": "+", "change": "~", "conflict": "!"}
 
@@ -54,26 +55,26 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     else:
         for one in changes:
             click.echo(f"{_SIGNS[one.action]} {one.told(created)}")
-    _end(changes, conflicts, dry_run=dry_run)
+    _end(changes, conflicts, dry_run=dry_run, app=client.admin.app)
 
 
-def _end(changes: list[Change], conflicts: list[Change], *, dry_run: bool) -> None:
+def _end(changes: list[Change], conflicts: list[Change], *, dry_run: bool, app: str) -> None:
     number = len(changes)
     if conflicts:
         raise Failed(
-            f"{len(conflicts)} of {_count(number, 'difference')} cannot be changed: nothing was; "
-            f"{advice(conflicts)}",
+            f"{len(conflicts)} of {counted(number, 'difference')} cannot be changed: nothing was "
+            f"changed; {advice(conflicts)}",
             ExitCode.UNSOUND,
         )
     if not changes:
         output.note("all is as declared")
     elif dry_run:
-        are = "they are" if number != 1 else "it is"
-        text = f"{_count(number, 'difference')}; without --dry-run {are} made"
+        are = verb(number, "it is", "they are")
+        text = f"{counted(number, 'difference')}; without --dry-run {are} made"
+        if app:
+            text += f" if app {app!r} has the rights, which was not checked"
+            if any(one.action == "create" and not one.group for one in changes):
+                text += "; a topic on which it has no right looks as if it were missing"
         raise Failed(text, ExitCode.UNSOUND)
     else:
-        output.note(f"made {_count(number, 'change')}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' if number != 1 else ''}"
+        output.note(f"made {counted(number, 'change')}")

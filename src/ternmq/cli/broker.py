@@ -11,6 +11,7 @@ from ternmq.cli.commands import Group
 from ternmq.cli.connection import administers
 from ternmq.cli.output import Cell
 from ternmq.client.admin_client import AdminClient
+from ternmq.model.words import counted
 from ternmq.wire.control import OldestFile, Status
 
 
@@ -47,6 +48,10 @@ async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
 
 def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     read = Numbers(found.metrics)
+
+    def number(name: str, what: str) -> str:
+        return counted(int(read(name)), what)
+
     kept = read("journal_durable") - read("journal_first")
     room = f"room for {output.size(read('journal_room'))}"
     if found.oldest_file.sends_refused:
@@ -54,15 +59,15 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     open_ = (
         f"{read('leased_rows'):,.0f} leased, {read('ready_rows'):,.0f} ready again, "
         f"{read('waiting_rows'):,.0f} retrying, "
-        f"{read('dead_rows'):,.0f} dead letters"
+        f"{number('dead_rows', 'dead letter')}"
     )
     return [
         ("broker", f"{found.broker} at {address}"),
         ("version", found.version),
         ("up", f"{output.span(found.uptime_us / 1e6)}, epoch {found.epoch}"),
-        ("connections", f"{read('connections'):.0f}, {read('sessions'):.0f} sessions"),
-        ("topics", f"{read('topics'):.0f}, {read('apps'):.0f} apps"),
-        ("stored", f"{read('messages_sent_total'):,.0f} messages since the start"),
+        ("connections", f"{read('connections'):.0f}, {number('sessions', 'session')}"),
+        ("topics", f"{read('topics'):.0f}, {number('apps', 'app')}"),
+        ("stored", f"{number('messages_sent_total', 'message')} since the start"),
         ("journal", f"{output.size(kept)}, {room}"),
         ("oldest file", oldest_file(found)),
         ("last sync", output.span(read("last_sync_seconds"))),

@@ -18,7 +18,6 @@ from ternmq.client.client import Client
 from ternmq.client.deliveries import Deliveries
 from ternmq.model.errors import ConnectionLost, LeaseExpired, UnknownTopic
 from ternmq.model.specs import Mode, Start
-from ternmq.model.tag_filter import check_filter
 from ternmq.model.words import counted
 from ternmq.record.facts import Outcome
 
@@ -74,16 +73,12 @@ async def consume(
     What was printed and not acked, because the broker or this command was killed, comes again.
     """
     if raw and as_json:
-        raise click.UsageError("say either --raw or --json", click.get_current_context())
+        raise click.UsageError("give only one of --raw and --json", click.get_current_context())
     printer = Printer(as_json=as_json, raw=raw)
     if no_ack:
         most = _LOOK if most is None else most
         wait = timedelta(0) if wait is None else wait
-    there = True
-    try:
-        await say_if_new(client, topic, group, start, tags, mode)
-    except UnknownTopic:
-        there = False  # the first pull makes it where the broker makes topics by use
+    made = await _made_by_use(client, topic, group, start)
     held: list[Deliveries] = []
     told = ExitStack()
     try:
@@ -94,14 +89,14 @@ async def consume(
                 topic,
                 group=group,
                 max_messages=_PULL if left is None else min(left, _PULL),
-                wait=0 if not there else _LONG_S if wait is None else wait.total_seconds(),
+                wait=0 if made else _LONG_S if wait is None else wait.total_seconds(),
                 tags=tags,
                 mode=mode,
                 start=start,
             )
-            if not there:
-                output.note(f"made topic {topic}, and group {group} on it")
-                there = True
+            if made:  # said once it is so: the broker may have refused
+                output.note(made)
+                made = ""
                 if not batch:
                     continue
             if batch:
@@ -147,28 +142,21 @@ def _print(printer: Printer, batch: Deliveries) -> None:
         )
 
 
-async def say_if_new(
-    client: Client,
-    topic: str,
-    group: str,
-    start: str | None,
-    tags: str | None,
-    mode: str | None = None,
-) -> None:
-    """Say where a group begins that is made by this, or that one is paused.
+async def _made_by_use(client: Client, topic: str, group: str, start: str | None) -> str:
+    """Return what the first pull makes, in words for then; empty if the group is there.
 
-    Raises:
-        InvalidRequest: It cannot be made: its filter is none.
+    That the group is paused is said at once.
     """
-    found = await group_of(client, topic, group)
-    if found is not None and found.spec.paused:
-        output.note(f"group {group} is paused on {topic}: `ternmq group resume` lets it go on")
+    try:
+        found = await group_of(client, topic, group)
+    except UnknownTopic:
+        return f"made topic {topic}, and group {group} on it"  # if it makes topics by use
     if found is None:
-        check_filter(tags or "")
-        if mode == Mode.ORDERED.value and not (await client.admin.topic(topic)).spec.ordered:
-            return  # the broker will say why there is no such group
         where = start or Start.EARLIEST.value
         meaning = (
             "the oldest message kept" if where == Start.EARLIEST.value else "new messages only"
         )
-        output.note(f"group {group} is new on {topic}: it starts at {where}, {meaning}")
+        return f"group {group} is new on {topic}: it starts at {where}, {meaning}"
+    if found.spec.paused:
+        output.note(f"group {group} is paused on {topic}: `ternmq group resume` lets it go on")
+    return ""

@@ -16,6 +16,7 @@ from ternmq.cli.output import Cell
 from ternmq.cli.parameters import (
     COUNT,
     QUEUE,
+    check_one,
     group_argument,
     range_of,
     ranges_of,
@@ -287,8 +288,7 @@ async def chosen(
     Raises:
         click.UsageError: Both or neither are named; the queue is not clear.
     """
-    if bool(offsets) is everything:
-        raise click.UsageError("say either offsets or --all", click.get_current_context())
+    check_one(bool(offsets), everything, of="offsets and --all")
     count = await known(client, topic, group, queue)
     if not everything:
         return placed(topic, count, offsets, queue)

@@ -249,7 +249,10 @@ async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None
     if not yes:
         lag = sum([one.lag for one in info.queues])
         open_ = sum([one.leased + one.ready + one.waiting + one.dead for one in info.queues])
-        output.note(f"group {group} on {topic} has {lag:,} unread messages and {open_:,} open ones")
+        output.note(
+            f"group {group} on {topic} has {counted(lag, 'unread message')} and "
+            f"{counted(open_, 'open one')}"
+        )
     confirm("delete it?", yes=yes)
     await client.admin.delete_group(topic, group)
     output.note(f"deleted group {group} on {topic}")

@@ -12,7 +12,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import administers, confirm, yes_option
 from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.finding import check_only
-from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, group_argument, topic_argument
+from ternmq.cli.parameters import OFFSET, QUEUE, WHEN, check_one, group_argument, topic_argument
 from ternmq.cli.problems import not_found
 from ternmq.client.admin import Place
 from ternmq.client.admin_client import AdminClient
@@ -59,8 +59,7 @@ async def reset(
     as_json: bool,
 ) -> None:
     """Set where a group goes on; shows what that does, and asks, before anything is changed."""
-    if (to is None) is (offset is None):
-        raise click.UsageError("say either --to or --offset", click.get_current_context())
+    check_one(to is not None, offset is not None, of="--to and --offset")
     place: Place = offset if offset is not None else to  # type: ignore[assignment]
     info = await client.admin.group(topic, group)
     if offset is not None and queue is None:

@@ -16,6 +16,7 @@ from ternmq.cli.finding import check_only, known
 from ternmq.cli.parameters import (
     QUEUE,
     WHEN,
+    check_one,
     check_span,
     group_argument,
     ranges_of,
@@ -79,8 +80,7 @@ async def replay(
     """  # fmt: skip
     context = click.get_current_context()
     timed = since is not None or until is not None
-    if sum([bool(offsets), timed, bool(ids)]) != 1:
-        raise click.UsageError("say one of --offset, --since and --until, or --id", context)
+    check_one(bool(offsets), timed, bool(ids), of="--offset, --since with --until, and --id")
     check_span(since, until)
     count = await known(client, topic, group, queue)
     if offsets and queue is None:
@@ -113,7 +113,10 @@ async def replay(
         comes = verb(done.again, "comes", "come")
         output.note(f"{counted(done.again, 'message')} of {topic} {comes} to {group} again")
     if done.missing:
-        raise not_found(f"no message of {topic} that is kept has the {_ids(done.missing)}")
+        raise not_found(
+            f"{topic} has no message with the {_ids(done.missing)}: check the id, which may be "
+            "mistyped, or of a message that is no longer kept"
+        )
 
 
 def _ids(missing: Sequence[str]) -> str:
@@ -128,8 +131,9 @@ def _show(found: Replayed) -> None:
         [
             ("come again", found.again),
             ("not read yet", found.unread),
-            ("not kept", found.expired + len(found.missing)),
+            ("not kept", found.expired),
             ("not for this group", found.filtered),
+            *([("not found by id", len(found.missing))] if found.missing else []),
         ]
     )
 

@@ -29,6 +29,7 @@ from ternmq.journal.repair import repair as mend
 from ternmq.model.errors import CorruptJournal, FileMissing
 from ternmq.model.printing import printable
 from ternmq.model.types import Position
+from ternmq.model.words import counted
 from ternmq.record.header import Kind
 
 _KINDS: Final = [one.name for one in Kind]
@@ -119,7 +120,7 @@ def _line(record: dict[str, object]) -> str:
 
 def _say_end(reader: JournalReader, count: int) -> None:
     why = f": {reader.fault}" if reader.fault else ""
-    output.note(f"{count:,} records; the valid records end at {reader.position}{why}")
+    output.note(f"{counted(count, 'record')}; the valid records end at {reader.position}{why}")
 
 
 @journal.command()
@@ -163,6 +164,7 @@ def verify(data: Path, as_json: bool) -> None:
     if as_json:
         output.document(_plain(found))
     else:
+        places = counted(len(found.damage), "place")
         output.details(
             [
                 ("records", f"{found.record_count:,}"),
@@ -170,7 +172,7 @@ def verify(data: Path, as_json: bool) -> None:
                 ("durable up to", found.durable),
                 ("epoch", found.epoch),
                 ("segments of", output.size(found.segment_size)),
-                ("state", f"damaged in {len(found.damage)} places" if found.damage else "sound"),
+                ("state", f"damaged in {places}" if found.damage else "sound"),
             ]
         )
     if found.damage:
@@ -299,8 +301,8 @@ def _show_lost(what: str, lost: list[LostRecord]) -> None:
     kinds = Counter(_kind(one.kind) for one in lost)
     messages = sum(max(0, one.count) for one in lost)
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
-    output.note(f"{what} {len(lost):,} records ({named or 'none that can be read'}), "
-                f"with {messages:,} messages:")  # fmt: skip
+    output.note(f"{what} {counted(len(lost), 'record')} ({named or 'none that can be read'}), "
+                f"with {counted(messages, 'message')}:")  # fmt: skip
     shown = [one for one in lost if one.count > 0]
     output.table(
         ("position", "topic number", "queue", "offsets", "state"),

@@ -12,7 +12,16 @@ from ternmq.cli.commands import Group
 from ternmq.cli.connection import asks_broker
 from ternmq.cli.finding import only_queue
 from ternmq.cli.message_trace import trace
-from ternmq.cli.parameters import COUNT, NAME, OFFSET, QUEUE, WHEN, check_span, topic_argument
+from ternmq.cli.parameters import (
+    COUNT,
+    NAME,
+    OFFSET,
+    QUEUE,
+    WHEN,
+    check_one,
+    check_span,
+    topic_argument,
+)
 from ternmq.cli.shapes import Found, Shown, details, line, plain, shown
 from ternmq.cli.tail import merged
 from ternmq.client.client import Client
@@ -56,8 +65,7 @@ async def get(
         raise click.UsageError("the place is said twice", click.get_current_context())
     if at is None:
         number, at = queue, offset
-    if bool(id_) is (at is not None):
-        raise click.UsageError("say an id, or a place", click.get_current_context())
+    check_one(bool(id_), at is not None, of="an id and a place")
     click.get_current_context().params["topic"] = topic  # for what is said if there is none
     if number is None:
         number = 0 if at is None else await only_queue(client, topic)

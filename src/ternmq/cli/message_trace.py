@@ -14,7 +14,7 @@ from ternmq.cli import archived, output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker
 from ternmq.cli.exits import ExitCode, Failed
-from ternmq.cli.parameters import COUNT, NAME
+from ternmq.cli.parameters import COUNT, NAME, check_one
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import Found, shown
 from ternmq.client.causes import reason_of
@@ -126,9 +126,7 @@ async def trace(
     its dead letter, or skipped it, or it was not for the group (its filter, its start). The broker
     does not keep which of them.
     """
-    context = click.get_current_context()
-    if bool(id_) is (key is not None):
-        raise click.UsageError("say an id, a place, or --key", context)
+    check_one(bool(id_), key is not None, of="an id or place, and --key")
     at = id_.split("/")
     if len(at) == 3 and at[1].isdecimal() and at[2].isdecimal():
         # An application may choose ids that look so: what is at a place is asked for first.

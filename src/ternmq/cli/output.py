@@ -10,6 +10,7 @@ escaped here, by `model.printing`. JSON and raw bodies stay exact.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -77,14 +78,30 @@ def encoded_plain(value: object) -> bytes:
 
 
 def document(value: object) -> None:
-    """Print one JSON document."""
-    text = msgspec.json.format(_encode(_plain(value)), indent=2)
+    """Print one JSON document; a JSON text in it (``msgspec.Raw``) is printed as it is."""
+    mark = secrets.token_hex(16)
+    texts: list[bytes] = []
+    text = msgspec.json.format(_encode(_marked(_plain(value), mark, texts)), indent=2)
+    for at, one in enumerate(texts):
+        text = text.replace(b'"%s-%d"' % (mark.encode(), at), one, 1)
     click.echo(text.decode())
 
 
 def json_line(value: object) -> None:
     """Print a JSON object on a line of its own; it is seen at once."""
     click.echo(_encode(_plain(value)).decode())
+
+
+def _marked(value: Any, mark: str, texts: list[bytes]) -> Any:
+    """Return a value with marks in the place of JSON texts, which are added to ``texts``."""
+    if isinstance(value, msgspec.Raw):
+        texts.append(bytes(value))
+        return f"{mark}-{len(texts) - 1}"
+    if isinstance(value, dict):
+        return {key: _marked(one, mark, texts) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_marked(one, mark, texts) for one in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -158,6 +158,22 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def check_one(*given: bool, of: str) -> None:
+    """See that exactly one of several ways to name something was given.
+
+    Args:
+        given: Of each, whether it was given.
+        of: Their names, for the error.
+
+    Raises:
+        click.UsageError: None was given, or more than one.
+    """
+    count = sum(given)
+    if count != 1:
+        only = "only one" if count else "one"
+        raise click.UsageError(f"give {only} of {of}", click.get_current_context())
+
+
 def unchangeable(name: str, why: str, *, flag: bool = False) -> Callable[[Any], Any]:
     """Return an option that is not offered, and says why what it names cannot be changed."""
 

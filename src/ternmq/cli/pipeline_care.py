@@ -15,7 +15,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import confirm, connection_options, yes_option
 from ternmq.cli.parameters import NAME, OFFSET, POSITIVE_DURATION, given
 from ternmq.cli.pipeline_parts import folder_of, installed, required_tables
-from ternmq.model.words import counted
+from ternmq.model.words import counted, verb
 
 _SHOWN: Final = 20
 
@@ -67,10 +67,14 @@ def compact(
         f"{counted(done.before, 'file')} became {done.after}, with {counted(done.rows, 'row')}"
     )
     if done.left:
-        output.note(f"{done.left} groups of files were changed by somebody else meanwhile")
-    if gone:
-        output.note(f"{len(gone)} files were older than {keep_days} days, and left the table")
-    output.note(f"{cleaned.files} files were removed, {output.size(cleaned.bytes)}")
+        were = verb(done.left, "was", "were")
+        groups = counted(done.left, "group")
+        output.note(f"{groups} of files {were} changed by somebody else meanwhile")
+    if gone and keep_days is not None:
+        files, were = counted(len(gone), "file"), verb(len(gone), "was", "were")
+        output.note(f"{files} {were} older than {counted(keep_days, 'day')}, and left the table")
+    were = verb(cleaned.files, "was", "were")
+    output.note(f"{counted(cleaned.files, 'file')} {were} removed, {output.size(cleaned.bytes)}")
 
 
 @click.command(cls=Command)

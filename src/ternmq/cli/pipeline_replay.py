@@ -15,7 +15,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import confirm, connection_options, where, yes_option
 from ternmq.cli.connection import run as ask
 from ternmq.cli.exits import Failed
-from ternmq.cli.parameters import NAME, read_when
+from ternmq.cli.parameters import NAME, check_one, read_when
 from ternmq.cli.pipeline_parts import (
     broker_of,
     check_engine,
@@ -181,8 +181,7 @@ def replay(
     """
     del connection
     context = click.get_current_context()
-    if (to_topic is None) is (to_group is None):
-        raise click.UsageError("say either --to-topic or --to-group", context)
+    check_one(to_topic is not None, to_group is not None, of="--to-topic and --to-group")
     if to_group is not None and (sets or name):
         raise click.UsageError(
             "a group gets the messages that there are: no --set, no --name", context

@@ -19,7 +19,7 @@ from ternmq.cli import output, priority
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import connection_options, where
 from ternmq.cli.exits import Failed, Interrupted, Terminated
-from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY, WHEN
+from ternmq.cli.parameters import POSITIVE_DURATION, PROPERTY, WHEN, check_one
 from ternmq.cli.pipeline_parts import (
     broker_of,
     check_engine,
@@ -32,6 +32,7 @@ from ternmq.cli.pipeline_parts import (
 from ternmq.cli.priority import Priority
 from ternmq.client.connecting import TOKEN
 from ternmq.model.printing import printable
+from ternmq.model.words import counted
 
 if TYPE_CHECKING:
     from ternmq.pipeline.health import HealthPort, Numbers
@@ -118,8 +119,7 @@ def run(
     """
     del connection
     context = click.get_current_context()
-    if once is (every is not None):
-        raise click.UsageError("say either --once or --every", context)
+    check_one(once, every is not None, of="--once and --every")
     if now is not None and not once:
         raise click.UsageError("--now is for --once", context)
     check_engine(engine, master, confs)
@@ -313,7 +313,7 @@ def _said(one: Ran) -> str:
     if one.outcome is None:
         return f"{one.job} failed"
     size = f" {output.size(one.outcome.bytes)}" if one.outcome.bytes else ""
-    return f"{one.job} {one.outcome.rows:,} rows{size} in {output.span(one.seconds)}"
+    return f"{one.job} {counted(one.outcome.rows, 'row')}{size} in {output.span(one.seconds)}"
 
 
 def _plain(one: Ran) -> dict[str, Any]:

@@ -72,6 +72,13 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
 """What to do, in the words of the command line; others say what the error itself says."""
 
 
+_OF_ADMIN: Final = "app 'admin'"
+"""What the broker says of a wrong token names the app."""
+_LOST: Final = (
+    "; if the token of admin is lost, start the broker once with `ternmq serve --new-admin-token`"
+)
+
+
 def code_of(error: TernMQError) -> ExitCode:
     """Return how a command ends that an error stopped."""
     if isinstance(error, TopologyMismatch) and isinstance(error.__cause__, Forbidden):
@@ -87,6 +94,8 @@ def text_of(error: TernMQError) -> str:
     text = str(error.args[0]) if error.args else type(error).__name__
     # An error that has a hint of its own knows more than its kind.
     hint = error.hint if "hint" in vars(error) else _HINTS.get(type(error), error.hint)
+    if isinstance(error, Unauthenticated) and _OF_ADMIN in text:
+        hint += _LOST
     if isinstance(error, CannotConnect):
         text = _without_errno(text)
     return one_line(f"{text}: {hint}" if hint else text)

@@ -13,7 +13,7 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker, confirm, yes_option
 from ternmq.cli.exits import Failed
 from ternmq.cli.failed import chosen, rows_of, said, some
-from ternmq.cli.parameters import QUEUE, group_argument, topic_argument
+from ternmq.cli.parameters import QUEUE, check_one, group_argument, topic_argument
 from ternmq.cli.pipeline_parts import installed
 from ternmq.cli.problems import not_found
 from ternmq.client.client import Client
@@ -67,10 +67,10 @@ async def redrive(
     Attempts count from 1; what they failed of before stays known. No other group gets them.
     """  # fmt: skip
     wanted = reason if reason is not None else cause
-    if sum([bool(offsets), everything, reason is not None, cause is not None]) != 1:
-        raise click.UsageError(
-            "say one of: offsets, --reason, --fingerprint, --all", click.get_current_context()
-        )
+    check_one(
+        bool(offsets), everything, reason is not None, cause is not None,
+        of="offsets, --reason, --fingerprint and --all",
+    )  # fmt: skip
     found: dict[int, list[int]] = {}
     if wanted is not None:
         suits = _by_fingerprint(wanted) if cause is not None else _by_reason(wanted)

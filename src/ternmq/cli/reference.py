@@ -49,8 +49,14 @@ the others a blank of a value is written `_`, so that `team shop` and `team_shop
 script that needs values as they are takes `--json`.
 `--json` prints one JSON document, or for streams (`tail`, `consume`, `send`, lists of messages,
 `group lag`, `top`) one object a line. Times in JSON are ISO 8601 in UTC, durations are seconds in
-fields whose names end in `_s`, sizes bytes in fields that end in `_bytes`. A body that is JSON is
-shown as such, text as a string, anything else as `body_base64`.
+fields whose names end in `_s`, sizes bytes in fields that end in `_bytes`.
+
+In JSON, a message has its body in `body`: JSON as the text that was stored (numbers, blanks and
+repeated names stay as they are), text as a string. Any other body, and JSON that not every reader
+takes (`1e999`), is in `body_base64`. JSON of several lines, or with blanks around it, is in both:
+in `body` without the blanks, in `body_base64` as it was stored. `send --json-in` stores the JSON
+text of `body` as the line has it. Of a line with both fields it stores `body_base64`; if the two
+differ, it refuses the line. A script that changes `body` deletes `body_base64`.
 
 ## Exit status
 

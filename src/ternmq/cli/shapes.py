@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,14 +11,16 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from ternmq.cli import output
-from ternmq.client.codecs import JSON, TEXT, Codecs
+from ternmq.client.codecs import JSON, TEXT
 from ternmq.client.delivery import Delivery
 from ternmq.client.lookup import FoundMessage
 from ternmq.client.message import Message
-from ternmq.model.errors import EncodeError
 from ternmq.model.printing import printable
+from ternmq.model.words import counted
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,7 +66,12 @@ Shown = Delivery | Found
 
 
 def plain(message: Shown) -> dict[str, Any]:
-    """Return a message as JSON has it; a body that is no text is in ``body_base64``."""
+    """Return a message as JSON has it.
+
+    ``body`` is the text of a JSON body, or a string; any other body is in ``body_base64``. A JSON
+    body whose bytes cannot be part of a line as they are (it has several lines, or blanks around
+    it) is in both: without blanks in ``body``, exact in ``body_base64``.
+    """
     told: dict[str, Any] = {
         "id": message.id,
         "topic": message.topic,
@@ -80,14 +88,11 @@ def plain(message: Shown) -> dict[str, Any]:
     }
     body = message.body
     if message.content_type == JSON:
-        try:
-            value = json.loads(body, parse_constant=no_constant)
-        except ValueError:
-            value = _NONE
-        # Only what comes out of JSON as it went in: NaN and numbers beyond doubles do not.
-        if value is not _NONE and _again(value):
-            told["body"] = value
-            return told
+        if is_json(body):
+            kept = _kept(body)
+            told["body"] = Raw(body if kept else msgspec.json.format(body, indent=-1))
+            if kept:
+                return told
     elif message.content_type in {"", TEXT}:
         try:
             told["body"] = body.decode()
@@ -98,15 +103,28 @@ def plain(message: Shown) -> dict[str, Any]:
     return told
 
 
-_NONE: Final = object()
+class _Line(msgspec.Struct):
+    """What must be read from a line as its bytes are."""
+
+    body: Raw | UnsetType = UNSET
+    message: Raw | UnsetType = UNSET
 
 
-def _again(value: object) -> bool:
-    """Return whether a value is the same when it was written as JSON."""
+def is_json(text: bytes) -> bool:
+    """Return whether bytes are JSON that every reader takes: no NaN, no number beyond doubles."""
     try:
-        return bool(json.loads(output.encoded(value)) == value)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+        msgspec.json.decode(text)
+    except (ValueError, RecursionError):
         return False
+    return True
+
+
+def _kept(text: bytes) -> bool:
+    """Return whether a JSON body is read from a line as the same bytes."""
+    if b"\n" in text or b"\r" in text:
+        return False
+    # Blanks around a value are no part of it, where it is read again.
+    return text[:1].strip() == text[:1] and text[-1:].strip() == text[-1:]
 
 
 def text_of(body: bytes) -> str:
@@ -151,7 +169,7 @@ def details(message: Shown) -> None:
             *[(f"header {name}", value) for name, value in message.headers.items()],
             ("application id", message.application_id),
             ("content type", message.content_type),
-            ("size", f"{len(message.body)} bytes"),
+            ("size", counted(len(message.body), "byte")),
         ]
     )
     click.echo()
@@ -180,27 +198,31 @@ def message_of(text: bytes, properties: Message) -> Message:
     It takes what ``tail --json`` and ``deadletter export`` write. An ``id`` of the broker's own
     form says nothing of the new message; any other is the application's. A dead letter leaves its
     application id out: with it the broker would take the new message for the old one, and store
-    nothing.
+    nothing. A JSON body is sent as the bytes that the line has.
 
     Raises:
-        ValueError: It describes none.
+        ValueError: It does not describe a message.
     """
+    text = text.removeprefix(codecs.BOM_UTF8)
     try:
         told = json.loads(text, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"is no JSON: {error}") from error
     if not isinstance(told, dict):
         raise ValueError("is no JSON object")
+    line = _line(text)
     nested = told.get("message")
     if isinstance(nested, dict):  # a line of `deadletter export`
         told = {name: nested[name] for name in nested.keys() - {"id", "application_id"}}
+        assert line.message is not UNSET
+        line = _line(bytes(line.message))
     known = {*_IGNORED, *_TEXTS, "headers", "content_type", "id", "application_id", "body",
              "body_base64"}  # fmt: skip
     unknown = sorted(told.keys() - known)
     if unknown:
-        raise ValueError(f"has a field {unknown[0]!r}, which is none of a message")
-    if ("body" in told) is ("body_base64" in told):
-        raise ValueError("needs either body or body_base64")
+        raise ValueError(f"has a field {unknown[0]!r}, which messages do not have")
+    if "body" not in told and "body_base64" not in told:
+        raise ValueError("needs a body or a body_base64")
     for name in (*_TEXTS, "content_type", "id", "application_id"):
         if not isinstance(told.get(name, ""), str):
             raise ValueError(f"has a {name} that is no text")
@@ -208,11 +230,11 @@ def message_of(text: bytes, properties: Message) -> Message:
     if not isinstance(headers, dict):
         raise ValueError("has headers that are no object")
     content_type = told.get("content_type", properties.content_type or None)
-    if content_type is None and "body" in told and not isinstance(told["body"], str):
+    if not content_type and "body" in told and not isinstance(told["body"], str):
         content_type = JSON
     own = told.get("application_id") or _own_id(told.get("id", "")) or properties.id
     return Message(
-        _body(told, content_type),
+        _body(told, line, content_type),
         headers={**properties.headers, **headers},
         content_type=content_type or "",
         id=own,
@@ -241,18 +263,41 @@ def _hexadecimal(text: str) -> bool:
     return bool(text) and all(sign in "0123456789abcdef" for sign in text)
 
 
-def _body(told: dict[str, Any], content_type: str | None) -> object:
+def _line(text: bytes) -> _Line:
+    try:
+        return msgspec.json.decode(text, type=_Line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from error
+
+
+def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object:
     if "body_base64" in told:
         try:
-            return base64.b64decode(told["body_base64"], validate=True)
+            exact = base64.b64decode(told["body_base64"], validate=True)
         except (ValueError, TypeError) as error:
-            raise ValueError("has a body_base64 that is none") from error
+            raise ValueError("has a body_base64 that is not base64") from error
+        if "body" in told and not _says(exact, told["body"]):
+            raise ValueError("has a body and a body_base64 that differ: leave one of them out")
+        return exact
     body = told["body"]
     if content_type == JSON:
+        assert line.body is not UNSET
+        raw = bytes(line.body)
         try:
-            return Codecs().encode(body, JSON)[0]
-        except EncodeError as error:
-            raise ValueError(f"has a body that is no JSON: {error.args[0]}") from error
+            msgspec.json.decode(raw)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"has a body that is no JSON: {error}") from error
+        return raw
     if content_type is not None and isinstance(body, str):
         return body.encode()
     return body
+
+
+def _says(exact: bytes, body: object) -> bool:
+    """Return whether bytes are a body that a line has as JSON, too."""
+    try:
+        value = json.loads(exact, parse_constant=no_constant)
+    except (ValueError, RecursionError):
+        return False
+    # As text: to Python, 1, 1.0 and true are equal.
+    return json.dumps(value, sort_keys=True) == json.dumps(body, sort_keys=True)

@@ -76,9 +76,9 @@ async def tail(
     Messages of several queues come in the order in which they were stored.
     """
     if count is not None and since is not None:
-        raise click.UsageError("say either -n or --since", click.get_current_context())
+        raise click.UsageError("give only one of -n and --since", click.get_current_context())
     if raw and as_json:
-        raise click.UsageError("say either --raw or --json", click.get_current_context())
+        raise click.UsageError("give only one of --raw and --json", click.get_current_context())
     printer = Printer(as_json=as_json, raw=raw)
     infos = (await client.admin.topic(topic)).queues
     if queue is not None and queue >= len(infos):

@@ -23,6 +23,7 @@ from ternmq.cli.page import Page, Part, lay_out
 from ternmq.cli.parameters import COUNT, POSITIVE_DURATION
 from ternmq.cli.topic import messages_kept
 from ternmq.client.client import Client
+from ternmq.model.words import counted
 from ternmq.wire.control import GroupInfo, Status, TopicInfo
 
 _COUNTERS: Final = {
@@ -187,7 +188,7 @@ def _lines(view: View) -> list[tuple[str, Cell]]:
     up = output.span(status.uptime_us / 1e6)
     worst = output.span(read("loop_lag_seconds"))
     room, held = output.size(read("journal_room")), output.size(read("resident_bytes"))
-    connections = f"{read('connections'):.0f} connections"
+    connections = counted(int(read("connections")), "connection")
     return [
         ("broker", f"{status.broker} {status.version}, up {up}, epoch {status.epoch}"),
         ("messages", f"{rate('stored')} stored, {rate('delivered')} delivered"),

@@ -21,6 +21,7 @@ from ternmq.cli.parameters import (
 from ternmq.client.admin_client import AdminClient
 from ternmq.model.specs import Durability
 from ternmq.model.units import write_duration
+from ternmq.model.words import counted
 from ternmq.wire.control import TopicInfo
 
 _DURABILITY: Final = click.Choice([one.value for one in Durability])
@@ -175,8 +176,8 @@ async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
 async def delete(client: AdminClient, topic: str, yes: bool) -> None:
     """Delete a topic with all its messages and groups."""
     info = await client.admin.topic(topic)
-    groups = f" and {len(info.groups)} groups" if info.groups else ""
-    lost = f"topic {topic} with {messages_kept(info):,} messages{groups}"
+    groups = f" and {counted(len(info.groups), 'group')}" if info.groups else ""
+    lost = f"topic {topic} with {counted(messages_kept(info), 'message')}{groups}"
     if not yes:
         output.note(f"this deletes {lost}; it cannot be undone")
     confirm("delete it?", yes=yes)

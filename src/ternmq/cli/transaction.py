@@ -11,6 +11,7 @@ from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.parameters import COUNT, OFFSET
 from ternmq.cli.problems import near, not_found
 from ternmq.client.client import Client
+from ternmq.model.words import counted
 from ternmq.wire.control import DecisionInfo, TransactionInfo, Transactions, WriterInfo
 
 _MOST = 10_000
@@ -88,7 +89,7 @@ async def resolve(client: Client, writer: str, batch: int, rollback: bool, yes: 
     one = next((one for one in found.undecided if one.batch_id == batch), None)
     if one is None:
         raise _not_undecided(found, batch)
-    rows = f"{one.rows} rows for {', '.join(one.topics)}"
+    rows = f"{counted(one.rows, 'row')} for {', '.join(one.topics)}"
     confirm(f"roll back batch {batch} of writer {writer} ({rows})?", yes=yes)
     await client.abort_prepared(writer, batch)
     output.note(f"rolled back batch {batch} of writer {writer} ({rows})")

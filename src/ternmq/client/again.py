@@ -65,8 +65,10 @@ class Replay:
         if queue is not None:
             whole("queue", queue)
         timed = since is not None or until is not None
-        if sum([offsets is not None, timed, ids is not None]) != 1:
-            raise InvalidRequest("state one of offsets, since and until, or ids")
+        count = sum([offsets is not None, timed, ids is not None])
+        if count != 1:
+            only = "only one" if count else "one"
+            raise InvalidRequest(f"give {only} of offsets, since with until, and ids")
         found = Replayed()
         if ids is not None:
             if not isinstance(ids, Iterable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ternmq.model.words import counted, verb
 from ternmq.pipeline.archive import ArchiveJob, Done, Workers
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.files import TableSpec
@@ -39,7 +40,7 @@ class Archiving:
         topics = [one.strip() for one in str(context.settings["topics"]).split(",") if one.strip()]
 
         def between(done: Done) -> None:
-            context.progress(f"{done.rows:,} rows")
+            context.progress(counted(done.rows, "row"))
             context.check()
 
         done = ArchiveJob(
@@ -51,7 +52,10 @@ class Archiving:
             workers=self._workers(context),
             between=between,
         ).once(context.now_us)
-        lost = f"{done.lost:,} rows expired before they were archived: table archive_gaps"
+        they_were = verb(done.lost, "it was", "they were")
+        lost = (
+            f"{counted(done.lost, 'row')} expired before {they_were} archived: table archive_gaps"
+        )
         return Outcome(
             rows=done.rows,
             bytes=done.bytes,

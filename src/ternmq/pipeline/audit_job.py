@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ternmq.model.errors import TableConflict
+from ternmq.model.words import counted, verb
 from ternmq.pipeline.audit import Archived, buckets_of, fold, judge
 from ternmq.pipeline.audit_archive import read_archive
 from ternmq.pipeline.audit_policy import Policy, Verdict
@@ -140,7 +141,10 @@ class _Run:
             context.reached(stretch.stop)
             context.progress(f"the journal up to {stretch.stop:,}")
             context.check()
-        said = f"{strange:,} messages were born at a time out of all bounds: see their clocks"
+        said = (
+            f"{counted(strange, 'message')} {verb(strange, 'was', 'were')} born at a time out of "
+            "all bounds: check the clocks of the producers"
+        )
         return touched, [said] if strange else []
 
     def _stretches(self, start: int, end: int) -> Iterator[Stretch]:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Final
 
 from ternmq.model.errors import TableConflict
+from ternmq.model.words import counted, verb
 from ternmq.pipeline.cleaning import clean
 from ternmq.pipeline.compaction import compact
 from ternmq.pipeline.files import TableSpec
@@ -64,12 +65,17 @@ class Compacting:
                 done = compact(table, context.now_us)
                 rows += done.rows
                 if done.before:
-                    context.progress(f"{spec.name}: {done.before} files became {done.after}")
+                    context.progress(
+                        f"{spec.name}: {counted(done.before, 'file')} became {done.after}"
+                    )
             days = context.settings.get(f"keep_{spec.name}_days", 0)
             if isinstance(days, int) and days > 0:
                 gone = expire(table, context.now_us, days)
                 if gone:
-                    context.progress(f"{spec.name}: {len(gone)} files are too old")
+                    context.progress(
+                        f"{spec.name}: {counted(len(gone), 'file')} "
+                        f"{verb(len(gone), 'is', 'are')} too old"
+                    )
             removed += self._cleaned(context, table)
             context.check()
         return Outcome(rows=rows, bytes=removed)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 import pyarrow.parquet as pq
 
+from ternmq.model.errors import UnknownTopic
 from ternmq.pipeline.archive_commit import Place
 from ternmq.pipeline.files import DataFile
 from ternmq.pipeline.folder import Folder
@@ -58,10 +59,13 @@ def plan(tables: Folder, selection: Selection) -> list[Source]:
 
     Raises:
         TableError: There is no archive.
+        UnknownTopic: The archive has no message of the topic.
         OptionError: A condition or expression cannot be run.
     """
     table = Table.open(tables, ARCHIVE, create=False)
     every = table.files(topic=selection.topic)
+    if not every:
+        raise _not_archived(table, selection.topic)
     files = [one for one in every if selection.may_be_in(one)]
     queues: dict[int, int] = {}
     for one in every:
@@ -122,6 +126,19 @@ def _source(
         *place, tuple(spans), rows, stop, window, queues,
         min(one.first_us for one in some), max(one.last_us for one in some),
     )  # fmt: skip
+
+
+def _not_archived(table: Table, topic: str) -> UnknownTopic:
+    from difflib import get_close_matches  # for a wrong name only
+
+    error = UnknownTopic(f"the archive has no message of topic {topic!r}")
+    names = sorted({one.partition["topic"] for one in table.files()})
+    near = get_close_matches(topic, names, n=1, cutoff=0.6)
+    if near:
+        error.hint = f"did you mean {near[0]}?"
+    else:
+        error.hint = f"it has messages of {', '.join(names[:10])}" if names else "it is empty"
+    return error
 
 
 def places(tables: Folder, selection: Selection, sources: Sequence[Source]) -> dict[int, list[int]]:

@@ -209,7 +209,7 @@ def _causes(report: Report) -> str:
         texts=4,
     )  # fmt: skip
     left = len(report.dead) - len(rows)
-    more = f'<p class="about">and {left} causes more</p>' if left else ""
+    more = f'<p class="about">and {counted(left, "cause")} more</p>' if left else ""
     return plotted + table + more
 
 
@@ -226,7 +226,7 @@ def _verdict(report: Report) -> tuple[str, str]:
     counts = Counter(str(row["verdict"]) for row in report.audit)
     bad = sum(counts[one] for one in _BAD)
     if bad:
-        return "not ok", f"{bad} of {len(report.audit)} rows"
+        return "not ok", f"{bad} of {counted(len(report.audit), 'row')}"
     if not report.audit:
         return "–", "nothing of this day"
     good = sum(counts[one] for one in _GOOD)
@@ -265,7 +265,7 @@ def _audit(report: Report) -> str:
         for row in others[:_SHOWN_BUCKETS]
     ]  # fmt: skip
     left = len(others) - len(rows)
-    more = f'<p class="about">and {left} rows more</p>' if left else ""
+    more = f'<p class="about">and {counted(left, "row")} more</p>' if left else ""
     return f'<ul class="chips">{chips}</ul>' + (_table(head, rows, texts=5) + more if rows else "")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.model.errors import TableConflict
+from ternmq.model.words import counted
 from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.job import Context, Outcome, Setting
 from ternmq.pipeline.journal_feed import Feed, groups_before
@@ -73,7 +74,7 @@ class TraceJob:
                     continue
                 at = stop
                 context.reached(at)
-                context.progress(f"trace: {rows} rows, journal up to {at} of {end}")
+                context.progress(f"trace: {counted(rows, 'row')}, journal up to {at} of {end}")
                 context.check()
         finally:
             port.close()

@@ -31,6 +31,7 @@ from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
 from ternmq.model.types import SECOND_US, Epoch
 from ternmq.model.units import Address
+from ternmq.model.words import counted
 from ternmq.server import making
 from ternmq.server.admin_token import AdminToken
 from ternmq.server.bulk_commands import BulkCommands
@@ -151,9 +152,9 @@ class Server:
             await self._see_to_admin()
         elif core.broker.views.catalog.apps:
             log.warning(
-                "this folder has %d apps with tokens, and `ternmq dev` asks nobody for a token: "
+                "this folder has %s with a token, and `ternmq dev` asks nobody for a token: "
                 "every process of this machine may read and change what is in %s",
-                len(core.broker.views.catalog.apps), settings.data,
+                counted(len(core.broker.views.catalog.apps), "app"), settings.data,
             )  # fmt: skip
         self._listener = await loop.create_server(
             lambda: Connection(self.hub),

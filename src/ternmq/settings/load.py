@@ -88,10 +88,14 @@ def _of_file(path: str) -> Iterator[tuple[str, object]]:
             for limit, number in value.items():
                 yield f"{LIMITS}.{limit}", number
         elif key == LIMITS:
-            raise SettingsError(f"{key!r} in {path} is a table: say [{LIMITS}], and each below it")
+            raise SettingsError(
+                f"{key!r} in {path} is a table: write [{LIMITS}], and each limit below it"
+            )
         elif isinstance(value, dict) and key not in FIELDS:
             near = _nearest(key, [LIMITS])
             why = "did you mean [limits]?" if LIMITS in near else f"the only table is [{LIMITS}]"
+            flat = _flat(key, value)
+            why = f"write {flat} above all tables" if flat else why
             raise SettingsError(f"{key!r} in {path} is no setting; {why}")
         else:
             yield key, value
@@ -119,12 +123,22 @@ def _of_variable(variable: str) -> Field:
 def _value(key: str, value: object, where: str) -> object:
     field = ALL_FIELDS.get(key)
     if field is None:
-        raise SettingsError(f"{key!r} in {where} is no setting{_nearest(key, list(ALL_FIELDS))}")
+        flat = _flat(key, value) if isinstance(value, Mapping) else ""
+        why = f"; write {flat}" if flat else _nearest(key, list(ALL_FIELDS))
+        raise SettingsError(f"{key!r} in {where} is no setting{why}")
     try:
         return field.read(value)
     except ValueError as error:
         shown = HIDDEN if field.kind is Secret else repr(value)[:_SHOWN]
         raise SettingsError(f"{key} = {shown} in {where}: {error}") from error
+
+
+def _flat(key: str, table: Mapping[str, object]) -> str:
+    """Return the settings that are meant by a table's keys, by their names; empty if none is."""
+    names = [
+        name for one in table for name in (f"{key}.{one}", f"{key}_{one}") if name in ALL_FIELDS
+    ]
+    return " and ".join(f'"{name}"' if "." in name else name for name in names)
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -9,7 +9,7 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 import pyarrow as pa
 
 from ternmq.client.address import Address
-from ternmq.model.errors import InvalidRequest, OptionError, TableError
+from ternmq.model.errors import InvalidRequest, OptionError, TableError, UnknownTopic
 from ternmq.pipeline.archive_commit import Archive
 from ternmq.pipeline.archive_files import write_range
 from ternmq.pipeline.compaction import When, compact
@@ -81,7 +81,8 @@ def test_the_plan_counts_and_says_when(tables):
     assert (one.queue, one.rows, one.stop, len(one.files), one.queues) == (0, 100, 100, 2, 3)
     assert (two.queue, two.rows, two.stop) == (2, 20, 20)
     assert (one.first_us, one.last_us) == (NOON, NOON + 99_000)
-    assert plan(tables, Selection("others")) == []
+    with pytest.raises(UnknownTopic, match="no message of topic 'others'"):
+        plan(tables, Selection("others"))
     (only,) = plan(tables, Selection("orders", since_us=NOON + 50_000, until_us=NOON + 60_000))
     assert (only.rows, len(only.files), only.stop) == (10, 1, 100)
 

@@ -142,7 +142,15 @@ def test_unknown_keys_are_errors_that_name_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("[broker]\nsessions = 1\n")
     assert refused(path="f") == "'broker' in f is no setting; the only table is [limits]"
     (tmp_path / "f").write_text("limits = 1\n")
-    assert "'limits' in f is a table: say [limits]" in refused(path="f")
+    assert "'limits' in f is a table: write [limits]" in refused(path="f")
+    (tmp_path / "f").write_text('[tls]\ncert = "a"\nkey = "b"\n')
+    said = "'tls' in f is no setting; write tls_cert and tls_key above all tables"
+    assert refused(path="f") == said
+    nested = {**DATA, "limits": {"session_grace": "1s", "topics": 1}}
+    said = 'is no setting; write "limits.session_grace" and "limits.topics"'
+    assert refused(flags=nested).endswith(said)
+    assert refused(flags={**DATA, "tls": {"cert": "a"}}).endswith("is no setting; write tls_cert")
+    assert "did you mean" in refused(flags={**DATA, "limits": {"nothing": 1}})
     (tmp_path / "f").write_text("[listen]\nport = 1\n")
     assert "is not HOST:PORT" in refused(path="f")
     assert "docs/reference/settings.md" in refused(flags={"zzzzzz": 1})
