@@ -110,6 +110,16 @@ async def test_a_batch_loses_what_stands_behind_a_row_that_comes_again(
         assert not await pulled(client)
 
 
+async def test_a_place_that_is_not_there_settles_nothing(api: API, timed: InProcessBroker) -> None:
+    async with filled(api, timed.url, "a0", "a1") as client:
+        batch = await pulled(client)
+        for rows in ([0, 99], [-1, 0]):
+            with pytest.raises(IndexError, match="there is no row"):
+                await batch.ack(rows=rows)
+        assert batch.unsettled == 2
+        await batch.ack()
+
+
 async def test_one_delivery_that_comes_again_takes_the_later_ones(
     api: API, timed: InProcessBroker
 ) -> None:

@@ -158,6 +158,7 @@ class Deliveries(Sequence[Delivery]):
 
         Raises:
             AlreadySettled: One of ``rows`` was settled before.
+            IndexError: There is no such place; nothing was settled.
             LeaseExpired: Some were no longer this consumer's; they are delivered again.
             ConnectionLost: Whether it counted is not known.
         """
