@@ -112,6 +112,8 @@ async def test_a_delivery_is_settled_once(api: API, real: InProcessBroker) -> No
         await first.ack()
     with pytest.raises(ternmq.AlreadySettled):
         await first.retry()
+    with pytest.raises(ternmq.AlreadySettled, match="was settled before"):
+        await first.extend(10)
     await second.reject("bad")
     assert (first.settled, second.settled) == (True, True)
     await client.close()

@@ -18,6 +18,11 @@ error, a name (its class), and where there is something to do, its text says it 
 `error.retriable` tells whether the same call may pass later. The client tries again by itself
 within its `timeout`; an error that reaches you was tried.
 
+A wrong value of an argument is a `ternmq.InvalidRequest` or a subclass of `TernMQError` of its own. Python's own
+errors are for mistakes in the program that Python has a name for: a `TypeError` for arguments that a function does
+not have, or for pickling a client; an `IndexError` for a place that a batch does not have (`batch[99]`,
+`batch.ack(rows=[99])`).
+
 ```python
 import asyncio
 

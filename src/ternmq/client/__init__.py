@@ -14,9 +14,10 @@ Reading order:
   ``heard`` (who learns of a failure), ``reports``, ``prepared_ids``.
 * Receiving: ``source``, ``chunk``, ``puller``, ``prefetch`` (how much is asked for ahead),
   ``consumer``, ``reading`` (without a group).
-* What was received, and what became of it: ``lease``, ``delivery``, ``deliveries``, ``settler``,
-  ``settles``, ``keeper``, ``exiting`` (the end of the process), ``causes``, ``reasons``,
-  ``learning`` (retry policies) and ``telling`` (what is said of failures).
+* What was received, and what became of it: ``lease``, ``delivery``, ``deliveries``, ``ordering``
+  (batches of ordered groups), ``settler``, ``settles``, ``keeper``, ``exiting`` (the end of the
+  process), ``causes``, ``reasons``, ``learning`` (retry policies) and ``telling`` (what is said of
+  failures).
 * Functions that are called: ``signature``, ``unawaited``, ``declarations``, ``depends``,
   ``injection``, ``yielding``, ``middleware``, ``composing``, ``handlers``, ``running``,
   ``draining``, ``signals``.

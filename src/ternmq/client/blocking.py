@@ -315,12 +315,12 @@ class BlockingDelivery:
 
     @property
     def settled(self) -> bool:
-        """It was acked, retried, rejected or released."""
+        """It was acked, retried, rejected or released, and the broker has not refused that."""
         return self._delivery.settled
 
     @property
     def lost(self) -> bool:
-        """Its lease ended before it was settled."""
+        """It is no longer this consumer's, and was not settled: it is delivered again."""
         return self._delivery.lost
 
     # -- settling

@@ -177,7 +177,7 @@ class Consumer(Member):
             ready = self._ready
             while ready:
                 delivery = ready.popleft()
-                if not delivery.lost:
+                if not delivery.lease.lost:
                     if self._prefetch is not None and self._prefetch.due:
                         self._time(self._prefetch, delivery)
                     return delivery

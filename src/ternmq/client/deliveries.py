@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ternmq.client.chunk import Chunk
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import MAX_REASON, Delivery, Reject, Retry, delay_us, verdict_of
-from ternmq.client.lease import Lease
+from ternmq.client.lease import Lease, Span
 from ternmq.client.reasons import reason_text
 from ternmq.client.telling import last_attempt, where
 from ternmq.model.errors import AlreadySettled, ClientError, InvalidRequest, LeaseExpired
@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("ternmq")
 
-Span = tuple[int, int]
-_Held = tuple[Lease, int, int]
+_Held = tuple[Lease, list[Span]]
 
 
 class Leased(NamedTuple):
-    """What one pull brought."""
+    """What one pull brought.
+
+    Attributes:
+        ordered: The group keeps the order of each ordering key, and ``ordering`` owns the lease.
+    """
 
     lease: Lease
     chunks: list[Chunk]
+    ordered: bool = False
 
 
 class Deliveries(Sequence[Delivery]):
@@ -42,9 +46,15 @@ class Deliveries(Sequence[Delivery]):
 
     Work on ``bodies``, or go over the deliveries; then settle all that is left with one call, or
     some by their places (``rows``). Nothing is settled by going over them.
+
+    In an ordered group a message that is retried or released takes the later ones of its ordering
+    key along, since they must not be worked on before it: they are ``lost``, are not left to
+    settle, and going over the deliveries leaves out those that are lost by then.
     """
 
-    __slots__ = ("_chunks", "_codecs", "_count", "_items", "_parts", "_starts", "_topic")
+    __slots__ = (
+        "_chunks", "_codecs", "_count", "_items", "_ordered", "_parts", "_starts", "_topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str, parts: list[Leased], codecs: Codecs) -> None:
         self._topic = topic
@@ -55,6 +65,7 @@ class Deliveries(Sequence[Delivery]):
         self._starts = [0, *itertools.accumulate(sizes)]
         self._count = self._starts[-1]
         self._items: list[Delivery] | None = None
+        self._ordered = any(part.ordered for part in parts)
 
     def __repr__(self) -> str:
         return f"<{len(self)} deliveries of {self._topic}>"
@@ -78,6 +89,8 @@ class Deliveries(Sequence[Delivery]):
         return self._items
 
     def __iter__(self) -> Iterator[Delivery]:
+        if self._ordered:
+            return (one for one in self._all() if not one.lost)
         return iter(self._all())
 
     def __getitem__(self, place: Any) -> Any:
@@ -145,6 +158,7 @@ class Deliveries(Sequence[Delivery]):
 
         Raises:
             AlreadySettled: One of ``rows`` was settled before.
+            IndexError: There is no such place; nothing was settled.
             LeaseExpired: Some were no longer this consumer's; they are delivered again.
             ConnectionLost: Whether it counted is not known.
         """
@@ -180,10 +194,10 @@ class Deliveries(Sequence[Delivery]):
     ) -> None:
         delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
         waits: list[tuple[Lease, asyncio.Future[None]]] = []
-        spans, lost = self._spans(rows)
-        for lease, start, stop in spans:
-            waits.append((lease, lease.wait(start, stop)))
-            lease.settle(start, stop, outcome, delayed, text)
+        held, lost = self._held(rows)
+        for lease, spans in held:
+            waits += [(lease, lease.wait(start, stop)) for start, stop in spans]
+            lease.settle_spans(spans, outcome, delayed, text)
         heard = [lease.settler.heard(told) for lease, told in waits]
         if len(heard) == 1 and not lost:
             await heard[0]
@@ -207,9 +221,9 @@ class Deliveries(Sequence[Delivery]):
     ) -> None:
         """Settle without waiting for the broker; what it refuses is logged."""
         delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
-        spans, lost = self._spans(rows)
-        for lease, start, stop in spans:
-            lease.settle(start, stop, outcome, delayed, text)
+        held, lost = self._held(rows)
+        for lease, spans in held:
+            lease.settle_spans(spans, outcome, delayed, text)
         self._check_lost(lost)
 
     def _check_lost(self, lost: int) -> None:
@@ -219,49 +233,53 @@ class Deliveries(Sequence[Delivery]):
                 f"{what} of {self._topic!r} {verb(lost, 'is', 'are')} no longer held"
             )
 
-    def _spans(self, rows: Iterable[int] | None) -> tuple[list[_Held], int]:
+    def _held(self, rows: Iterable[int] | None) -> tuple[list[_Held], int]:
         """Return what is to be settled, and how many of it are lost."""
-        spans = self._left() if rows is None else self._named(rows)
-        lost = sum([stop - start for lease, start, stop in spans if lease.lost])
-        return ([one for one in spans if not one[0].lost] if lost else spans), lost
+        named, lost = (self._left(), 0) if rows is None else self._named(rows)
+        held: list[_Held] = []
+        for lease, spans in named:
+            if lease.lost:
+                lost += sum([stop - start for start, stop in spans])
+            else:
+                held.append((lease, spans))
+        return held, lost
 
     def _left(self) -> list[_Held]:
-        spans: list[_Held] = []
-        for lease, chunks in self._parts:
-            settled = lease.settled
-            for chunk in chunks:
+        held: list[_Held] = []
+        for part in self._parts:
+            settled = part.lease.settled
+            spans: list[Span] = []
+            for chunk in part.chunks:
                 start, stop = chunk.offset, chunk.offset + chunk.count
-                if not settled:
-                    if spans and spans[-1][0] is lease and spans[-1][2] == start:
-                        spans[-1] = (lease, spans[-1][1], stop)
-                    else:
-                        spans.append((lease, start, stop))
-                    continue
-                spans += [
-                    (lease, low, high)
-                    for low, high in runs_of([o for o in range(start, stop) if o not in settled])
-                ]
-        return spans
+                if settled:
+                    spans += runs_of([one for one in range(start, stop) if one not in settled])
+                elif spans and spans[-1][1] == start:
+                    spans[-1] = (spans[-1][0], stop)
+                else:
+                    spans.append((start, stop))
+            if spans:
+                held.append((part.lease, spans))
+        return held
 
-    def _named(self, rows: Iterable[int]) -> list[_Held]:
+    def _named(self, rows: Iterable[int]) -> tuple[list[_Held], int]:
         try:
             named = sorted({operator.index(row) for row in rows})
         except TypeError:
             raise InvalidRequest(f"rows={rows!r}: name them by places, as rows=[0, 3]") from None
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}
+        lost = 0
         for row in named:
             if not 0 <= row < self._count:
                 raise IndexError(f"there is no row {row} among {self._count}")
             delivery = items[row]
             if delivery.settled:
                 raise AlreadySettled(f"row {row} was settled before")
-            by_lease.setdefault(delivery.lease, []).append(delivery.offset)
-        return [
-            (lease, start, stop)
-            for lease, offsets in by_lease.items()
-            for start, stop in runs_of(offsets)
-        ]
+            if delivery.offset in delivery.lease.gone:
+                lost += 1
+            else:
+                by_lease.setdefault(delivery.lease, []).append(delivery.offset)
+        return [(lease, runs_of(offsets)) for lease, offsets in by_lease.items()], lost
 
     @property
     def unsettled(self) -> int:
@@ -341,6 +359,11 @@ def conclude_all(
 def _at_last(deliveries: Deliveries) -> int:
     """Return how many of what is left are not tried again, as far as is known."""
     return sum(last_attempt(one) for one in deliveries if not (one.lost or one.settled))
+
+
+def keeps_order(deliveries: Deliveries) -> bool:
+    """Return whether going over them leaves out those that are lost: their group is ordered."""
+    return deliveries._ordered  # noqa: SLF001 - of a class of this module
 
 
 def runs_of(offsets: list[int]) -> list[Span]:

@@ -212,13 +212,18 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """It was acked, retried, rejected or released."""
-        return self._lease is not None and self.offset in self._lease.settled
+        """It was acked, retried, rejected or released, and the broker has not refused that."""
+        lease, offset = self._lease, self.offset
+        return lease is not None and offset in lease.settled and offset not in lease.gone
 
     @property
     def lost(self) -> bool:
-        """Its lease ended before it was settled: somebody else gets it."""
-        return self._lease is not None and self._lease.lost
+        """It is no longer this consumer's, and was not settled: it is delivered again.
+
+        Its lease ended; or, where a batch of an ordered group has it, a message before it of its
+        ordering key was retried or released.
+        """
+        return self._lease is not None and (self._lease.lost or self.offset in self._lease.gone)
 
     @property
     def lease(self) -> Lease:
@@ -267,12 +272,16 @@ class Delivery:
         The client extends leases by itself, up to ``max_processing_time``; this goes beyond.
 
         Raises:
+            AlreadySettled: It was settled before.
             LeaseExpired: It is no longer this consumer's.
         """
         lease = self.lease
-        if lease.lost:
-            raise LeaseExpired(f"offset {self.offset} of {self.topic!r} is no longer held")
-        await lease.settler.extend(lease, seconds)
+        lease.check(self.offset)
+        try:
+            await lease.settler.extend(lease, seconds)
+        except LeaseExpired:
+            lease.check(self.offset)  # it may have been settled meanwhile
+            raise
 
     async def _settle(
         self, outcome: Outcome, reason: object, delay: float | timedelta | None = None
@@ -356,10 +365,12 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
         return True
     over = isinstance(error, Exception) and not reraise
     if not held:
-        if lease.lost:
+        if delivery.lost:
+            why = lease.gone.get(delivery.offset)
             log.warning(
-                "%r was processed after its lease had ended; it is delivered again", delivery
-            )
+                "%r was processed after %s; it is delivered again", delivery,
+                f"it was taken back ({why})" if why else "its lease had ended",
+            )  # fmt: skip
         if over and error is not None and not isinstance(error, Retry | Reject):
             log.error("%r failed after it was settled", delivery, exc_info=where(error))
         return over

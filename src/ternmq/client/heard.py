@@ -10,9 +10,9 @@ import asyncio
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
-from ternmq.client.message import Receipt
+from ternmq.client.message import Failure, Receipt
 from ternmq.model.errors import ClientForked
 
 
@@ -53,6 +53,18 @@ class SentSoon(Future[Receipt]):
         """Call a function when it is known."""
         self.heard = True
         super().add_done_callback(fn)
+
+
+class Unheard(NamedTuple):
+    """A failure that nobody has heard of when it happened.
+
+    Attributes:
+        holder: What the application has of the message: a future; None: nothing.
+        failure: What it is told by ``UnsentMessages``.
+    """
+
+    holder: object
+    failure: Failure
 
 
 class PassOn:

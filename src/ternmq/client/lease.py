@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ternmq.client.causes import UNSAID
 from ternmq.model.errors import AlreadySettled, LeaseExpired
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
     from ternmq.client.settler import Settler
 
+Span = tuple[int, int]
+"""Offsets ``[start, stop)``."""
 Verdict = tuple[int, int | None, str]
 """Outcome, delay in µs (None: as the retry policy says), reason."""
+
+_NONE: Final[dict[int, str]] = {}  # of every lease that lost no row; stays empty
+_RELEASED: Final[Verdict] = (int(Outcome.RELEASED), None, "")
 
 
 class LeaseOwner(Protocol):
@@ -42,16 +47,18 @@ class Lease:
         until: Monotonic time at which it ends; any thread.
         until_us: The same in broker time; any thread.
         began: Monotonic time at which it came.
+        gone: Why, by offset, single rows were lost: "" where their settle was refused; else see
+            ``ordering``. They are in ``settled`` as well, since nothing is left to do for them.
         loop: That it may be settled in: the client's.
         lost: It ended without us; any thread.
-        settled: Offsets that were settled.
+        settled: Offsets that were settled, or lost.
         running: Offsets that a handler runs on: not given back, and extended until it ends. Only
             whether there are any may be asked by any thread.
     """
 
     __slots__ = (
-        "__weakref__", "acked", "began", "dirty", "duration", "epoch", "failures", "group", "left",
-        "loop", "lost", "number", "owner", "queue", "rows", "running", "settled", "settler",
+        "__weakref__", "acked", "began", "dirty", "duration", "epoch", "failures", "gone", "group",
+        "left", "loop", "lost", "number", "owner", "queue", "rows", "running", "settled", "settler",
         "spans", "topic", "until", "until_us", "verdicts", "waiters",
     )  # fmt: skip
 
@@ -85,6 +92,7 @@ class Lease:
         self.lost = False
         self.owner: LeaseOwner | None = None
         self.settled: set[int] = set()
+        self.gone = _NONE
         self.running: set[int] = set()
         self.acked: list[int] = []
         self.verdicts: dict[Verdict, list[tuple[int, int]]] = {}
@@ -126,34 +134,69 @@ class Lease:
         self, start: int, stop: int, outcome: Outcome, delay_us: int | None = None, reason: str = ""
     ) -> None:
         """Note what became of rows ``[start, stop)``; as ``ack``."""
-        if self.lost:
-            self._refuse(start)
+        self.settle_spans([(start, stop)], outcome, delay_us, reason)
+
+    def settle_spans(
+        self, spans: Sequence[Span], outcome: Outcome, delay_us: int | None = None, reason: str = ""
+    ) -> None:
+        """Note what became of rows, all of one outcome; as ``ack``."""
         settled = self.settled
-        rows = range(start, stop)
-        if settled and not settled.isdisjoint(rows):
-            self._refuse(start)
-        settled.update(rows)
-        self.verdicts.setdefault((int(outcome), delay_us, reason), []).append((start, stop))
-        self.left -= stop - start
+        for start, stop in spans:
+            if self.lost or (settled and not settled.isdisjoint(range(start, stop))):
+                self._refuse(start)
+        for start, stop in spans:
+            settled.update(range(start, stop))
+            self.left -= stop - start
+        self.verdicts.setdefault((int(outcome), delay_us, reason), []).extend(spans)
         if not self.dirty:
             self.settler.dirty(self)
         if self.owner is not None:
-            self.owner.settled(self, start, stop, outcome)
+            for start, stop in spans:
+                self.owner.settled(self, start, stop, outcome)
+
+    def lose_rows(self, spans: Iterable[Span], why: str = "", *, tell: bool = False) -> None:
+        """Rows are no longer this client's: their settle was refused, or they were taken back.
+
+        Args:
+            spans: Which.
+            why: For the error of whoever settles one; "": their settle was refused.
+            tell: Release them as well: they may be held under the lease all the same.
+        """
+        if self.gone is _NONE:
+            self.gone = {}
+        for start, stop in spans:
+            rows = range(start, stop)
+            self.left -= sum([one not in self.settled for one in rows])
+            for offset in rows:
+                self.gone.setdefault(offset, why)
+            self.settled.update(rows)
+            if tell:
+                self.verdicts.setdefault(_RELEASED, []).append((start, stop))
 
     def settle_rest(self, outcome: Outcome) -> None:
         """Settle every row that is left and that no handler runs on."""
         settled = self.settled | self.running if self.running else self.settled
-        for start, stop in self.spans:
-            if not settled:
-                self.settle(start, stop, outcome)
-                continue
-            for offset in range(start, stop):
-                if offset not in settled:
-                    self.settle(offset, offset + 1, outcome)
+        rest: Sequence[Span] = self.spans
+        if settled:
+            rows = [one for start, stop in rest for one in range(start, stop)]
+            rest = [(one, one + 1) for one in rows if one not in settled]
+        if rest:
+            self.settle_spans(rest, outcome)
+
+    def check(self, offset: int) -> None:
+        """See that a row is this client's to settle.
+
+        Raises:
+            AlreadySettled, LeaseExpired: It is not.
+        """
+        if self.lost or offset in self.settled:
+            self._refuse(offset)
 
     def _refuse(self, offset: int) -> None:
-        if self.lost:
-            raise LeaseExpired(f"offset {offset} of {self.topic!r} is no longer held")
+        why = self.gone.get(offset)
+        if self.lost or why is not None:
+            because = f": {why}" if why else ""
+            raise LeaseExpired(f"offset {offset} of {self.topic!r} is no longer held{because}")
         raise AlreadySettled(f"offset {offset} of {self.topic!r} was settled before")
 
     def wait(self, start: int, stop: int) -> asyncio.Future[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -52,14 +53,14 @@ class Many:
         for row, receipt in zip(rows, self.receipts, strict=True):
             whole.receipts[row] = receipt
         whole.failures = [
-            *failures, *(Failure(one.message, rows[one.row], one.error) for one in self.failures)
+            *failures, *(replace(one, row=rows[one.row]) for one in self.failures)
         ]  # fmt: skip
         return whole
 
     def of(self, items: Sequence[object]) -> Many:
         """Return the same, with failures that name these items in place of their copies."""
         self.items = items
-        self.failures = [Failure(items[one.row], one.row, one.error) for one in self.failures]
+        self.failures = [replace(one, message=items[one.row]) for one in self.failures]
         return self
 
     def outcome(self) -> list[Receipt]:
@@ -127,6 +128,7 @@ class Part(Load):
         """See ``Load``."""
         many = self.many
         rows, kept = self.rows, many.receipts
+        topic = self.lane.topic.name
         told: Sequence[Receipt | TernMQError]
         if receipt.others or receipt.first_offset is None or not isinstance(rows, range):
             told = row_receipts(self, receipt, producer_id)
@@ -134,10 +136,10 @@ class Part(Load):
                 if isinstance(one, Receipt):
                     kept[row] = one
                 else:
-                    many.failures.append(Failure(many.items[row], row, one))
+                    many.failures.append(Failure(many.items[row], row, one, topic))
             many.part_over()
             return
-        topic, queue = self.lane.topic.name, receipt.queue
+        queue = receipt.queue
         durable, duplicate = not receipt.written, receipt.duplicate
         first, offset = self.first_sequence, receipt.first_offset
         if isinstance(many.messages[0], bytes):
@@ -159,7 +161,8 @@ class Part(Load):
     def failed(self, error: TernMQError) -> None:
         """See ``Load``."""
         many = self.many
-        many.failures += [Failure(many.items[row], row, error) for row in self.rows]
+        topic = self.lane.topic.name
+        many.failures += [Failure(many.items[row], row, error, topic) for row in self.rows]
         many.part_over()
 
 

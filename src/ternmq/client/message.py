@@ -88,11 +88,14 @@ class Failure:
     """A message that was not stored, or of which that is not known.
 
     Attributes:
-        message: What was to be sent: the item of ``send_many``, else None.
+        message: What was to be sent: the item of ``send_many``; else a ``Message``, its body
+            encoded if it had come so far, which ``send_many`` takes as it is.
         row: Its place among the items of ``send_many``, else 0.
         error: Why.
+        topic: Where it was to go.
     """
 
     message: object
     row: int
     error: Exception
+    topic: str = ""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from ternmq.client.message import Receipt
+from ternmq.client.message import Message, Receipt
 from ternmq.model.errors import TernMQError
 from ternmq.record.batch import Row, encode, encode_bodies, encode_one
 from ternmq.wire import bodies
 
 if TYPE_CHECKING:
     from ternmq.client.lanes import Lane
+    from ternmq.client.message import Queue
 
 MESSAGE_BYTES: Final = 64
 """What a message counts for besides its bytes."""
@@ -62,6 +64,14 @@ class Outgoing:
         self.application_id = application_id
         self.future = future
         self.queue = queue
+
+    def as_message(self) -> Message:
+        """Return what an application may send again."""
+        queue = self.queue.func if isinstance(self.queue, partial) else self.queue
+        return Message(
+            self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
+            self.application_id or None, cast("Queue | None", queue),
+        )  # fmt: skip
 
 
 class Load(ABC):

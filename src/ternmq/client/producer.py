@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.client.deadlines import Deadlines
-from ternmq.client.heard import who_holds
+from ternmq.client.heard import Unheard, who_holds
 from ternmq.client.lanes import Lane, TopicLanes
 from ternmq.client.link import Link
 from ternmq.client.making import Making
@@ -53,7 +53,8 @@ ALONE: Final = 16
 """After so many messages, each sent when nothing else was on its way, the next such leaves at once.
 One that joins another is a sign that messages come together, and begins the count again."""
 KEPT_FAILURES: Final = 10_000
-"""Failures of ``send_soon`` that are kept for ``flush``; more are only counted."""
+"""Failures of ``send_soon`` that are kept for ``flush``, while their bodies have no more than
+``buffer_bytes``; more are only counted."""
 
 
 class Producer(Member):
@@ -77,7 +78,8 @@ class Producer(Member):
         self.renew()
         self.sent_count = self.batch_count = 0
         self.stored_count = self.failed_count = 0
-        self.failures: list[Failure] = []
+        self.failures: list[Unheard] = []
+        self._kept_bytes = 0
         self.counts = Counts()
         self.room = Room(self.options.buffer_bytes)
         self.window = Window(self.options)
@@ -397,12 +399,15 @@ class Producer(Member):
         if messages and not log.isEnabledFor(logging.DEBUG):
             log_unsent(load, self.id, error, messages)
         for message in messages:
-            self.keep(None if message.future is None else who_holds(message.future), error)
+            holder = None if message.future is None else who_holds(message.future)
+            failure = Failure(message.as_message(), 0, error, load.lane.topic.name)
+            self.keep(Unheard(holder, failure), message.size_bytes)
 
-    def keep(self, holder: object, error: Exception) -> None:
+    def keep(self, unheard: Unheard, size_bytes: int) -> None:
         """Have ``flush`` or the end raise a failure, unless its holder hears of it before."""
-        if len(self.failures) < KEPT_FAILURES:
-            self.failures.append(Failure(holder, 0, error))
+        if len(self.failures) < KEPT_FAILURES and self._kept_bytes < self.options.buffer_bytes:
+            self.failures.append(unheard)
+            self._kept_bytes += size_bytes
 
     def _leave(self, load: Load) -> None:
         # One that could not be encoded left its sequences to the next.
@@ -483,7 +488,7 @@ class Producer(Member):
             self.finish(load, unknown if load.asked or load.uncertain else ClientClosed(
                 "the client was closed before this was sent"))  # fmt: skip
 
-    def take_failures(self) -> list[Failure]:
+    def take_failures(self) -> list[Unheard]:
         """Return the failures that nobody heard of, once."""
-        taken, self.failures = self.failures, []
+        taken, self.failures, self._kept_bytes = self.failures, [], 0
         return taken

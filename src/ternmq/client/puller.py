@@ -11,10 +11,12 @@ from ternmq.client.deliveries import Leased
 from ternmq.client.lease import Lease
 from ternmq.client.link import Link
 from ternmq.client.making import Making
+from ternmq.client.ordering import OrderedRows
 from ternmq.client.session import Session
 from ternmq.client.settler import Settler
 from ternmq.client.source import Source
 from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError
+from ternmq.model.specs import Mode
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -117,10 +119,20 @@ class Puller:
                 continue
             finally:
                 ends.cancel()
-            if leased is not None or loop.time() >= until or session.closed:
-                return leased
+            if leased is not None:
+                return self._in_hand(source, leased)
+            if loop.time() >= until or session.closed:
+                return None
             if session.draining:
                 continue
+
+    def _in_hand(self, source: Source, leased: Leased) -> Leased:
+        """Have the order of keys kept in what is handed out as one."""
+        joined = self._joined.get(source.stated)
+        if joined is None or joined[1].spec.mode is not Mode.ORDERED:
+            return leased
+        leased.lease.owner = OrderedRows(leased.chunks)
+        return Leased(leased.lease, leased.chunks, ordered=True)
 
     def _abandon(self, ask: _Pull, link: Link, id_: int) -> None:
         """Nobody waits for a pull any more: withdraw it, and give back what comes all the same."""

@@ -100,7 +100,7 @@ class Running:
         own.lease.running.discard(own.offset)
         for delivery in self.again:
             delivery.lease.running.discard(delivery.offset)
-        if not self.again or own.settled:
+        if not self.again or own.offset in own.lease.settled:
             return own
         return next((one for one in reversed(self.again) if not one.lost), own)
 

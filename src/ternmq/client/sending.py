@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, Literal, overload
 
 from ternmq.client import tracing
-from ternmq.client.heard import Bystander, SentSoon, was_heard
+from ternmq.client.heard import Bystander, SentSoon, Unheard, was_heard
 from ternmq.client.many import Many, ready_bodies
 from ternmq.client.message import Failure, Message, Queue, Receipt
 from ternmq.client.middleware import Outbound
@@ -28,10 +28,13 @@ from ternmq.model.errors import (
     InvalidRequest,
     UnsentMessages,
 )
+from ternmq.model.printing import printable
 from ternmq.model.words import counted, verb
 
 log: Final = logging.getLogger("ternmq")
 
+_MOST_NAMED: Final = 3
+"""Messages that ``UnsentMessages`` names in its text."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 _UNKNOWN_BYTES: Final = 16 * 1024 * 1024
 """Largest body while the broker has not said what it takes: the most it can be set to."""
@@ -210,15 +213,17 @@ class Sending(Parts):
         raise InvalidRequest("a middleware of sends swallowed the error of a send")
 
     def refused_soon(
-        self, topic: str | Topic, key: str, error: Exception, holder: SentSoon
+        self, topic: str | Topic, message: Message, error: Exception, holder: SentSoon
     ) -> None:
         """``send_soon`` refused a message of another thread, which did not wait. Loop only."""
         if not holder.set_running_or_notify_cancel():
             return  # whoever sent it wants it no more
         if not holder.heard:
             name = topic.name if isinstance(topic, Topic) else topic
-            log.warning("not sent: topic=%s key=%s: %s: %s", name, key, type(error).__name__, error)
-            self._producer.keep(holder, error)
+            log.warning("not sent: topic=%s key=%s: %s: %s",
+                        name, message.key, type(error).__name__, error)  # fmt: skip
+            size = len(message.body) if isinstance(message.body, str | bytes) else 0
+            self._producer.keep(Unheard(holder, Failure(message, 0, error, name)), size)
         holder.set_exception(error)
 
     def send_oneway(
@@ -325,7 +330,7 @@ class Sending(Parts):
         ready = None if callable(queue) or tracing.active() else ready_bodies(items)
         if ready is not None and max(map(len, ready)) <= self._most_bytes():
             return await self._producer.put_many(topic, items, ready, number)
-        encoded, failures = self._encoded(items, queue)
+        encoded, failures = self._encoded(topic, items, queue)
         if failures:
             bad = {failure.row for failure in failures}
             rows = [row for row in range(len(items)) if row not in bad]
@@ -353,7 +358,7 @@ class Sending(Parts):
         return many.of(items)
 
     def _encoded(
-        self, items: Sequence[object], queue: Queue | None
+        self, topic: str, items: Sequence[object], queue: Queue | None
     ) -> tuple[list[Outgoing], list[Failure]]:
         """Return the messages that can be sent, and those that cannot."""
         encoded: list[Outgoing] = []
@@ -362,7 +367,7 @@ class Sending(Parts):
             try:
                 encoded.append(self._of_item(item, queue))
             except (EncodeError, InvalidRequest) as error:
-                failures.append(Failure(item, row, error))
+                failures.append(Failure(item, row, error, topic))
         return encoded, failures
 
     def _of_item(
@@ -444,24 +449,39 @@ class Sending(Parts):
             return
         self._session.here()
         if not await self._producer.drained(timeout):
-            raise UnsentMessages(f"messages are still on their way after {timeout:g} s")
+            waiting = UnsentMessages(f"messages are still on their way after {timeout:g} s")
+            waiting.hint = "the client goes on sending them: another flush() waits for them"
+            raise waiting
         self._raise_unsent()
 
     def _raise_unsent(self) -> None:
         unheard: list[Failure] = []
-        for failure in self._producer.take_failures():
-            holder = failure.message
+        for holder, failure in self._producer.take_failures():
             if was_heard(holder):
                 continue
             if isinstance(holder, asyncio.Future):
                 holder.exception()  # from here on somebody knows
             unheard.append(failure)
         if unheard:
+            count = len(unheard)
+            named = [_named(one) for one in unheard[:_MOST_NAMED]]
+            if count > _MOST_NAMED:
+                named.append(f"and {count - _MOST_NAMED} more")
             raise UnsentMessages(
-                f"{counted(len(unheard), 'message')} {verb(len(unheard), 'was', 'were')} not sent; "
-                f"the first: {unheard[0].error}",
+                f"{counted(count, 'message')} {verb(count, 'was', 'were')} not sent: "
+                + "; ".join(named),
                 failures=unheard,
             )
+
+
+def _named(failure: Failure) -> str:
+    """Return which message was not sent, and why, without its body."""
+    told = [f"topic={failure.topic}"]
+    message = failure.message
+    if isinstance(message, Message):
+        names = ("key", message.key), ("ordering_key", message.ordering_key), ("id", message.id)
+        told += [printable(f"{name}={value!s:.80}") for name, value in names if value]
+    return f"{' '.join(told)}: {failure.error}"
 
 
 def _copy_of(item: object) -> Message:

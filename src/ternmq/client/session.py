@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import threading
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, TypeVar
 
@@ -108,6 +109,10 @@ class Session:
         self._connecting: asyncio.Task[None] | None = None
         self._opening: asyncio.Future[Link] | None = None
         self._waiters: set[asyncio.Future[Link]] = set()
+        self._trying: set[asyncio.Future[bool]] = set()
+        """Of those who wait for one attempt; see ``_tried``."""
+        self._hurry = asyncio.Event()
+        """Somebody waits for the next attempt: it is made without a pause."""
         self._lost_at: float | None = None
         self.failure: TernMQError | None = None
         """Why the last attempt to connect failed."""
@@ -200,7 +205,9 @@ class Session:
         return self._welcome
 
     async def connect(self) -> None:
-        """Be connected: one attempt, if there is no connection and none is being made.
+        """Be connected, if there is no connection: one attempt, or the one that is being made.
+
+        An attempt that would be made after a pause is made at once.
 
         Raises:
             CannotConnect: There is no broker, or it does not answer.
@@ -208,10 +215,10 @@ class Session:
             ClientClosed: The client was closed, before or meanwhile.
         """
         self.bind()
+        while self._connecting is not None and not self._connecting.done():
+            if self.link is not None or await self._tried():
+                return
         if self.link is not None:
-            return
-        if self._connecting is not None:
-            await self.opened(self.options.connect_timeout)
             return
         # As a task, so that nobody else begins another one meanwhile.
         self._connecting = attempt = self.loop.create_task(self._attempt())
@@ -223,9 +230,24 @@ class Session:
                 raise
             raise ClientClosed("the client was closed") from None  # only the attempt was cancelled
         finally:
-            self._connecting = None
-            if self._waiters and not self.closed:
-                self.wake()
+            if self._connecting is attempt:
+                self._connecting = None
+                if self._waiters and not self.closed:
+                    self.wake()
+
+    async def _tried(self) -> bool:
+        """Wait for the attempt that is under way, or is to be made; false: nobody makes it.
+
+        Raises:
+            TernMQError: Why it failed.
+        """
+        told: asyncio.Future[bool] = self.loop.create_future()
+        self._trying.add(told)
+        self._hurry.set()
+        try:
+            return await told
+        finally:
+            self._trying.discard(told)
 
     def wake(self) -> None:
         """See that there will be a connection, unless the client is closed."""
@@ -270,12 +292,35 @@ class Session:
                         return
                     log.debug("%s; again in %.2f s", error, backoff)
                 # Spread, so that a thousand clients do not come back in the same millisecond.
-                await asyncio.sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311
+                self._hurry.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(backoff * random.uniform(0.5, 1.0)):  # noqa: S311
+                        await self._hurry.wait()
                 backoff = min(backoff * 2, self.options.longest_backoff)
         finally:
             self._connecting = None
 
     async def _attempt(self) -> None:
+        try:
+            await self._open()
+        except asyncio.CancelledError:
+            self._tell_tried(False)
+            raise
+        except Exception as error:
+            self._tell_tried(error)
+            raise
+        self._tell_tried(True)
+
+    def _tell_tried(self, outcome: bool | Exception) -> None:
+        for told in self._trying:
+            if told.done():
+                continue
+            if isinstance(outcome, Exception):
+                told.set_exception(outcome)
+            else:
+                told.set_result(outcome)
+
+    async def _open(self) -> None:
         options, loop = self.options, self.loop
         hello = control.Hello(
             app=options.app,
@@ -477,6 +522,7 @@ class Session:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_exception(ClientClosed("the client was closed"))
+        self._tell_tried(ClientClosed("the client was closed"))
         if link is None:
             return
         if leave:

@@ -12,16 +12,16 @@ import asyncio
 import logging
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
 
 from ternmq.client.learning import Policies
-from ternmq.client.lease import Lease, Verdict
+from ternmq.client.lease import Lease, Span, Verdict
 from ternmq.client.link import Link
 from ternmq.client.session import Member, Session
-from ternmq.client.settles import Ask, Kept, Span, extended, extension
+from ternmq.client.settles import Ask, Kept, extended, extension
 from ternmq.model.errors import (
     ClientClosed,
     ConnectionLost,
@@ -37,6 +37,7 @@ from ternmq.wire.commands import Command
 log: Final = logging.getLogger("ternmq")
 
 _DONE: Final[Verdict] = (int(Outcome.DONE), None, "")
+_COME_AGAIN: Final = (Outcome.RETRY, Outcome.RELEASED)
 _MOST_KEPT: Final = 10_000
 _MOST_SPANS: Final = 4096
 _PAUSE: Final = 0.2
@@ -144,7 +145,7 @@ class Settler(Member):
         waiters, lease.waiters = lease.waiters, []
         if not lease.left:
             self.over(lease)
-        for verdict, spans in verdicts.items():
+        for verdict, spans in _in_order(verdicts):
             for at in range(0, len(spans), _MOST_SPANS):
                 some = spans if len(spans) <= _MOST_SPANS else spans[at : at + _MOST_SPANS]
                 ask = Ask(self, lease, verdict, some, whole=whole)
@@ -307,6 +308,19 @@ class Settler(Member):
         except TimeoutError:
             return False
         return True
+
+
+def _in_order(verdicts: dict[Verdict, list[Span]]) -> Iterable[tuple[Verdict, list[Span]]]:
+    """Return verdicts in the order in which they are told.
+
+    What is done comes first: of an ordered group the broker takes back what stands behind a row
+    that comes again, and refuses what is said of it after that.
+    """
+    return verdicts.items() if len(verdicts) < 2 else sorted(verdicts.items(), key=_comes_again)
+
+
+def _comes_again(told: tuple[Verdict, list[Span]]) -> bool:
+    return told[0][0] in _COME_AGAIN
 
 
 def _spans(offsets: list[int]) -> list[Span]:

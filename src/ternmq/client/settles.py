@@ -8,9 +8,16 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from ternmq.client.lease import Lease, Verdict
+from ternmq.client.lease import Lease, Span, Verdict
 from ternmq.client.validation import seconds_us
-from ternmq.model.errors import ConnectionLost, LeaseExpired, TernMQError
+from ternmq.model.errors import (
+    ClientClosed,
+    ConnectionLost,
+    LeaseExpired,
+    TernMQError,
+    UnknownGroup,
+    UnknownTopic,
+)
 from ternmq.model.words import counted, verb
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies
@@ -22,7 +29,8 @@ log: Final = logging.getLogger("ternmq")
 
 _UNKNOWN: Final = "whether this was settled is not known: the connection was lost before the answer"
 
-Span = tuple[int, int]
+_LOSING: Final = (LeaseExpired, UnknownGroup, UnknownTopic, ClientClosed)
+"""Errors after which it is certain that rows were not settled, and are not held either."""
 
 
 class Ask:
@@ -79,6 +87,8 @@ class Ask:
                 if not waiter.done():
                     waiter.set_result(None)
             return
+        if not self.uncertain:
+            self.lease.lose_rows(refused)
         heard = 0
         for start, stop, waiter in self.waiters:
             hit = any(start < high and low < stop for low, high in refused)
@@ -121,6 +131,8 @@ class Ask:
         if self.uncertain and not isinstance(error, ConnectionLost):
             # Whoever settled what is asked for again is told the same as whoever is too late.
             error = ConnectionLost(f"{_UNKNOWN}: {error.args[0] if error.args else error}")
+        if isinstance(error, _LOSING):
+            self.lease.lose_rows(self.spans)
         for _, _, waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(type(error)(*error.args))

@@ -133,7 +133,7 @@ class Transacting(Sending):
     async def _prepare_batches(
         self, topic_name: str, items: Sequence[object], queue: int | None
     ) -> list[tuple[int | None, bytes]]:
-        encoded, failures = self._encoded(items, queue)
+        encoded, failures = self._encoded(topic_name, items, queue)
         if failures:
             raise failures[0].error
         topic = await self._producer.known_topic(topic_name)

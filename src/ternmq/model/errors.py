@@ -529,10 +529,10 @@ class ClientForked(ClientError):
 
 
 class UnsentMessages(ClientError):
-    """Messages of send_soon were not stored when the client was closed; see ``failures``."""
+    """Messages of send_soon were not stored, or that is not known; see ``failures``."""
 
     code = 407
-    hint = "client.flush() waits for them"
+    hint = "`failures` has each message, with why"
 
     def __init__(self, message: str, *, failures: Sequence[Any] = ()) -> None:
         super().__init__(message)

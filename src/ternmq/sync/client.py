@@ -23,7 +23,7 @@ from ternmq.client.delivery import Delivery
 from ternmq.client.depends import Provider
 from ternmq.client.forking import watch, watched
 from ternmq.client.heard import PassOn, SentSoon
-from ternmq.client.message import Queue, Receipt
+from ternmq.client.message import Message, Queue, Receipt
 from ternmq.client.options import Options
 from ternmq.client.policy import RetryPolicy
 from ternmq.client.signals import Signals
@@ -255,7 +255,10 @@ class Client:
                     queue=queue,
                 )
             except Exception as error:  # noqa: BLE001 - a middleware's own, too: told to who waits
-                client.refused_soon(topic, key, error, told)
+                message = Message(
+                    body, key, ordering_key, tag, headers or {}, content_type, id, queue
+                )
+                client.refused_soon(topic, message, error, told)
             else:
                 asked.add_done_callback(PassOn(told))
 

@@ -49,7 +49,7 @@ class Consumer:
             with contextlib.suppress(IndexError):  # other threads, and the loop, take from it too
                 while True:
                     delivery = self._ready.popleft()
-                    if not delivery.lost:
+                    if not delivery.lease.lost:
                         return BlockingDelivery(delivery, self._portal)
             if not self._portal.call(self._consumer.take(self._ready)):
                 raise StopIteration

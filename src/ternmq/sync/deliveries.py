@@ -35,10 +35,12 @@ class Deliveries(Sequence[BlockingDelivery]):
 
     def _all(self) -> list[BlockingDelivery]:
         if self._items is None:
-            self._items = [BlockingDelivery(one, self._portal) for one in self._deliveries]
+            self._items = [BlockingDelivery(one, self._portal) for one in self._deliveries[:]]
         return self._items
 
     def __iter__(self) -> Iterator[BlockingDelivery]:
+        if engine.keeps_order(self._deliveries):
+            return (one for one in self._all() if not one.lost)
         return iter(self._all())
 
     @overload

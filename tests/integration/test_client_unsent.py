@@ -1,0 +1,108 @@
+"""What ``flush`` and closing say of messages of ``send_soon`` that were not stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq.testing import InProcessBroker
+from tests.asynchronous import until
+from tests.integration.client_shapes import API
+
+
+def third(message: ternmq.Message, queues: Sequence[int]) -> int:
+    del message
+    return queues[2]
+
+
+async def test_a_failure_has_the_message_that_was_to_be_sent(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("t", queues=3)
+        await client.send("t", "one", id="a")
+        soon = client.send_soon(
+            "t", "secret", id="a", key="k", tag="x", headers={"h": "1"}, queue=third
+        )
+        with pytest.raises(ternmq.UnsentMessages) as raised:
+            await client.flush()
+        (failure,) = raised.value.failures
+        assert (failure.topic, failure.row) == ("t", 0)
+        assert isinstance(failure.error, ternmq.IdConflict)
+        message = failure.message
+        assert isinstance(message, ternmq.Message)
+        assert (message.body, message.content_type) == (b"secret", "text/plain")
+        assert (message.key, message.tag, message.id) == ("k", "x", "a")
+        assert (dict(message.headers), message.queue) == ({"h": "1"}, third)
+        said = str(raised.value)
+        assert said.startswith("1 message was not sent: topic=t key=k id=a: ")
+        assert "secret" not in said
+        assert "flush" not in said
+        assert isinstance(soon.exception(), ternmq.IdConflict)
+        message.id = "b"
+        (receipt,) = await client.send_many(failure.topic, [message])
+        assert receipt.queue == 2
+        (read,) = [one async for one in client.read("t", queue=2)]
+        assert (read.value, read.key, dict(read.headers)) == ("secret", "k", {"h": "1"})
+
+
+async def test_closing_names_the_first_of_many(real: InProcessBroker) -> None:
+    client = await ternmq.connect(real.url)
+    await client.admin.create_topic("o", ordered=True)
+    await client.send("o", "1", ordering_key="a")  # from here on the client knows the topic
+    await client.send("o", "one", ordering_key="a", id="x")
+    lost = [
+        client.send_soon("o", f"body {n}", ordering_key=f"key\n{n}", id="x", key="k" * 500)
+        for n in range(5)
+    ]
+    await until(lambda: all(one.done() for one in lost))  # to wait for them were to hear of it
+    with pytest.raises(ternmq.UnsentMessages) as raised:
+        await client.close()
+    assert [one.message.ordering_key for one in raised.value.failures] == [
+        f"key\n{n}" for n in range(5)
+    ]
+    said = str(raised.value)
+    assert said.startswith("5 messages were not sent: topic=o key=kkkk")
+    assert said.count("ordering_key=key\\n") == 3
+    assert "; and 2 more" in said
+    assert "body" not in said
+    assert "flush" not in said
+    assert len(said) < 1500
+
+
+async def test_a_message_that_send_soon_refuses_is_in_its_failure(real: InProcessBroker) -> None:
+    def send() -> None:
+        with ternmq.sync.connect(real.url) as client:
+            client.send("t", "one", id="b")
+            client.send_soon("t", object(), key="k", id="a")
+            client.send_soon("t", "two", id="b")
+            client.flush()
+
+    with pytest.raises(ternmq.UnsentMessages, match="topic=t key=k id=a: ") as raised:
+        await asyncio.to_thread(send)
+    refused, conflict = raised.value.failures
+    assert (refused.topic, refused.message.key, refused.message.id) == ("t", "k", "a")
+    assert (conflict.topic, conflict.message.body, conflict.message.id) == ("t", b"two", "b")
+
+
+async def test_what_is_still_on_its_way_is_waited_for_by_another_flush() -> None:
+    async with asyncio.timeout(20):
+        client = ternmq.connect("ternmq://127.0.0.1:9")  # nobody listens there
+        soon = client.send_soon("t", "one")
+        with pytest.raises(ternmq.UnsentMessages, match="goes on sending them") as raised:
+            await client.flush(timeout=0.05)
+        assert not raised.value.failures
+        soon.cancel()
+        await client.close(timeout=0)
+
+
+async def test_failures_of_send_many_have_the_topic(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.send("t", "one", id="a")
+        items = [ternmq.Message("two", id="a"), ternmq.Message(object()), ternmq.Message("three")]
+        with pytest.raises(ternmq.PartialSendError) as raised:
+            await client.send_many("t", items)
+        assert [(one.row, one.topic) for one in raised.value.failures] == [(0, "t"), (1, "t")]
+        assert [one.message for one in raised.value.failures] == items[:2]
