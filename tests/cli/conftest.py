@@ -100,7 +100,7 @@ class Processes:
 
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess("dev", tmp_path_factory.mktemp("cli"), segment="4MiB") as one:
+    with BrokerProcess("dev", tmp_path_factory.mktemp("cli"), http=True, segment="4MiB") as one:
         yield one
 
 
