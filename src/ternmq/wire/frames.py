@@ -19,6 +19,8 @@ know, keep reading the older one for two releases, and add golden frames under `
 
 A field of a body that takes the place of zeros needs no version: the broker offers it in WELCOME, a
 client fills it in where it is offered, and 0 means what it meant before (``at_once`` of PULL).
+In an answer it needs no offer: 0 means that the broker does not state it (``queue`` of a row that
+SEND's answer lists).
 """
 
 from __future__ import annotations
