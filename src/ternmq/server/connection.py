@@ -3,7 +3,7 @@
 Before HELLO a peer may hold one frame of 4 KiB for a few seconds. After it, what comes are
 requests, and ``Peer`` says how many at a time. A peer that takes nothing for ``stall_timeout`` is
 cut off, and so is one that says nothing, or does not come to the end of what it says, for three
-heartbeats. Loop only.
+heartbeats. What a consumer settled before it was lost counts, if it came here whole. Loop only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import struct
 from typing import Final, cast
@@ -30,6 +31,12 @@ from ternmq.wire.session import ServerSession, State, Unknown
 
 log = logging.getLogger("ternmq.server.connection")
 
+_LAST_BYTES: Final = 64 * 1024
+"""Most that is read from a connection that is lost."""
+_CHANGES_NOTHING: Final = frozenset(
+    {Command.CANCEL, Command.EXTEND, Command.PING, Command.PULL, Command.REPORT}
+)
+"""What may be left out, of a client that is gone, without a change of what it said behind it."""
 FAREWELL_S: Final = 2.0
 """How long a connection that was closed by the broker may still be there."""
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -93,8 +100,11 @@ class Connection(Peer, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone; what it asked for is not answered."""
-        del exc
         hub = self._hub
+        if self.session and not self.closed and not hub.stopped:
+            if exc is not None:
+                self._read_last()
+            self._settle_last()
         self.closed = True
         if self.counted:
             self.counted = False
@@ -105,6 +115,34 @@ class Connection(Peer, asyncio.BufferedProtocol):
         if self.session:
             hub.commands.gone(self)
         self._forget()
+
+    def _read_last(self) -> None:
+        """Read what came before a write failed: asyncio ends a connection then without reading."""
+        sock = self._transport.get_extra_info("socket")
+        if sock is None or self._transport.get_extra_info("ssl_object") is not None:
+            return
+        try:
+            data = os.read(sock.fileno(), _LAST_BYTES)
+            requests = self._session.receive(data)
+        except (OSError, ValueError, ProtocolError, InvalidRequest) as error:
+            log.debug("%s: nothing more can be read: %s", self.address, error)
+            return
+        self._backlog.extend([one for one in requests if not isinstance(one, Unknown)])
+
+    def _settle_last(self) -> None:
+        """Carry out what it settled before it was lost: else a message that is done comes again.
+
+        Only up to a request that changes something else, so that what it said is never carried out
+        without what it said before.
+        """
+        if self._blocked:
+            return
+        for request in self._backlog:
+            if request.command is Command.SETTLE:
+                self.ledger.units -= 1
+                self._hub.commands.run(self, request)
+            elif request.command not in _CHANGES_NOTHING:
+                break
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the shared buffer, or a part of it: in one go only so many requests are parsed.
