@@ -115,3 +115,29 @@ def test_a_read_that_breaks_ends_its_connection_and_no_other(
             client.read("t", 0)
         patched.undo()
         assert other.read("t", 1).start == 1
+
+
+def test_while_others_ask_for_little_a_read_is_answered_in_pieces(one: InProcessBroker) -> None:
+    def all_of(client: RawClient, topic: str) -> list[tuple[int, int]]:
+        """Read a topic whole; return how many rows and bytes each answer had."""
+        answers: list[tuple[int, int]] = []
+        offset = 0
+        while (rows := client.read(topic, offset, most=10_000)).stop > rows.start:
+            assert rows.start == offset
+            answers.append((rows.stop - rows.start, len(rows.records)))
+            offset = rows.stop
+        return answers
+
+    with RawClient(one.port, app="large") as large:
+        for _ in range(3):
+            large.send("many", *["x"] * 1000)
+            large.send("long", *["x" * 100_000] * 8)
+        one.clock.advance(seconds=3)
+        with RawClient(one.port, app="little") as little:
+            little.call(Command.PING)
+            large.call(Command.PING)  # both ask in the same second
+            for topic, rows in (("many", 3000), ("long", 24)):
+                answers = all_of(large, topic)
+                assert sum(count for count, _ in answers) == rows
+                assert len(answers) > 1
+                assert all(count <= 1024 and size <= 1 << 20 for count, size in answers)
