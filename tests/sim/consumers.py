@@ -254,7 +254,7 @@ class Consumer:
     def _check_asleep(self) -> None:
         """No pull stays parked while there are new rows for it that are durable."""
         broker = self.world.broker
-        if self.token not in broker.parking.waiters:
+        if self.token is None or self.token not in broker.parking.waiters:
             return  # its session ended: nobody is told
         topic = broker.views.catalog.by_name.get(self.topic)
         found = topic.by_group.get(self.group) if topic is not None else None

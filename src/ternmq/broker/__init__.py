@@ -11,7 +11,7 @@ Reading order:
 * What comes in: ``sending``, ``dedup`` with ``producer``, ``dedup_log``, ``dedup_runs`` and
   ``dedup_table``, ``given_ids``.
 * Who gets what: ``delivery`` with ``context``, ``plan``, ``shared``, ``ordered``, ``lines`` and
-  ``filter``; ``parking``.
+  ``filter``; ``parking`` with ``tokens`` and ``deadlines``.
 * What becomes of it: ``settling``, ``retry``, ``lease``, ``leases``; ``timers``, ``ticking``.
 * How facts change what a group holds: ``groupqueue`` with ``owed``, ``runs``, ``failures`` and
   ``failurestore``; ``history`` (how a row failed before); ``rowstate`` (how a row stands);

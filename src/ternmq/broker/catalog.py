@@ -6,13 +6,13 @@ object. Changes are CONFIG records, decided in `administration` and applied here
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 from ternmq.broker.filter import TagFilter, parse
 from ternmq.broker.firsts import Firsts
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.sortedkeys import SortedKeys
+from ternmq.broker.tokens import Tokens
 from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
 from ternmq.model.specs import Mode, SubscriptionSpec, TopicSpec
 from ternmq.record.batch import topic_seed
@@ -195,7 +195,7 @@ class Subscription:
         self.group = group
         self.name = name
         self.topic = topic
-        self.waiters: OrderedDict[int, Waiter] = OrderedDict()
+        self.waiters: Tokens[Waiter] = Tokens()
         """Volatile: pulls that wait for rows."""
         self.queues: list[GroupQueue] = []
         self.turn = 0

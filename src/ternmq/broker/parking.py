@@ -9,15 +9,17 @@ All of this is volatile; a client whose broker restarted pulls again.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Catalog, Queue, Subscription, Topic, Waiter
+from ternmq.broker.deadlines import Deadlines
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.replies import PullReply
 from ternmq.broker.timers import FULL_RETRY_US, TimerStore
+from ternmq.broker.tokens import Tokens
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.journal import Journal
 from ternmq.model.errors import (
@@ -33,10 +35,6 @@ OVER: Final = 64
 """Parked pulls that one call of ``over`` returns: some 1 to 2 ms of work for who answers them."""
 SERVED: Final = 16
 """Parked pulls of a group that are tried before the next group's."""
-
-
-STALE: Final = 1000
-"""So many deadlines of pulls that are over are kept, besides as many as there are parked pulls."""
 
 
 class Woken(NamedTuple):
@@ -80,12 +78,11 @@ class Parking:
         self._limits = limits
         self._timers = timers
         self._delivery = delivery
-        self.waiters: dict[int, Waiter] = {}
-        """By token."""
+        self.waiters: Tokens[Waiter] = Tokens()
         self._by_session: dict[int, dict[int, Waiter]] = {}
         """The same of each session, so that the end of one is not a walk over all."""
         self._next_token = 1
-        self._deadlines: list[tuple[int, int]] = []  # (time, token), a heap; over ones are stale
+        self._deadlines = Deadlines(self.waiters)
         self._unseen: list[tuple[int, int, int, Queue]] = []
         """Watched queues whose newest rows are not durable yet: a heap by where these end."""
         self._awake: dict[Subscription, None] = {}
@@ -117,13 +114,10 @@ class Parking:
         token = self._next_token
         self._next_token += 1
         waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us, at_once)
-        self.waiters[token] = waiter
+        self.waiters.add(token, waiter)
         self._by_session.setdefault(session, {})[token] = waiter
-        heappush(self._deadlines, (deadline_us, token))
-        if len(self._deadlines) > STALE + 2 * len(self.waiters):
-            self._deadlines = [one for one in self._deadlines if one[1] in self.waiters]
-            heapify(self._deadlines)
-        subscription.waiters[token] = waiter
+        self._deadlines.add(deadline_us, token, len(self.waiters))
+        subscription.waiters.add(token, waiter)
         if subscription.filter is not None:
             self._awake[subscription] = None  # what it has not scanned yet may match
         durable = self._journal.durable
@@ -158,8 +152,8 @@ class Parking:
 
     def _forget(self, waiter: Waiter) -> None:
         token = waiter.token
-        del self.waiters[token]
-        del waiter.subscription.waiters[token]
+        self.waiters.pop(token)
+        waiter.subscription.waiters.pop(token)
         tokens = self._by_session[waiter.session]
         del tokens[token]
         if not tokens:
@@ -218,16 +212,13 @@ class Parking:
         """Return when ``over`` has something to do, or None; 0 means now."""
         if self._awake or self._over:
             return 0
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][1] not in self.waiters:
-            heappop(deadlines)
-        return deadlines[0][0] if deadlines else None
+        return self._deadlines.first_us()
 
     def stirs(self, now_us: int) -> bool:
         """Whether ``over`` has something to do now; asked in every turn, so no more than a look."""
         if self._awake or self._over:
             return True
-        return bool(self._deadlines) and self._deadlines[0][0] <= now_us
+        return self._deadlines.due(now_us)
 
     def over(self, now_us: int) -> list[Woken]:
         """Return parked pulls that are over, oldest first of each group, at most ``OVER``.
@@ -256,10 +247,13 @@ class Parking:
                 for held in subscription.queues:
                     if now_us + FULL_RETRY_US < held.due_armed_us:
                         self._timers.arm_due(held, now_us + FULL_RETRY_US)
-        while self._deadlines and self._deadlines[0][0] <= now_us and len(self._over) < OVER:
-            waiter = self.waiters.get(heappop(self._deadlines)[1])
-            if waiter is not None:
-                self._finish(waiter, None)
+        while len(self._over) < OVER:
+            token = self._deadlines.pop(now_us)
+            if token is None:
+                break
+            waiter = self.waiters.get(token)
+            assert waiter is not None
+            self._finish(waiter, None)
         if waiting is not None and not self._over:
             raise waiting
         return [self._over.pop(token) for token in list(islice(self._over, OVER))]
@@ -268,7 +262,7 @@ class Parking:
         for _ in range(SERVED):
             if not subscription.waiters or subscription.spec.paused:
                 return
-            waiter = next(iter(subscription.waiters.values()))
+            waiter = subscription.waiters.first()
             reply = self._delivery.pull_any(
                 now_us, waiter.session, subscription, waiter.max_messages, waiter.max_bytes,
                 waiter.at_once,

@@ -24,7 +24,7 @@ from ternmq.model.errors import (
 from ternmq.server.hub import Hub
 from ternmq.server.ledgers import Places
 from ternmq.server.peer import Peer
-from ternmq.server.waits import Ids, Key, check_id, wait_us
+from ternmq.server.waits import Key, check_id, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
@@ -42,12 +42,11 @@ class _Waiting(NamedTuple):
 class JournalReads:
     """Handler of JOURNAL_READ, and the reads that wait."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, ids: Ids) -> None:
+    def __init__(self, hub: Hub, authoriser: Authoriser) -> None:
         self._hub = hub
         self._core = hub.core
         self._journal = hub.core.broker.journal
         self._authoriser = authoriser
-        self._ids = ids
         self._waiting: dict[Key, _Waiting] = {}
         self._ends: dict[Key, Callable[[], None]] = {}
         """What cancels the timers of ``_waiting``."""
@@ -59,7 +58,7 @@ class JournalReads:
         """JOURNAL_READ: records from a position on, or wait for some."""
         self._authoriser.check(peer.app, Command.JOURNAL_READ)
         asked = bodies.unpack_journal_read(request.body)
-        check_id(self._ids, peer, request)
+        check_id(peer, request)
         journal, now = self._journal, self._core.now_us()
         until_us = request.until_us or now + wait_us(asked.wait_ms)
         if asked.position > journal.end:
@@ -131,14 +130,14 @@ class JournalReads:
             )
         key = (peer, request.id)
         self._waiting[key] = _Waiting(peer, request, position, until_us)
-        self._ids.add(key)
+        peer.waiting.add(request.id)
         self._end_at(key, until_us)
         peer.park(request)
 
     def _unpark(self, key: Key) -> _Waiting:
         self._ends.pop(key)()
         waiting = self._waiting.pop(key)
-        self._ids.discard(key)
+        waiting.peer.waiting.discard(waiting.request.id)
         self._places.give(waiting.peer.app)
         waiting.peer.unpark(waiting.request)
         return waiting

@@ -21,7 +21,6 @@ from ternmq.server.peer import Peer
 from ternmq.server.pulls import PullCommands
 from ternmq.server.reads import ReadCommands
 from ternmq.server.settled import SettledLately, Told
-from ternmq.server.waits import Ids
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
@@ -43,11 +42,10 @@ class MessageCommands:
         self._core = hub.core
         self._broker = hub.core.broker
         self._authoriser = authoriser
-        ids: Ids = set()
         self._settled = SettledLately()
-        self._pulls = PullCommands(hub, authoriser, queries, ids)
-        self._reads = ReadCommands(hub, authoriser, queries, ids)
-        self._journal = JournalReads(hub, authoriser, ids)
+        self._pulls = PullCommands(hub, authoriser, queries)
+        self._reads = ReadCommands(hub, authoriser, queries)
+        self._journal = JournalReads(hub, authoriser)
         hub.core.on_woken = self.wake
         hub.core.on_durable = self.wake_waiting
         self.handlers: dict[Command, Handler] = {

@@ -110,6 +110,7 @@ class Peer:
         "ledger",
         "session",
         "topics",
+        "waiting",
         "writable",
     )
 
@@ -136,6 +137,8 @@ class Peer:
         self.language = ""
         self.session = 0
         self.topics: dict[str, None] = {}
+        self.waiting: set[int] = set()
+        """Ids of requests that wait for messages."""
         self.closed = False
         self.writable = True
 

@@ -17,6 +17,7 @@ from ternmq.access import Authoriser
 from ternmq.broker.history import LastFailures
 from ternmq.broker.queries import Queries
 from ternmq.broker.replies import PullReply
+from ternmq.broker.tokens import Tokens
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import (
     CorruptJournal,
@@ -31,7 +32,7 @@ from ternmq.record.facts import Outcome, Span
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
 from ternmq.server.rows import pack_last_failures, records_of
-from ternmq.server.waits import Ids, check_id, take_place, wait_us
+from ternmq.server.waits import check_id, take_place, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Pull
 from ternmq.wire.commands import Command
@@ -54,15 +55,14 @@ class Parked(NamedTuple):
 class PullCommands:
     """Handler of PULL, and the pulls that wait."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries, ids: Ids) -> None:
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         self._hub = hub
         self._core = hub.core
         self._broker = hub.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._parked: dict[int, Parked] = {}
+        self._parked: Tokens[Parked] = Tokens()
         """By the core's token."""
-        self._ids = ids
         self._tokens: dict[Peer, dict[int, int]] = {}
         """Tokens by connection and request id."""
         self._waking = False
@@ -71,7 +71,7 @@ class PullCommands:
         """PULL: lease rows, or wait for some."""
         asked = bodies.unpack_pull(request.body)
         self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
-        check_id(self._ids, peer, request)
+        check_id(peer, request)
         broker, now = self._broker, self._core.now_us()
         until_us = request.until_us or now + wait_us(asked.wait_ms)
         most = asked.max_bytes or broker.limits.pull_bytes
@@ -90,9 +90,9 @@ class PullCommands:
             except BaseException:
                 self._hub.waiting.give(peer.app)
                 raise
-            self._parked[token] = Parked(peer, request, until_us)
+            self._parked.add(token, Parked(peer, request, until_us))
             self._tokens.setdefault(peer, {})[request.id] = token
-            self._ids.add((peer, request.id))
+            peer.waiting.add(request.id)
             peer.park(request)
             return
         self._hand_out(peer, request, asked, reply)
@@ -314,7 +314,7 @@ class PullCommands:
         del tokens[id_]
         if not tokens:
             del self._tokens[peer]
-        self._ids.discard((peer, id_))
+        peer.waiting.discard(id_)
         self._hub.waiting.give(peer.app)
         peer.unpark(parked.request)
         return parked

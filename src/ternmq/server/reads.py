@@ -16,7 +16,7 @@ from ternmq.broker.queries import Queries
 from ternmq.server.hub import Hub
 from ternmq.server.peer import Peer
 from ternmq.server.rows import records_of
-from ternmq.server.waits import Ids, Key, check_id, take_place, wait_us
+from ternmq.server.waits import Key, check_id, take_place, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
@@ -43,7 +43,7 @@ class Waiting(NamedTuple):
 class ReadCommands:
     """Handler of READ, and the reads that wait."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries, ids: Ids) -> None:
+    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         self._hub = hub
         self._core = hub.core
         self._broker = hub.core.broker
@@ -52,7 +52,6 @@ class ReadCommands:
         self._waiting: dict[Key, Waiting] = {}
         self._of: dict[Peer, dict[int, None]] = {}
         """Request ids by connection."""
-        self._ids = ids
         self._at: dict[Place, dict[Key, None]] = {}
         """Who waits at which queue."""
         self._grown: deque[Key] = deque()
@@ -69,7 +68,7 @@ class ReadCommands:
         """READ: rows from an offset on, or wait for some."""
         asked = bodies.unpack_read(request.body)
         self._authoriser.check(peer.app, Command.READ, asked.topic)
-        check_id(self._ids, peer, request)
+        check_id(peer, request)
         now = self._core.now_us()
         until_us = request.until_us or now + wait_us(asked.wait_ms)
         if asked.topic not in peer.topics:
@@ -119,7 +118,7 @@ class ReadCommands:
         place = queue.topic.number, queue.number
         key = (peer, request.id)
         self._waiting[key] = Waiting(peer, request, until_us, place)
-        self._ids.add(key)
+        peer.waiting.add(request.id)
         self._of.setdefault(peer, {})[request.id] = None
         self._at.setdefault(place, {})[key] = None
         self._broker.parking.follow(queue)
@@ -130,7 +129,7 @@ class ReadCommands:
         """Take a read that waits out."""
         self._ends.pop(key)()
         waiting = self._waiting.pop(key)
-        self._ids.discard(key)
+        waiting.peer.waiting.discard(waiting.request.id)
         peer, id_ = key
         del self._of[peer][id_]
         if not self._of[peer]:

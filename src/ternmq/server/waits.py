@@ -11,8 +11,6 @@ from ternmq.wire.session import Request
 
 Key = tuple[Peer, int]
 """Connection and request id."""
-Ids = set[Key]
-"""Of everything that waits, pulls and reads."""
 
 MAX_WAIT_MS: Final = 300_000
 
@@ -28,13 +26,13 @@ def wait_us(wait_ms: int) -> int:
     return wait_ms * 1000
 
 
-def check_id(ids: Ids, peer: Peer, request: Request) -> None:
+def check_id(peer: Peer, request: Request) -> None:
     """Refuse to wait twice under one id: the first could not be found any more.
 
     Raises:
         InvalidRequest: Something waits under it.
     """
-    if (peer, request.id) in ids:
+    if request.id in peer.waiting:
         raise InvalidRequest(f"a request with id {request.id} waits already")
 
 

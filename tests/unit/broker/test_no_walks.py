@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
+from ternmq.broker.catalog import Waiter
 from ternmq.broker.gone import Sort
 from ternmq.broker.listings import Listings, TransactionPlace
 from ternmq.broker.metrics import metrics
 from ternmq.broker.names import names
 from ternmq.broker.queries import Queries
 from ternmq.broker.sight import EVERYTHING
+from ternmq.broker.tokens import Tokens
 from ternmq.broker.upkeep import Upkeep
 from ternmq.record.control import App
 from ternmq.record.facts import Outcome
@@ -34,9 +36,23 @@ class NoWalk(dict[K, V]):
     keys = values = items = _walk
 
 
+class NoWalkTokens(Tokens[V]):
+    """The same of values by token."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("this walks over everything")
+
+    def values(self) -> Iterator[V]:
+        raise AssertionError("this walks over everything")
+
+
 def guarded(world: World) -> None:
     """Have every walk over a view of the broker fail."""
-    views = world.broker.views
+    views, parking = world.broker.views, world.broker.parking
+    waiters: Tokens[Waiter] = NoWalkTokens()
+    for waiter in parking.waiters.values():
+        waiters.add(waiter.token, waiter)
+    parking.waiters = parking._deadlines._living = waiters
     owners: list[tuple[Any, str]] = [
         (views, "held"),
         (views.catalog, "topics"),
@@ -46,7 +62,6 @@ def guarded(world: World) -> None:
         (views.sessions, "by_number"),
         (views.gone, "entries"),
         (views.writers, "by_name"),
-        (world.broker.parking, "waiters"),
     ]
     for owner, name in owners:
         setattr(owner, name, NoWalk(getattr(owner, name)))

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from ternmq.broker.parking import OVER, SERVED, STALE
+from ternmq.broker.deadlines import STALE
+from ternmq.broker.parking import OVER, SERVED
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.journal.tail import Places
