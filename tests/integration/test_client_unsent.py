@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -106,3 +110,69 @@ async def test_failures_of_send_many_have_the_topic(api: API, real: InProcessBro
             await client.send_many("t", items)
         assert [(one.row, one.topic) for one in raised.value.failures] == [(0, "t"), (1, "t")]
         assert [one.message for one in raised.value.failures] == items[:2]
+
+
+def test_a_loop_that_ends_with_messages_to_send_is_told_of(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def forget() -> None:
+        client = ternmq.connect("ternmq://127.0.0.1:9")  # nobody listens there
+        for _ in range(3):
+            client.send_soon("b", 1)
+        client.send_soon("a", 1)
+        client.send_oneway("c", 1)
+        waiting = asyncio.ensure_future(client.send("d", 1))  # whoever awaits it is told
+        await asyncio.sleep(0)
+        del waiting
+
+    gc.collect()
+    asyncio.run(forget())
+    with caplog.at_level(logging.WARNING, "ternmq"):
+        gc.collect()
+    (told,) = [one.getMessage() for one in caplog.records if "send_soon" in one.getMessage()]
+    assert told.startswith("4 messages of send_soon (b: 3, a: 1) had no answer when ")
+    assert "they are not stored. Nobody closed the client" in told
+    caplog.clear()
+
+    async def close() -> None:
+        client = ternmq.connect(real.url)
+        client.send_soon("b", 1)
+        await client.close()
+        async with ternmq.connect(real.url) as other:
+            other.send_soon("b", 1)
+            await other.flush()
+
+    asyncio.run(close())
+    gc.collect()
+    assert not [one for one in caplog.records if "send_soon" in one.getMessage()]
+
+
+FORGETS = """
+import asyncio, sys, ternmq
+async def main():
+    global client
+    client = ternmq.connect(sys.argv[1])
+    if len(sys.argv) > 2:
+        await client.send("t", "first")
+    for n in range(7):
+        client.send_soon(f"t{n}", n)
+    await asyncio.sleep(0)
+asyncio.run(main())
+"""
+
+
+def forgotten(*args: str) -> str:
+    """Return what a process says at its end that closes no client."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORGETS, *args],
+        capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    return ended.stderr
+
+
+def test_a_process_that_ends_with_messages_to_send_says_so(real: InProcessBroker) -> None:
+    told = forgotten("ternmq://127.0.0.1:9")
+    assert told.count("7 messages of send_soon (t0: 1, t1: 1, ") == 1
+    assert "t4: 1, and 2 topics more) had no answer" in told
+    assert "they are not stored." in told
+    assert "7 messages of send_soon" in forgotten(real.url, "connected")

@@ -31,6 +31,7 @@ from ternmq.client.reports import Counts
 from ternmq.client.resending import Resending
 from ternmq.client.room import Room
 from ternmq.client.session import Member, Session
+from ternmq.client.unsent import Unsent
 from ternmq.client.window import When, Window
 from ternmq.model.errors import (
     ClientClosed,
@@ -57,7 +58,7 @@ KEPT_FAILURES: Final = 10_000
 ``buffer_bytes``; more are only counted."""
 
 
-class Producer(Member):
+class Producer(Member, Unsent):
     """See the module. Loop only.
 
     Attributes:
@@ -73,6 +74,7 @@ class Producer(Member):
     """
 
     def __init__(self, session: Session, making: Making) -> None:
+        super().__init__(session)
         self.options = session.options
         self.id = 0
         self.renew()
@@ -84,7 +86,6 @@ class Producer(Member):
         self.room = Room(self.options.buffer_bytes)
         self.window = Window(self.options)
         self.resending = Resending(self, session)
-        self._session = session
         self._placing = Placing(self, session, making)
         self._topics = self._placing.topics
         self._next_sequence = 1
