@@ -7,15 +7,17 @@ import gc
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 import ternmq
 import ternmq.sync
 from ternmq.testing import InProcessBroker
+from ternmq.wire.commands import Command
 from tests.asynchronous import until
 from tests.integration.client_shapes import API
+from tests.unit.client.fake import FakeBroker
 
 
 def third(message: ternmq.Message, queues: Sequence[int]) -> int:
@@ -176,3 +178,42 @@ def test_a_process_that_ends_with_messages_to_send_says_so(real: InProcessBroker
     assert "t4: 1, and 2 topics more) had no answer" in told
     assert "they are not stored." in told
     assert "7 messages of send_soon" in forgotten(real.url, "connected")
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("middleware", [False, True])
+async def test_many_without_a_broker_fail_one_by_one_whether_the_topic_is_known(
+    api: API, timed: InProcessBroker, known: bool, middleware: bool
+) -> None:
+    client = api.connect(timed.url, timeout=0.3)
+    itself: ternmq.Client | ternmq.sync.Client = getattr(client, "_target", client)
+    if middleware:
+
+        @itself.send_middleware
+        def around(outbound: ternmq.Outbound) -> Iterator[None]:
+            yield
+
+    if known:
+        await client.send("t", "first")
+    timed.stop(clean=False)
+    await until(lambda: not itself.stats().connections_open)  # it has learned of the end
+    items = ["one", object(), "three"]
+    told = await client.send_many("t", items, return_errors=True)
+    assert [type(one) for one in told] == [
+        ternmq.CannotConnect, ternmq.EncodeError, ternmq.CannotConnect
+    ]  # fmt: skip
+    with pytest.raises(ternmq.PartialSendError, match="3 of 3 messages were not stored") as raised:
+        await client.send_many("t", items)
+    assert [(one.row, one.message) for one in raised.value.failures] == list(enumerate(items))
+    assert raised.value.receipts == [None] * 3
+    assert itself.stats().failed == 4
+    timed.start()
+    await client.close()
+
+
+async def test_a_question_that_is_not_answered_is_no_send_of_unknown_outcome() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url, timeout=0.2) as client:
+        fake.on[Command.TOPIC_LIST] = lambda _: None
+        (told,) = await client.send_many("t", ["one"], return_errors=True)
+        assert isinstance(told, ternmq.CannotConnect)
+        assert "nothing was sent to 't': no answer to TOPIC_LIST within 0.2 s" in str(told)

@@ -25,7 +25,7 @@ from ternmq.client.making import Making
 from ternmq.client.many import Many, Part
 from ternmq.client.message import Failure
 from ternmq.client.outgoing import Load, Outgoing
-from ternmq.client.placing import Placing
+from ternmq.client.placing import Placing, not_asked
 from ternmq.client.receipts import log_sent, log_unsent
 from ternmq.client.reports import Counts
 from ternmq.client.resending import Resending
@@ -179,17 +179,21 @@ class Producer(Member, Unsent):
             queue: Where those go that do not say it themselves; None: where the broker puts them.
 
         Raises:
-            InvalidName, UnknownQueue, CannotConnect, UnknownTopic: Nothing was sent.
+            InvalidName, UnknownQueue, ClientClosed, ClientForked, WrongEventLoop: Nothing was sent.
         """
         session = self._session
         self._loop = loop = session.bind()
         topic = self._placing.topic(topic_name)
-        await self._placing.known(topic)
         many = Many(items, messages, loop.create_future())
+        rows = range(len(messages))
+        try:
+            await self._placing.known(topic)
+        except TernMQError as error:  # as it would become of each if the topic were known
+            self._placing.refuse(topic, many, rows, not_asked(topic_name, error))
+            return many
         timeout = self.options.timeout
         if queue is not None:
             topic.of_queue(queue)
-        rows = range(len(messages))
         parts = self._placing.parts(topic, many, rows, queue, timeout) if messages else []
         many.open_parts += len(parts)
         try:

@@ -101,8 +101,8 @@ def connect(
             broker of this machine.
         app: The application; None: as the url says, ``TERNMQ_APP``, else none.
         token: Its secret; None: as the url says, ``TERNMQ_TOKEN``, else none.
-        timeout: How long a send or request may take in all, at most 10 s for sends. Times are
-            seconds or timedeltas, here and in every other call.
+        timeout: How long a send or request may take in all, unless it is given a ``timeout`` of its
+            own. Times are seconds or timedeltas, here and in every other call.
         max_processing_time: How long the leases of messages are extended; while a handler runs on
             a message, its lease is extended until it ends.
         drain_timeout: How long handlers that run have to finish when the client stops.
