@@ -22,6 +22,7 @@ from ternmq.client.options import Options
 from ternmq.client.policy import RetryPolicy
 from ternmq.client.stats import ClientStats
 from ternmq.client.topic import Topic
+from ternmq.client.topology import Change
 from ternmq.client.transacting import Committed, Prepared
 from ternmq.model.errors import (
     AlreadySettled,
@@ -80,7 +81,16 @@ from ternmq.model.errors import (
     WrongEventLoop,
 )
 from ternmq.model.specs import Durability, Exhausted, Mode, Start
-from ternmq.wire.control import GrantInfo
+from ternmq.wire.control import (
+    AppInfo,
+    FailureInfo,
+    GrantInfo,
+    GroupInfo,
+    GroupQueueInfo,
+    QueueInfo,
+    RowStanding,
+    TopicInfo,
+)
 
 
 def connect(
@@ -120,7 +130,8 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage", "Redriven", "Replayed", "GrantInfo", "Prepared", "Committed",
+    "FailedMessage", "FailureInfo", "RowStanding", "Redriven", "Replayed", "Prepared", "Committed",
+    "TopicInfo", "QueueInfo", "GroupInfo", "GroupQueueInfo", "AppInfo", "GrantInfo", "Change",
     "Topic", "RetryPolicy", "Depends", "Outbound", "Durability", "Exhausted", "Mode", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",

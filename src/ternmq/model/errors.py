@@ -30,7 +30,9 @@ answer there, and a ``hint`` that says what to do. Codes are never reused;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
+
+from ternmq.model.outcomes import Failure, Receipt
 
 
 class TernMQError(Exception):
@@ -538,22 +540,29 @@ class UnsentMessages(ClientError):
     code = 407
     hint = "`failures` has each message, with why"
 
-    def __init__(self, message: str, *, failures: Sequence[Any] = ()) -> None:
+    def __init__(self, message: str, *, failures: Sequence[Failure] = ()) -> None:
         super().__init__(message)
-        self.failures = failures
+        self.failures: Sequence[Failure] = failures
 
 
 class PartialSendError(ClientError):
-    """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which."""
+    """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which.
+
+    ``receipts`` has a place for each message, None where it was not stored.
+    """
 
     code = 408
 
     def __init__(
-        self, message: str, *, receipts: Sequence[Any] = (), failures: Sequence[Any] = ()
+        self,
+        message: str,
+        *,
+        receipts: Sequence[Receipt | None] = (),
+        failures: Sequence[Failure] = (),
     ) -> None:
         super().__init__(message)
-        self.receipts = receipts
-        self.failures = failures
+        self.receipts: Sequence[Receipt | None] = receipts
+        self.failures: Sequence[Failure] = failures
 
 
 class EncodeError(ClientError):
