@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import traceback
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from unittest import mock
@@ -103,6 +105,22 @@ async def test_another_thread_that_forgets_to_await_is_logged(
         await asyncio.to_thread(forgets, client, 5)
         assert "client.send() was called in a thread and not awaited" in caplog.text
         assert "ternmq.sync.connect()" in caplog.text
+        assert f"it was called in forgets, {__file__}:" in caplog.text
+
+
+async def test_the_log_shows_the_line_that_is_not_awaited_and_no_library(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "ternmq")
+    (told,) = await reasons_of(keeps_it_until_its_end, real.url)
+    (failed,) = [one for one in caplog.records if "failed, attempt 1 of 1" in one.getMessage()]
+    assert failed.exc_info is not None
+    shown = "".join(traceback.format_exception(*failed.exc_info))
+    line = keeps_it_until_its_end.__code__.co_firstlineno + 1
+    assert f'  File "{__file__}", line {line}, in keeps_it_until_its_end\n' in shown
+    assert '    sent = client.send("forwarded", number)' in shown
+    assert "client/handlers.py" not in shown
+    assert f"in keeps_it_until_its_end, {__file__}:{line}" in told
 
 
 def test_mocks_still_know_what_is_awaited() -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 import ternmq
 import ternmq.sync
 from ternmq.testing import InProcessBroker
+from ternmq.wire.commands import Command
 from tests.asynchronous import until
 from tests.integration.client_shapes import API
+from tests.unit.client.fake import FakeBroker
 
 
 def third(message: ternmq.Message, queues: Sequence[int]) -> int:
@@ -60,7 +66,8 @@ async def test_closing_names_the_first_of_many(real: InProcessBroker) -> None:
     await until(lambda: all(one.done() for one in lost))  # to wait for them were to hear of it
     with pytest.raises(ternmq.UnsentMessages) as raised:
         await client.close()
-    assert [one.message.ordering_key for one in raised.value.failures] == [
+    messages = [one.message for one in raised.value.failures]
+    assert [one.ordering_key for one in messages if isinstance(one, ternmq.Message)] == [
         f"key\n{n}" for n in range(5)
     ]
     said = str(raised.value)
@@ -82,9 +89,12 @@ async def test_a_message_that_send_soon_refuses_is_in_its_failure(real: InProces
 
     with pytest.raises(ternmq.UnsentMessages, match="topic=t key=k id=a: ") as raised:
         await asyncio.to_thread(send)
-    refused, conflict = raised.value.failures
-    assert (refused.topic, refused.message.key, refused.message.id) == ("t", "k", "a")
-    assert (conflict.topic, conflict.message.body, conflict.message.id) == ("t", b"two", "b")
+    assert [one.topic for one in raised.value.failures] == ["t", "t"]
+    refused, conflict = [one.message for one in raised.value.failures]
+    assert isinstance(refused, ternmq.Message)
+    assert isinstance(conflict, ternmq.Message)
+    assert (refused.key, refused.id) == ("k", "a")
+    assert (conflict.body, conflict.id) == (b"two", "b")
 
 
 async def test_what_is_still_on_its_way_is_waited_for_by_another_flush() -> None:
@@ -106,3 +116,108 @@ async def test_failures_of_send_many_have_the_topic(api: API, real: InProcessBro
             await client.send_many("t", items)
         assert [(one.row, one.topic) for one in raised.value.failures] == [(0, "t"), (1, "t")]
         assert [one.message for one in raised.value.failures] == items[:2]
+
+
+def test_a_loop_that_ends_with_messages_to_send_is_told_of(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def forget() -> None:
+        client = ternmq.connect("ternmq://127.0.0.1:9")  # nobody listens there
+        for _ in range(3):
+            client.send_soon("b", 1)
+        client.send_soon("a", 1)
+        client.send_oneway("c", 1)
+        waiting = asyncio.ensure_future(client.send("d", 1))  # whoever awaits it is told
+        await asyncio.sleep(0)
+        del waiting
+
+    gc.collect()
+    asyncio.run(forget())
+    with caplog.at_level(logging.WARNING, "ternmq"):
+        gc.collect()
+    (told,) = [one.getMessage() for one in caplog.records if "send_soon" in one.getMessage()]
+    assert told.startswith("4 messages of send_soon (b: 3, a: 1) had no answer when ")
+    assert "they are not stored. Nobody closed the client" in told
+    caplog.clear()
+
+    async def close() -> None:
+        client = ternmq.connect(real.url)
+        client.send_soon("b", 1)
+        await client.close()
+        async with ternmq.connect(real.url) as other:
+            other.send_soon("b", 1)
+            await other.flush()
+
+    asyncio.run(close())
+    gc.collect()
+    assert not [one for one in caplog.records if "send_soon" in one.getMessage()]
+
+
+FORGETS = """
+import asyncio, sys, ternmq
+async def main():
+    global client
+    client = ternmq.connect(sys.argv[1])
+    if len(sys.argv) > 2:
+        await client.send("t", "first")
+    for n in range(7):
+        client.send_soon(f"t{n}", n)
+    await asyncio.sleep(0)
+asyncio.run(main())
+"""
+
+
+def forgotten(*args: str) -> str:
+    """Return what a process says at its end that closes no client."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORGETS, *args],
+        capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    return ended.stderr
+
+
+def test_a_process_that_ends_with_messages_to_send_says_so(real: InProcessBroker) -> None:
+    told = forgotten("ternmq://127.0.0.1:9")
+    assert told.count("7 messages of send_soon (t0: 1, t1: 1, ") == 1
+    assert "t4: 1, and 2 topics more) had no answer" in told
+    assert "they are not stored." in told
+    assert "7 messages of send_soon" in forgotten(real.url, "connected")
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("middleware", [False, True])
+async def test_many_without_a_broker_fail_one_by_one_whether_the_topic_is_known(
+    api: API, timed: InProcessBroker, known: bool, middleware: bool
+) -> None:
+    client = api.connect(timed.url, timeout=0.3)
+    itself: ternmq.Client | ternmq.sync.Client = getattr(client, "_target", client)
+    if middleware:
+
+        @itself.send_middleware
+        def around(outbound: ternmq.Outbound) -> Iterator[None]:
+            yield
+
+    if known:
+        await client.send("t", "first")
+    timed.stop(clean=False)
+    await until(lambda: not itself.stats().connections_open)  # it has learned of the end
+    items = ["one", object(), "three"]
+    told = await client.send_many("t", items, return_errors=True)
+    assert [type(one) for one in told] == [
+        ternmq.CannotConnect, ternmq.EncodeError, ternmq.CannotConnect
+    ]  # fmt: skip
+    with pytest.raises(ternmq.PartialSendError, match="3 of 3 messages were not stored") as raised:
+        await client.send_many("t", items)
+    assert [(one.row, one.message) for one in raised.value.failures] == list(enumerate(items))
+    assert raised.value.receipts == [None] * 3
+    assert itself.stats().failed == 4
+    timed.start()
+    await client.close()
+
+
+async def test_a_question_that_is_not_answered_is_no_send_of_unknown_outcome() -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url, timeout=0.2) as client:
+        fake.on[Command.TOPIC_LIST] = lambda _: None
+        (told,) = await client.send_many("t", ["one"], return_errors=True)
+        assert isinstance(told, ternmq.CannotConnect)
+        assert "nothing was sent to 't': no answer to TOPIC_LIST within 0.2 s" in str(told)

@@ -39,18 +39,18 @@ instead of being awaited. [The guide](../../guide/sync.md) shows it at work.
 """
 _RETURNED: Final = (
     control.TopicInfo, control.QueueInfo, control.GroupInfo, control.GroupQueueInfo,
-    control.ResetQueue, control.FailureInfo, control.AppInfo, control.GrantInfo,
-    control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
+    control.ResetQueue, control.FailureInfo, control.RowStanding, control.AppInfo,
+    control.GrantInfo, control.ClientInfo, control.Status, control.Groups, control.HoldInfo,
     specs.TopicSpec, specs.SubscriptionSpec,
     control.Transactions, control.TransactionInfo, control.WriterInfo, control.DecisionInfo,
 )  # fmt: skip
-_FIRST_RETURNED: Final = f"## `{_RETURNED[0].__name__}`\n"
+_FIRST_RETURNED: Final = f"## `ternmq.{_RETURNED[0].__name__}`\n"
 _RETURNED_TEXT: Final = """\
 # What `admin` and `deadletters` return
 
-These are structs of `ternmq.wire.control`, settings of `ternmq.model.specs`: the name of a topic is
-`(await client.admin.topics())[0].spec.name`, the retry policy of a group `info.spec.retry`;
-`GrantInfo` is also what `admin.put_app` takes.
+These are structs: the name of a topic is `(await client.admin.topics())[0].spec.name`, the retry
+policy of a group `info.spec.retry`; `GrantInfo` is also what `admin.put_app` takes. Those whose
+heading begins with `ternmq.` can be imported from there, as for annotations.
 
 """
 _SECTION: Final = re.compile(r"(Args|Raises|Returns|Yields|Attributes):\Z")
@@ -76,10 +76,17 @@ def ternmq_page() -> str:
         _MADE.format("src/ternmq/client"),
         _TERNMQ,
     ]
-    named = [(f"ternmq.{name}", getattr(ternmq, name)) for name in ternmq.__all__]
+    named = [
+        (f"ternmq.{name}", one)
+        for name in ternmq.__all__
+        if (one := getattr(ternmq, name)) not in _RETURNED
+    ]
     named.insert(2, ("client.admin", Admin))
     named.insert(3, ("client.deadletters", DeadLetters))
-    named += [(one.__name__, one) for one in _RETURNED]
+    named += [
+        (f"ternmq.{one.__name__}" if one.__name__ in ternmq.__all__ else one.__name__, one)
+        for one in _RETURNED
+    ]
     return _page(parts, named).replace(_FIRST_RETURNED, _RETURNED_TEXT + _FIRST_RETURNED)
 
 
@@ -178,8 +185,12 @@ def _is_raw(kind: type, field: str) -> bool:
 
 
 def _public(kind: type, signature: inspect.Signature) -> inspect.Signature:
-    """Return a signature without the fields that programs read as a property of another name."""
-    kept = [one for name, one in signature.parameters.items() if not _is_raw(kind, name)]
+    """Return a signature without private fields, and those that have another name for programs."""
+    kept = [
+        one
+        for name, one in signature.parameters.items()
+        if not name.startswith("_") and not _is_raw(kind, name)
+    ]
     return signature.replace(parameters=kept)
 
 

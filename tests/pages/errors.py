@@ -18,6 +18,11 @@ error, a name (its class), and where there is something to do, its text says it 
 `error.retriable` tells whether the same call may pass later. The client tries again by itself
 within its `timeout`; an error that reaches you was tried.
 
+Three of these errors leave unknown what became of the call: `SendTimeout`, `ConnectionLost` and `ClientStalled`. If you
+send a message again after one of them, use the same `id=` as before, so that it is not stored twice. `PartialSendError`
+and `UnsentMessages` are about several messages, and not `retriable` themselves: look at the `error` of each of their
+`failures`.
+
 A wrong value of an argument is a `ternmq.InvalidRequest` or a subclass of `TernMQError` of its own. Python's own
 errors are for mistakes in the program that Python has a name for: a `TypeError` for arguments that a function does
 not have, or for pickling a client; an `IndexError` for a place that a batch does not have (`batch[99]`,

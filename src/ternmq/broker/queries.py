@@ -18,7 +18,7 @@ from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import LastFailures, failure_entries
 from ternmq.broker.replies import PullReply
-from ternmq.broker.rowstate import RowPlace, row_state
+from ternmq.broker.rowstate import RowPlace, first_of_key, row_state
 from ternmq.journal import lookup
 from ternmq.journal.lookup import Cursor, Found, Page
 from ternmq.journal.store import RecordStore
@@ -270,6 +270,36 @@ class Queries:
             held.failures.dead_rows,
             held.intervals(),
             self._broker.journal.end,
+        )
+
+    def ready_behind(self, topic_name: str, group: str, number: int, now_us: int) -> int:
+        """Return how many ready rows wait behind a row of their key that is not due yet, or held.
+
+        Costs a look at each owed row of an ordered group; 0 for any other group.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        count = 0
+        for line in () if held.lines is None else held.lines.by_hash.values():
+            first = None if line.leased else held.failures.failure(line.offsets[0])
+            if first is not None and first.when_us > now_us:
+                count += sum([held.ready.find(one) is not None for one in line.offsets])
+        return count
+
+    def due(self, topic_name: str, group: str, number: int, now_us: int) -> int:
+        """Return how many failed rows are due and first of their key: a pull hands them out.
+
+        Costs a look at each row that waits.
+
+        Raises:
+            UnknownTopic, UnknownGroup, UnknownQueue.
+        """
+        _, _, held = self._held(topic_name, group, number)
+        return sum(
+            one.when_us <= now_us and first_of_key(held, one.offset) is None
+            for one in held.failures.failed(dead=False, after=-1)
         )
 
     def waiting(

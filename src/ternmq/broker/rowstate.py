@@ -52,7 +52,7 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     told_at = failures.history.get(offset, 0)
     run = held.ready.find(offset)
     if run is not None:
-        behind = _behind(held, offset)
+        behind = first_of_key(held, offset)
         return RowPlace(RowState.READY, run[2] - 1, run[3], behind, told_at)
     for (start, stop, attempt, deliveries), _ in held.leases_by_shard().get(
         offset >> SHARD_BITS, ()
@@ -65,7 +65,7 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
     return RowPlace(RowState.NOT_OWED)
 
 
-def _behind(held: GroupQueue, offset: int) -> int | None:
+def first_of_key(held: GroupQueue, offset: int) -> int | None:
     """Return the first row that is owed of the same ordering key, if that is another."""
     lines = held.lines
     hash_ = None if lines is None else lines.hash_of.get(offset)

@@ -11,7 +11,8 @@ Reading order:
   and what is wrong with one), ``forking``.
 * Sending: ``message``, ``outgoing``, ``singles``, ``many``, ``receipts``, ``lanes``, ``placing``,
   ``room``, ``window`` (what leaves too late does not), ``deadlines``, ``producer``, ``resending``,
-  ``heard`` (who learns of a failure), ``reports``, ``prepared_ids``.
+  ``heard`` (who learns of a failure), ``unsent`` (what a client that nobody closed leaves),
+  ``reports``, ``prepared_ids``.
 * Receiving: ``source``, ``chunk``, ``puller``, ``prefetch`` (how much is asked for ahead),
   ``consumer``, ``reading`` (without a group).
 * What was received, and what became of it: ``lease``, ``delivery``, ``deliveries``, ``ordering``

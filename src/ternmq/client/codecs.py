@@ -142,6 +142,8 @@ class Codecs:
             return codec.decode(body, kind)
         except Exception as error:
             wanted = getattr(kind, "__name__", str(kind))
+            if kind is Any or kind is object:
+                wanted = f"valid {content_type}"
             raise DecodeError(f"the body is no {wanted}: {_told(error)}") from error
 
     def check(self, kind: Any) -> None:
@@ -169,6 +171,11 @@ class Codecs:
                 f"how {article(_shown(unknown))} is decoded is not known: make it a dataclass, a "
                 "msgspec.Struct or a pydantic model, or register a codec"
             )
+
+
+def located(error: DecodeError, topic: str, queue: int, offset: int) -> DecodeError:
+    """Return an error that says which message has the body."""
+    return DecodeError(f"message {queue}/{offset} of {topic}: {error.args[0]}")
 
 
 def _check_callable(name: str, function: object, wanted: str, arguments: int) -> None:

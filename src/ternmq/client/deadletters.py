@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
+from ternmq.client.causes import in_words
 from ternmq.client.codecs import Codecs
 from ternmq.client.lookup import FoundMessage, found_message, of_us
 from ternmq.client.places import by_queue, queue_count, queue_meant
@@ -37,7 +40,8 @@ class FailedMessage:
         deliveries: How often it was handed out.
         when: When it comes again, or when it was given up.
         held: It waits for an operator, and the later messages of its ordering key with it.
-        failures: What went wrong, oldest first.
+        failures: What went wrong, oldest first. Where no consumer said anything, ``reason`` is
+            ``the lease ended`` or ``the consumer was gone``.
         message: Its content, while that is kept.
     """
 
@@ -52,7 +56,7 @@ class FailedMessage:
 
     @property
     def reason(self) -> str:
-        """Why it failed the last time."""
+        """Why it failed the last time: the ``reason`` of the last of ``failures``."""
         return self.failures[-1].reason if self.failures else ""
 
 
@@ -142,7 +146,8 @@ class DeadLetters:
             topic=topic, group=group, dead=False, queue=queue, limit=1, offset=offset
         )
         page = await self._session.control(Command.FAILED_LIST, asked, control.FailedPage)
-        return page.standing
+        found = page.standing
+        return None if found is None else replace(found, failures=in_words(found.failures))
 
     async def _browse(
         self, topic: str, group: str, queue: int | None, *, dead: bool
@@ -172,7 +177,7 @@ class DeadLetters:
             row.deliveries,
             None if row.held else of_us(row.when_us),
             row.held,
-            tuple(row.failures),
+            tuple(in_words(row.failures)),
             None if row.message is None else found_message(row.message, self._codecs),
         )
 

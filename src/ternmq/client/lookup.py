@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from ternmq.client.codecs import Codecs
+from ternmq.client.codecs import Codecs, located
 from ternmq.client.message import message_id
 from ternmq.client.places import queue_meant
 from ternmq.client.session import Session
 from ternmq.client.topic import Topic, name_of
 from ternmq.client.validation import check_positive, text, time_us, whole
-from ternmq.model.errors import InvalidRequest, MessageNotFound
+from ternmq.model.errors import DecodeError, InvalidRequest, MessageNotFound
 from ternmq.record.batch import Batch, Row
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+
+T = TypeVar("T")
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ID: Final = re.compile(r"[0-9a-f]{1,16}:[0-9a-f]{1,16}\Z")
@@ -36,7 +38,7 @@ class FoundMessage:
         stored_at: When the broker stored it.
         born_at: When its sender sent it.
         row: Body and properties.
-        value: The body, decoded as its content type says.
+        value: The body, decoded as its content type says; as bytes, if it cannot be.
     """
 
     id: str
@@ -47,6 +49,30 @@ class FoundMessage:
     born_at: datetime
     row: Row
     value: Any
+    _codecs: Codecs = field(default_factory=Codecs, repr=False, compare=False)
+
+    def __getstate__(self) -> tuple[object, ...]:
+        # Codecs may be functions that cannot be pickled.
+        return (
+            self.id, self.topic, self.queue, self.offset, self.stored_at, self.born_at, self.row,
+            self.value,
+        )  # fmt: skip
+
+    def __setstate__(self, state: tuple[object, ...]) -> None:
+        for one, value in zip(fields(self), (*state, Codecs()), strict=True):
+            object.__setattr__(self, one.name, value)
+
+    def decode(self, kind: type[T]) -> T:
+        """Return its body as a value of a type.
+
+        Raises:
+            DecodeError: It is none.
+        """
+        try:
+            value: T = self._codecs.decode(self.body, self.content_type, kind)
+        except DecodeError as error:
+            raise located(error, self.topic, self.queue, self.offset) from error.__cause__
+        return value
 
     @property
     def body(self) -> bytes:
@@ -101,6 +127,7 @@ def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
         of_us(batch.born_us),
         row,
         value,
+        codecs,
     )
 
 

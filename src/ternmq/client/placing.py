@@ -15,7 +15,13 @@ from ternmq.client.many import Many, Part
 from ternmq.client.outgoing import MESSAGE_BYTES, Load, Outgoing
 from ternmq.client.session import Session
 from ternmq.client.singles import Singles
-from ternmq.model.errors import OrderingKeyRequired, RefusedError, TernMQError
+from ternmq.model.errors import (
+    CannotConnect,
+    ConnectionLost,
+    OrderingKeyRequired,
+    RefusedError,
+    TernMQError,
+)
 from ternmq.model.specs import check_name
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -218,7 +224,7 @@ class Placing:
         messages = many.messages
         if isinstance(messages[0], bytes):
             if topic.laid is not None and topic.laid.ordered:
-                self._refuse(
+                self.refuse(
                     topic, many, rows, OrderingKeyRequired(f"topic {topic.name!r} is ordered")
                 )
                 return {}
@@ -236,7 +242,7 @@ class Placing:
             try:
                 lane = topic.lane_of(outgoing[row])
             except RefusedError as error:
-                self._refuse(topic, many, [row], error)
+                self.refuse(topic, many, [row], error)
                 refused = True
                 continue
             by_lane.setdefault(lane, []).append(row)
@@ -245,8 +251,8 @@ class Placing:
             return {lane: rows}  # as a range, if it is one: faster further on
         return dict(by_lane)
 
-    def _refuse(
-        self, topic: TopicLanes, many: Many, rows: Sequence[int], error: RefusedError
+    def refuse(
+        self, topic: TopicLanes, many: Many, rows: Sequence[int], error: TernMQError
     ) -> None:
         """Messages that no lane takes are not sent."""
         part = _part(topic.undecided, many, rows, 0, 0.0)
@@ -295,6 +301,16 @@ class _Created(_Facts):
             super().refused(error)
         else:
             self._placing.made(self._topic, self._link, error)
+
+
+def not_asked(topic_name: str, error: TernMQError) -> TernMQError:
+    """Return what it means for messages that it is not known what their topic is like.
+
+    That no answer came to the question leaves what became of a request unknown, but they were none.
+    """
+    if not isinstance(error, ConnectionLost):
+        return error
+    return CannotConnect(f"nothing was sent to {topic_name!r}: {error.args[0]}")
 
 
 def _sizes(many: Many, rows: Sequence[int]) -> list[int]:

@@ -25,12 +25,13 @@ from ternmq.client.making import Making
 from ternmq.client.many import Many, Part
 from ternmq.client.message import Failure
 from ternmq.client.outgoing import Load, Outgoing
-from ternmq.client.placing import Placing
+from ternmq.client.placing import Placing, not_asked
 from ternmq.client.receipts import log_sent, log_unsent
 from ternmq.client.reports import Counts
 from ternmq.client.resending import Resending
 from ternmq.client.room import Room
 from ternmq.client.session import Member, Session
+from ternmq.client.unsent import Unsent
 from ternmq.client.window import When, Window
 from ternmq.model.errors import (
     ClientClosed,
@@ -57,7 +58,7 @@ KEPT_FAILURES: Final = 10_000
 ``buffer_bytes``; more are only counted."""
 
 
-class Producer(Member):
+class Producer(Member, Unsent):
     """See the module. Loop only.
 
     Attributes:
@@ -73,6 +74,7 @@ class Producer(Member):
     """
 
     def __init__(self, session: Session, making: Making) -> None:
+        super().__init__(session)
         self.options = session.options
         self.id = 0
         self.renew()
@@ -84,7 +86,6 @@ class Producer(Member):
         self.room = Room(self.options.buffer_bytes)
         self.window = Window(self.options)
         self.resending = Resending(self, session)
-        self._session = session
         self._placing = Placing(self, session, making)
         self._topics = self._placing.topics
         self._next_sequence = 1
@@ -178,17 +179,21 @@ class Producer(Member):
             queue: Where those go that do not say it themselves; None: where the broker puts them.
 
         Raises:
-            InvalidName, UnknownQueue, CannotConnect, UnknownTopic: Nothing was sent.
+            InvalidName, UnknownQueue, ClientClosed, ClientForked, WrongEventLoop: Nothing was sent.
         """
         session = self._session
         self._loop = loop = session.bind()
         topic = self._placing.topic(topic_name)
-        await self._placing.known(topic)
         many = Many(items, messages, loop.create_future())
+        rows = range(len(messages))
+        try:
+            await self._placing.known(topic)
+        except TernMQError as error:  # as it would become of each if the topic were known
+            self._placing.refuse(topic, many, rows, not_asked(topic_name, error))
+            return many
         timeout = self.options.timeout
         if queue is not None:
             topic.of_queue(queue)
-        rows = range(len(messages))
         parts = self._placing.parts(topic, many, rows, queue, timeout) if messages else []
         many.open_parts += len(parts)
         try:

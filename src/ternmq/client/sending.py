@@ -78,7 +78,7 @@ class Sending(Parts):
                 it may be asked again when the topic is changed. None: messages of one key share a
                 queue, as long as the topic has as many; without a key, each batch goes to the next
                 queue. Ordered topics go by the ordering key, and refuse another queue than its own.
-            timeout: Seconds in all; at most (and by default) the client's ``timeout``.
+            timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
             InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
@@ -104,8 +104,6 @@ class Sending(Parts):
         if producer.room.full:
             timeout = await self._room(timeout)
         future: asyncio.Future[Receipt] = loop.create_future()
-        if timeout is not None and timeout >= self.options.timeout:
-            timeout = None
         producer.put(
             topic,
             self._outgoing(body, key, ordering_key, tag, headers, content_type, id, future, queue),
@@ -157,8 +155,6 @@ class Sending(Parts):
         self, outbound: Outbound, timeout: float | None = None
     ) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = self._session.bind().create_future()
-        if timeout is not None and timeout >= self.options.timeout:
-            timeout = None
         outgoing = self._of_item(outbound.message, None, future)
         self._producer.put(outbound.topic, outgoing, timeout)
         return future
@@ -295,7 +291,7 @@ class Sending(Parts):
 
         A message that cannot be sent does not keep the others back, whatever is wrong with it (its
         body is too large, or cannot be encoded, it lacks an ordering key, its id was used for
-        another message): it is one of the failures.
+        another message): it is one of the failures. So is each message if there is no broker.
 
         Args:
             topic: Where to.
@@ -305,8 +301,9 @@ class Sending(Parts):
                 instead of raising.
 
         Raises:
-            PartialSendError: Some were not stored: ``receipts``, ``failures``.
-            InvalidName, CannotConnect: Nothing was sent.
+            PartialSendError: Some, or all, were not stored, whatever the reason: ``receipts``,
+                ``failures``.
+            InvalidName, InvalidRequest, ClientClosed: Nothing was sent.
             UnknownQueue: Nothing was sent: the topic does not have the queue that ``queue`` names.
         """
         topic = check_topic(self._declarations.name_of(topic))

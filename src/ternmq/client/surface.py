@@ -22,6 +22,7 @@ from ternmq.client.options import Options
 from ternmq.client.policy import RetryPolicy
 from ternmq.client.stats import ClientStats
 from ternmq.client.topic import Topic
+from ternmq.client.topology import Change
 from ternmq.client.transacting import Committed, Prepared
 from ternmq.model.errors import (
     AlreadySettled,
@@ -80,7 +81,16 @@ from ternmq.model.errors import (
     WrongEventLoop,
 )
 from ternmq.model.specs import Durability, Exhausted, Mode, Start
-from ternmq.wire.control import GrantInfo
+from ternmq.wire.control import (
+    AppInfo,
+    FailureInfo,
+    GrantInfo,
+    GroupInfo,
+    GroupQueueInfo,
+    QueueInfo,
+    RowStanding,
+    TopicInfo,
+)
 
 
 def connect(
@@ -101,8 +111,8 @@ def connect(
             broker of this machine.
         app: The application; None: as the url says, ``TERNMQ_APP``, else none.
         token: Its secret; None: as the url says, ``TERNMQ_TOKEN``, else none.
-        timeout: How long a send or request may take in all, at most 10 s for sends. Times are
-            seconds or timedeltas, here and in every other call.
+        timeout: How long a send or request may take in all, unless it is given a ``timeout`` of its
+            own. Times are seconds or timedeltas, here and in every other call.
         max_processing_time: How long the leases of messages are extended; while a handler runs on
             a message, its lease is extended until it ends.
         drain_timeout: How long handlers that run have to finish when the client stops.
@@ -120,7 +130,8 @@ def connect(
 __all__ = [
     "connect", "Client", "Options", "Message", "Receipt", "Failure",
     "Consumer", "Delivery", "Deliveries", "Retry", "Reject", "ClientStats", "FoundMessage",
-    "FailedMessage", "Redriven", "Replayed", "GrantInfo", "Prepared", "Committed",
+    "FailedMessage", "FailureInfo", "RowStanding", "Redriven", "Replayed", "Prepared", "Committed",
+    "TopicInfo", "QueueInfo", "GroupInfo", "GroupQueueInfo", "AppInfo", "GrantInfo", "Change",
     "Topic", "RetryPolicy", "Depends", "Outbound", "Durability", "Exhausted", "Mode", "Start",
     "TernMQError", "RefusedError", "ClientError",
     "AlreadySettled", "BufferFull", "Busy", "CannotConnect", "ClientClosed", "ClientForked",

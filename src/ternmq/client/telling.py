@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("ternmq")
 
-_LIBRARY: Final = str(Path(__file__).parents[1]) + "/"
+LIBRARY: Final = str(Path(__file__).parents[1]) + "/"
 _Info = tuple[type[BaseException], BaseException, TracebackType | None]
 
 
@@ -58,16 +58,19 @@ def where(error: BaseException) -> BaseException | _Info:
     """Return an error as ``exc_info`` wants it: its traceback begins at the user's code.
 
     What this library did before it called that is of no use to whoever reads the log. At level
-    DEBUG it is there; and the error's own traceback is left as it is.
+    DEBUG it is there; and the error's own traceback is left as it is. One that has nothing of the
+    user's code is left out where a note of the error shows that code.
     """
     if log.isEnabledFor(logging.DEBUG):
         return error
-    return type(error), error, outside(error.__traceback__)
+    found = outside(error.__traceback__)
+    inside = found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY)
+    return type(error), error, None if inside and hasattr(error, "__notes__") else found
 
 
 def outside(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of this library that it begins with; else all."""
     found = traceback
-    while found is not None and found.tb_frame.f_code.co_filename.startswith(_LIBRARY):
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY):
         found = found.tb_next
     return found or traceback

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import linecache
 import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from ternmq.client.telling import LIBRARY
 from ternmq.model.errors import WrongEventLoop
 
 log: Final = logging.getLogger("ternmq")
@@ -31,10 +33,22 @@ HINT: Final = (
 )
 
 
+class Made(NamedTuple):
+    """A coroutine that was made in a thread: of which method, and where.
+
+    Not with the frame itself, which may hold the coroutine: it would never be dropped.
+    """
+
+    method: str
+    file: str
+    line: int
+    function: str
+
+
 class _Found(threading.local):
     """What was dropped in a thread that runs a handler; None in other threads."""
 
-    names: list[str] | None = None
+    dropped: list[Made] | None = None
 
 
 _found: Final = _Found()
@@ -43,11 +57,11 @@ _found: Final = _Found()
 class Unawaited(Coroutine[Any, Any, Any]):
     """A coroutine that was made in a thread which is not its loop's. Any thread."""
 
-    __slots__ = ("_coroutine", "_name")
+    __slots__ = ("_coroutine", "_made")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
         self._coroutine = coroutine
-        self._name = name
+        self._made = _made_here(name)
 
     def send(self, value: object) -> object:
         """See ``Coroutine``."""
@@ -76,15 +90,15 @@ class Unawaited(Coroutine[Any, Any, Any]):
         if inspect.getcoroutinestate(self._coroutine) != inspect.CORO_CREATED:
             return
         self._coroutine.close()
-        if _found.names is None:
-            log.error("%s", error_of(self._name))
+        if _found.dropped is None:
+            log.error("%s", error_of(self._made))
         else:
-            _found.names.append(self._name)
+            _found.dropped.append(self._made)
 
 
 def watch_begins() -> None:
     """A handler is about to be called in this thread."""
-    _found.names = []
+    _found.dropped = []
 
 
 def raise_found() -> None:
@@ -93,16 +107,35 @@ def raise_found() -> None:
     Raises:
         WrongEventLoop: Something was; it was never begun.
     """
-    names, _found.names = _found.names, None
-    if names:
-        raise error_of(names[0])
+    dropped, _found.dropped = _found.dropped, None
+    if dropped:
+        raise error_of(dropped[0])
 
 
-def error_of(name: str) -> WrongEventLoop:
-    """Return what is said of a method that nobody awaited."""
-    error = WrongEventLoop(f"{name}() was called in a thread and not awaited: nothing was done")
+def error_of(made: Made) -> WrongEventLoop:
+    """Return what is said of a method that nobody awaited.
+
+    The code that called it has returned, so no traceback shows it: a note of the error does.
+    """
+    error = WrongEventLoop(
+        f"{made.method}() was called in a thread and not awaited: nothing was done; it was called "
+        f"in {made.function}, {made.file}:{made.line}"
+    )
     error.hint = HINT
+    source = linecache.getline(made.file, made.line).strip()
+    error.add_note(
+        f'It was called here:\n  File "{made.file}", line {made.line}, in {made.function}'
+        + (f"\n    {source}" if source else "")
+    )
     return error
+
+
+def _made_here(name: str) -> Made:
+    """Return where the code of whoever uses this library is."""
+    frame = sys._getframe(1)  # noqa: SLF001 - as warnings find the code that they are about
+    while frame.f_code.co_filename.startswith(LIBRARY) and frame.f_back is not None:
+        frame = frame.f_back
+    return Made(name, frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def looked_after(place: str) -> Callable[[type[T]], type[T]]:

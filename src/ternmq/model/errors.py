@@ -20,16 +20,19 @@
     +-- SettingsError            the broker does not start with such settings
 
 This is the one table of errors: each class carries a stable ``code``, whether the same request may
-succeed later (``retriable``), whether the client should ask again where things are
-(``refresh_routes``), the ``http`` status of the same answer there, and a ``hint`` that says what to
-do. Codes are never reused; ``tests/golden/errors.json`` remembers them all. On the wire an error is
-its code and text; ``of_code`` gives the class back. ``docs/protocol/errors.md`` is made of this.
+succeed later (``retriable``; also of those that leave unknown what became of it), whether the
+client should ask again where things are (``refresh_routes``), the ``http`` status of the same
+answer there, and a ``hint`` that says what to do. Codes are never reused;
+``tests/golden/errors.json`` remembers them all. On the wire an error is its code and text;
+``of_code`` gives the class back. ``docs/protocol/errors.md`` is made of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
+
+from ternmq.model.outcomes import Failure, Receipt
 
 
 class TernMQError(Exception):
@@ -470,6 +473,7 @@ class HandshakeTimeout(ProtocolError):
     """A connection did not say HELLO in time."""
 
     code = 303
+    retriable = True
 
 
 class NotABroker(ProtocolError):
@@ -496,6 +500,7 @@ class SendTimeout(ClientError):
     """No answer came within the timeout; the message may be stored or not."""
 
     code = 402
+    retriable = True
     hint = "send the same message with the same id= again, or look it up"
 
 
@@ -511,6 +516,7 @@ class BufferFull(ClientError):
     """So many messages wait to be sent that no more are taken."""
 
     code = 404
+    retriable = True
     hint = "await the results, or send less at a time"
 
 
@@ -534,22 +540,29 @@ class UnsentMessages(ClientError):
     code = 407
     hint = "`failures` has each message, with why"
 
-    def __init__(self, message: str, *, failures: Sequence[Any] = ()) -> None:
+    def __init__(self, message: str, *, failures: Sequence[Failure] = ()) -> None:
         super().__init__(message)
-        self.failures = failures
+        self.failures: Sequence[Failure] = failures
 
 
 class PartialSendError(ClientError):
-    """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which."""
+    """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which.
+
+    ``receipts`` has a place for each message, None where it was not stored.
+    """
 
     code = 408
 
     def __init__(
-        self, message: str, *, receipts: Sequence[Any] = (), failures: Sequence[Any] = ()
+        self,
+        message: str,
+        *,
+        receipts: Sequence[Receipt | None] = (),
+        failures: Sequence[Failure] = (),
     ) -> None:
         super().__init__(message)
-        self.receipts = receipts
-        self.failures = failures
+        self.receipts: Sequence[Receipt | None] = receipts
+        self.failures: Sequence[Failure] = failures
 
 
 class EncodeError(ClientError):
@@ -583,6 +596,7 @@ class ClientStalled(ClientError):
     """The client's event loop has no turn; whether the request was carried out is not known."""
 
     code = 414
+    retriable = True
     hint = "codecs, `queue=` functions and async handlers must not block: slow work has threads"
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_hexdigest
 
+from ternmq.client.causes import UNSAID_BY_NAME
 from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.schemas import INSTANT
 from ternmq.pipeline.table import Table
@@ -88,9 +89,11 @@ def fingerprint(reason: str | None, cause: str | None) -> Fingerprint:
 
     Args:
         reason: What the consumer said; None: nothing.
-        cause: Why the broker took it; it counts where there is no reason.
+        cause: Why the broker took it; it counts where no consumer said anything.
     """
     text = (reason or "").strip()
+    if cause is not None and text == UNSAID_BY_NAME.get(cause):  # as clients have it, not tables
+        text = ""
     found = _CLASS.match(text)
     exception = found[1] if found else ""
     message = normalised(text[found.end() :] if found else text)

@@ -5,9 +5,10 @@
         ...
         b.clock.advance(hours=2)      # what is due in two hours is done when this returns
 
-Reading order: ``in_process`` (the broker in a thread of its own), ``clock`` (its time), ``plugin``
-(the same as pytest fixtures). It is the broker that serves in production, with its journal on a
-disk in memory: nothing is imitated but the disk and the clocks.
+Reading order: ``in_process`` (the broker in a thread of its own), ``clock`` (its time), ``groups``
+(waiting for consumers), ``plugin`` (the same as pytest fixtures), ``programs`` (what one of them
+imports). It is the broker that serves in production, with its journal on a disk in memory: nothing
+is imitated but the disk and the clocks.
 """
 
 from __future__ import annotations

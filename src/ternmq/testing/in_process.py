@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -14,15 +14,14 @@ from typing import Final, Self
 import numpy  # noqa: F401, ICN001 - not by a thread of the broker, in the middle of a test that forks
 
 from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
-from ternmq.broker.queries import Queries
 from ternmq.client.client import leases_of
-from ternmq.client.validation import seconds_of
-from ternmq.journal.cold import WouldBlock
+from ternmq.client.validation import check_positive, seconds_of
 from ternmq.journal.disk import Disk
 from ternmq.journal.memory_disk import MemoryDisk
-from ternmq.model.errors import UnknownGroup, UnknownTopic
 from ternmq.server.app import Server
+from ternmq.server.core import Core
 from ternmq.settings import Mode, load
+from ternmq.testing import groups
 from ternmq.testing.clock import ManualClock
 
 START_S: Final = 30.0
@@ -205,11 +204,12 @@ class InProcessBroker:
     # -- groups -----------------------------------------------------------------------------------
 
     def wait_idle(self, topic: str, group: str, *, timeout: float | timedelta = 10.0) -> None:
-        """Wait until a group has nothing to do: all that was sent was handed out and settled.
+        """Wait until a group has nothing to do now: all that was sent was handed out and settled.
 
         Also until there is such a group: a worker that begins makes it. What failed and waits for a
-        retry, or is held, is not waited for: ``clock.advance`` has that done. Not to be called in
-        the client's own event loop: ``await asyncio.to_thread(broker.wait_idle, "orders", "g")``.
+        retry, or is held, is not waited for, nor, on an ordered topic, what waits behind it:
+        ``clock.advance`` has that done. Not to be called in the client's own event loop:
+        ``await asyncio.to_thread(broker.wait_idle, "orders", "g")``.
 
         Args:
             topic: The topic.
@@ -222,39 +222,42 @@ class InProcessBroker:
             InvalidRequest: ``timeout`` is no time.
         """
         patience = seconds_of("timeout", timeout)
+        self._wait(lambda core: groups.wait_idle(core, topic, group, patience))
+
+    def wait_failed(
+        self,
+        topic: str,
+        group: str,
+        *,
+        messages: int = 1,
+        timeout: float | timedelta = 10.0,
+    ) -> None:
+        """Wait until a group has failed on so many messages.
+
+        That is: so many wait for a retry, are held, or are dead letters. A message that comes again
+        at once (a policy with ``first=0``) is counted when it is a dead letter. Not to be called in
+        the client's own event loop, as ``wait_idle``.
+
+        Args:
+            topic: The topic.
+            group: The group.
+            messages: How many messages, at least.
+            timeout: In the machine's time: seconds, or a timedelta.
+
+        Raises:
+            TimeoutError: They are fewer by then; says how the group stands.
+            RuntimeError: The broker does not run.
+            InvalidRequest: ``timeout`` is no time, or ``messages`` no number above 0.
+        """
+        patience = seconds_of("timeout", timeout)
+        check_positive("messages", messages)
+        self._wait(lambda core: groups.wait_failed(core, topic, group, messages, patience))
+
+    def _wait(self, wait: Callable[[Core], Coroutine[object, object, None]]) -> None:
+        """Any thread but the loop's: wait for something in the broker's loop."""
         if self._thread is None or not self._thread.is_alive():
             raise RuntimeError("the broker does not run in this process: it was stopped or forked")
-        asyncio.run_coroutine_threadsafe(self._idle(topic, group, patience), self._loop).result()
-
-    async def _idle(self, topic: str, group: str, patience_s: float) -> None:
-        until = time.monotonic() + patience_s
-        while (left := await self._left_to_do(topic, group)) is not None:
-            if time.monotonic() > until:
-                raise TimeoutError(
-                    f"group {group!r} on {topic!r} is not idle after {patience_s:g} s: {left}"
-                )
-            await asyncio.sleep(_LOOK_S)
-
-    async def _left_to_do(self, topic: str, group: str) -> str | None:
-        """Return what a group has to do; None: nothing."""
-        core = self._server.core
-        await core.settle_down()
-        try:
-            subscription = core.broker.views.catalog.subscription(topic, group)
-            queries = Queries(core.broker)
-            queues = [
-                queries.status(topic, group, number) for number in range(len(subscription.queues))
-            ]
-        except (UnknownTopic, UnknownGroup) as error:
-            return str(error)
-        except WouldBlock as blocked:
-            read = asyncio.Event()
-            core.read_first(blocked, read.set)
-            await read.wait()
-            return "its place is being read"
-        lag = sum(one.lag for one in queues)
-        ready, leased = sum(one.ready for one in queues), sum(one.leased for one in queues)
-        return f"lag {lag}, ready {ready}, leased {leased}" if lag or ready or leased else None
+        asyncio.run_coroutine_threadsafe(wait(self._server.core), self._loop).result()
 
     # -- time -------------------------------------------------------------------------------------
 

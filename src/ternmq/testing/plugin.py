@@ -6,11 +6,14 @@
     The settings of that broker; override it where others are needed.
 ``ternmq_url``
     Its address.
+``ternmq_import``
+    Imports a program whose client is made at its import, so that it uses that broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,3 +41,19 @@ def ternmq_broker(ternmq_settings: dict[str, object]) -> Iterator[InProcessBroke
 def ternmq_url(ternmq_broker: InProcessBroker) -> str:
     """Return the address of the test's broker."""
     return ternmq_broker.url
+
+
+@pytest.fixture
+def ternmq_import(
+    ternmq_broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], ModuleType]]:
+    """Yield a function that imports a module of the program under test, new for this test.
+
+    ``TERNMQ_URL`` names the test's broker, so ``ternmq.connect()`` without an address in the module
+    means it. Modules of the same top-level package are imported anew with it, and are forgotten
+    when the test ends; clients of ``ternmq.sync`` that are open by then are closed.
+    """
+    from ternmq.testing.programs import Programs
+
+    with Programs(ternmq_broker, monkeypatch) as programs:
+        yield programs.load

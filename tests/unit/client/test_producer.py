@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -268,6 +269,27 @@ async def test_a_short_timeout_without_an_answer_is_not_known() -> None:
         fake.silent = False
         fake.cut()
         await long
+
+
+@pytest.mark.parametrize("middleware", [False, True])
+async def test_a_timeout_above_the_clients_is_kept(middleware: bool) -> None:
+    async with FakeBroker() as fake, ternmq.connect(fake.url, timeout=0.2) as client:
+        if middleware:
+
+            @client.send_middleware
+            def around(outbound: ternmq.Outbound) -> Iterator[None]:
+                yield
+
+        await client.send("t", b"0")
+        fake.silent = True
+        long = asyncio.ensure_future(client.send("t", b"long", timeout=20))
+        longest = asyncio.ensure_future(client.send("t", b"longest", timeout=float("inf")))
+        with pytest.raises(ternmq.SendTimeout, match=r"within 0.2 s"):
+            await client.send("t", b"short")
+        assert not long.done()
+        fake.silent = False
+        fake.cut()
+        assert [(await one).offset for one in (long, longest)] == [1, 2]
 
 
 async def test_messages_of_one_turn_and_one_timeout_travel_together() -> None:

@@ -8,6 +8,7 @@ import pytest
 from mypy import api
 
 CODE = """
+from collections.abc import Sequence
 from typing import assert_type
 
 import ternmq
@@ -42,6 +43,25 @@ def iterates() -> None:
     with blocking.consume("orders", group="d") as deliveries:
         for delivery in deliveries:
             in_a_thread({}, delivery)
+
+
+async def failures(topic: str) -> tuple[ternmq.TopicInfo, list[ternmq.GroupInfo]]:
+    try:
+        await client.send_many(topic, [1])
+    except ternmq.PartialSendError as error:
+        assert_type(error.failures, Sequence[ternmq.Failure])
+        assert_type(error.receipts, Sequence[ternmq.Receipt | None])
+    except ternmq.UnsentMessages as error:
+        assert_type(error.failures, Sequence[ternmq.Failure])
+    found = await client.get(topic, "id")
+    assert_type(found.decode(int), int)
+    async for dead in client.deadletters.browse(topic, "g"):
+        assert_type(dead.failures, tuple[ternmq.FailureInfo, ...])
+    changes: list[ternmq.Change] = await client.apply()
+    groups = await client.admin.groups(topic)
+    queue: ternmq.GroupQueueInfo = groups[0].queues[0]
+    assert changes and queue
+    return await client.admin.topic(topic), groups
 
 
 # What is wrong is found; an ignore that is not needed would be an error.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ternmq.cli.commands import TABLE
 from ternmq.model import errors
-from ternmq.model.errors import RefusedError, TernMQError
+from ternmq.model.errors import ClientError, RefusedError, TernMQError
 
 ALL = [
     one for _, one in inspect.getmembers(errors, inspect.isclass) if issubclass(one, TernMQError)
@@ -49,6 +49,14 @@ def test_busy_errors_may_be_tried_again() -> None:
     again = {one.__name__ for one in ALL if one.retriable and issubclass(one, RefusedError)}
     assert again == {
         "Busy", "DiskFull", "GroupPaused", "ShuttingDown", "StrictNeedsReplica", "Unreadable",
+    }  # fmt: skip
+
+
+def test_a_client_may_try_again_what_had_no_room_or_no_answer() -> None:
+    again = {one.__name__ for one in ALL if one.retriable and issubclass(one, ClientError)}
+    assert again == {
+        "BufferFull", "CannotConnect", "ClientStalled", "ConnectionLost", "ReadIncomplete",
+        "SendTimeout", "TableConflict",
     }  # fmt: skip
 
 

@@ -52,6 +52,8 @@ def test_other_causes_are_others():
     assert found[4] == found[5]
     assert found[4].message == "(time)"
     assert fingerprint(None, "session").id != found[4].id
+    # What clients have where a table has nothing.
+    assert fingerprint("the consumer was gone", "session") == fingerprint(None, "session")
 
 
 def test_a_message_is_short():

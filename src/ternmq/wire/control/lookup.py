@@ -107,7 +107,8 @@ class FailureInfo(Body, frozen=True, kw_only=True):
     and it was the last attempt; ``rejected``: the consumer gave it up; ``time``: the lease ended;
     ``session``: the consumer was gone, and did not come back within its grace; ``operator``."""
     reason: str
-    """What the consumer said; empty if it said nothing, as with ``time`` and ``session``."""
+    """What the consumer said; empty if it said nothing, as with ``time`` and ``session``. There
+    ``client.deadletters`` puts ``the lease ended`` and ``the consumer was gone``."""
 
     @property
     def time(self) -> datetime:

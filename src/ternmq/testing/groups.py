@@ -1,0 +1,125 @@
+"""Waits until a group is through with what was sent, or has failed on some of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ternmq.broker.queries import Queries
+from ternmq.journal.cold import WouldBlock
+from ternmq.model.errors import UnknownGroup, UnknownTopic
+from ternmq.model.words import counted
+from ternmq.server.core import Core
+
+_LOOK_S: Final = 0.002
+
+
+@dataclass(slots=True, frozen=True)
+class Standing:
+    """How a group stands on all queues of a topic."""
+
+    lag: int
+    ready: int
+    """Of them, ``behind`` wait behind a message of their ordering key that failed."""
+    behind: int
+    leased: int
+    waiting: int
+    """Failed, and to be tried again; of them ``due`` by now."""
+    due: int
+    dead: int
+
+    @property
+    def idle(self) -> bool:
+        """Nothing can be handed out now, and nothing is."""
+        return not (self.lag or self.ready - self.behind or self.leased or self.due)
+
+    def __str__(self) -> str:
+        told = f"lag {self.lag}, ready {self.ready - self.behind + self.due}, leased {self.leased}"
+        if self.behind:
+            told += f", behind a retry {self.behind}"
+        retrying = self.waiting - self.due
+        if retrying:
+            told += f", retrying {retrying} (they come again with `clock.advance`)"
+        return f"{told}, dead {self.dead}" if self.dead else told
+
+
+async def wait_idle(core: Core, topic: str, group: str, patience_s: float) -> None:
+    """See ``InProcessBroker.wait_idle``. Loop only.
+
+    Raises:
+        TimeoutError: It is not idle by then.
+    """
+    left = await _until(core, topic, group, patience_s, lambda found: found.idle)
+    if left:
+        raise TimeoutError(
+            f"group {group!r} on {topic!r} is not idle after {patience_s:g} s: {left}"
+        )
+
+
+async def wait_failed(core: Core, topic: str, group: str, messages: int, patience_s: float) -> None:
+    """See ``InProcessBroker.wait_failed``. Loop only.
+
+    Raises:
+        TimeoutError: Fewer have failed by then.
+    """
+    left = await _until(
+        core, topic, group, patience_s, lambda found: found.waiting + found.dead >= messages
+    )
+    if left:
+        raise TimeoutError(
+            f"group {group!r} on {topic!r} has not failed on {counted(messages, 'message')} after "
+            f"{patience_s:g} s: {left}"
+        )
+
+
+async def _until(
+    core: Core, topic: str, group: str, patience_s: float, reached: Callable[[Standing], bool]
+) -> str:
+    """Wait until a group stands so; return how it stands if it does not in time, else ""."""
+    until = time.monotonic() + patience_s
+    while True:
+        found = await _standing(core, topic, group)
+        if isinstance(found, Standing) and reached(found):
+            return ""
+        if time.monotonic() > until:
+            return str(found)
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _standing(core: Core, topic: str, group: str) -> Standing | str:
+    """Return how a group stands, or why that is not known."""
+    await core.settle_down()
+    queries = Queries(core.broker)
+    try:
+        count = len(core.broker.views.catalog.subscription(topic, group).queues)
+        queues = [queries.status(topic, group, number) for number in range(count)]
+        now_us = core.now_us()
+        behind = sum(
+            queries.ready_behind(topic, group, number, now_us)
+            for number, one in enumerate(queues)
+            if one.ready
+        )
+        due = sum(
+            queries.due(topic, group, number, now_us)
+            for number, one in enumerate(queues)
+            if one.waiting
+        )
+    except (UnknownTopic, UnknownGroup) as error:
+        return str(error)
+    except WouldBlock as blocked:
+        read = asyncio.Event()
+        core.read_first(blocked, read.set)
+        await read.wait()
+        return "its place is being read"
+    return Standing(
+        lag=sum(one.lag for one in queues),
+        ready=sum(one.ready for one in queues),
+        behind=behind,
+        leased=sum(one.leased for one in queues),
+        waiting=sum(one.waiting for one in queues),
+        due=due,
+        dead=sum(one.dead for one in queues),
+    )

@@ -1,0 +1,89 @@
+"""Programs whose clients are made when they are imported, imported anew for a test."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ternmq.client.connecting import APP, TOKEN, URL
+from ternmq.client.forking import watched
+from ternmq.model.errors import ClientError
+from ternmq.sync.client import Client
+
+if TYPE_CHECKING:
+    import pytest
+
+    from ternmq.testing.in_process import InProcessBroker
+
+
+class Programs:
+    """Modules that are imported for one test; a context manager.
+
+    Args:
+        broker: What ``TERNMQ_URL`` names meanwhile.
+        monkeypatch: Sets it back.
+    """
+
+    def __init__(self, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._broker = broker
+        self._monkeypatch = monkeypatch
+        self._before: dict[str, dict[str, ModuleType]] = {}
+        """By package: its modules as they were imported before."""
+        self._open: list[Client] = []
+
+    def __enter__(self) -> Self:
+        self._monkeypatch.setenv(URL, self._broker.url)
+        for name in (APP, TOKEN):
+            self._monkeypatch.delenv(name, raising=False)
+        self._open = watched(Client)
+        return self
+
+    def load(self, name: str) -> ModuleType:
+        """Import a module; the first of its package has the whole package imported anew."""
+        package = name.partition(".")[0]
+        if package == "ternmq":
+            raise ValueError("name a module of the program that is tested, not ternmq")
+        if package not in self._before:
+            self._before[package] = _taken_out(package)
+        found = pkgutil.resolve_name(name)
+        if not isinstance(found, ModuleType):
+            raise TypeError(f"{name} is a {type(found).__name__}; name a module")
+        return found
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._close()
+        finally:
+            for package, before in self._before.items():
+                _taken_out(package)
+                sys.modules.update(before)
+
+    def _close(self) -> None:
+        """Close what the program left open.
+
+        Raises:
+            ClientError: Messages of ``send_soon`` were not stored.
+        """
+        failed: list[ClientError] = []
+        for client in watched(Client):
+            port = client.options.address.port
+            if port == self._broker.port and client not in self._open:
+                try:
+                    client.close()
+                except ClientError as error:
+                    failed.append(error)
+        if failed:
+            raise failed[0]
+
+
+def _taken_out(package: str) -> dict[str, ModuleType]:
+    """Take a package and all in it out of what is imported; return it."""
+    inside = [name for name in sys.modules if name.partition(".")[0] == package]
+    return {name: sys.modules.pop(name) for name in inside}

@@ -1,0 +1,59 @@
+"""Messages that were looked up, and bodies that are not what they should be."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+import ternmq
+from ternmq.testing import InProcessBroker
+from tests.integration.client_shapes import API
+
+
+@dataclass
+class Order:
+    number: int
+
+
+async def test_a_message_that_is_looked_up_is_decoded_as_a_delivery_is(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        client.codecs.register(
+            "text/number",
+            encode=lambda body: str(body).encode(),
+            decode=lambda body, _: Order(int(body)),
+        )
+        await client.send("t", Order(7), key="k", id="seven")
+        await client.send("t", "8", content_type="text/number")
+        await client.send("t", b"no order", content_type="application/json", key="k")
+        found = await client.get("t", "seven")
+        assert found.decode(Order) == Order(7)
+        assert found.decode(dict[str, int]) == {"number": 7}
+        again = pickle.loads(pickle.dumps(found))
+        assert again == found
+        assert again.decode(Order) == Order(7)
+        assert (await client.get("t", offset=1)).decode(Order) == Order(8)
+        wrong, right = await client.find("t", key="k")
+        assert (right.decode(Order), wrong.value) == (Order(7), b"no order")
+        with pytest.raises(ternmq.DecodeError, match=r"^message 0/2 of t: the body is no Order: "):
+            wrong.decode(Order)
+        for one in await client.pull("t", group="g"):
+            await one.reject("wrong")
+        dead = [one async for one in client.deadletters.browse("t", "g")]
+        assert dead[0].message.decode(Order) == Order(7)
+
+
+async def test_a_body_that_is_not_what_its_type_says_is_named_with_its_place(
+    api: API, real: InProcessBroker
+) -> None:
+    async with api.connect(real.url) as client:
+        await client.send("t", b"{", content_type="application/json")
+        valid = r"^message 0/0 of t: the body is no valid application/json: Input data was trunc"
+        async for one in client.read("t"):
+            with pytest.raises(ternmq.DecodeError, match=valid):
+                _ = one.value
+            with pytest.raises(ternmq.DecodeError, match=r"^message 0/0 of t: the body is no int"):
+                one.decode(int)

@@ -1,0 +1,93 @@
+"""The testing kit imports programs whose clients are made when they are imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import ternmq
+import ternmq.sync
+from ternmq.testing import InProcessBroker
+
+PROGRAM = {
+    "__init__.py": "",
+    "clients.py": "import ternmq.sync\nclient = ternmq.sync.connect()\n",
+    "web.py": (
+        "from imported_shop.clients import client\n"
+        "def order(number):\n    return client.send('orders', number)\n"
+    ),
+    "worker.py": (
+        "from imported_shop.clients import client\n"
+        "done = []\n"
+        "@client.handler('orders', group='billing')\n"
+        "def bill(number: int) -> None:\n"
+        "    done.append(number)\n"
+        "    client.send('billed', number)\n"
+    ),
+}
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a program; it can be imported."""
+    folder = tmp_path / "imported_shop"
+    folder.mkdir()
+    for name, text in PROGRAM.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("TERNMQ_APP", "somebody")
+    return "imported_shop"
+
+
+@pytest.mark.parametrize("number", [1, 2])  # each test has it new, though a run closes its client
+def test_a_program_uses_the_broker_of_the_test(
+    program: str,
+    ternmq_broker: InProcessBroker,
+    ternmq_import: Callable[[str], ModuleType],
+    number: int,
+) -> None:
+    web, worker = ternmq_import(f"{program}.web"), ternmq_import(f"{program}.worker")
+    assert os.environ["TERNMQ_URL"] == ternmq_broker.url
+    assert web.client is worker.client
+    thread = threading.Thread(target=worker.client.run)
+    thread.start()
+    assert web.order(number).offset == 0
+    ternmq_broker.wait_idle("orders", "billing")
+    assert worker.done == [number]
+    with ternmq.sync.connect() as other:
+        assert [one.value for one in other.read("billed")] == [number]
+    worker.client.stop()
+    thread.join()
+
+
+def test_what_was_imported_before_is_there_again(program: str, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import imported_shop.web as before, sys
+        kept = []
+
+        def test_one(ternmq_import):
+            web = ternmq_import("imported_shop.web")
+            assert web is not before
+            web.order(1)
+            kept.append(web.client)
+
+        def test_two():
+            assert sys.modules["imported_shop.web"] is before
+            assert kept[0]._closed
+        """
+    )
+    del program
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_ternmq_itself_is_not_imported_anew(ternmq_import: Callable[[str], ModuleType]) -> None:
+    with pytest.raises(ValueError, match="of the program that is tested"):
+        ternmq_import("ternmq.sync")
+    assert sys.modules["ternmq"] is ternmq
