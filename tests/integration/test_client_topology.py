@@ -11,9 +11,12 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.admin import Admin
 from ternmq.client.policy import RetryPolicy
+from ternmq.model.errors import UnknownCommand
 from ternmq.testing import InProcessBroker, broker
-from ternmq.wire.control import GrantInfo
+from ternmq.wire.commands import Command
+from ternmq.wire.control import GrantInfo, RightsQuestion
 from tests.asynchronous import until_true
 from tests.integration.client_shapes import API, AsyncAPI
 
@@ -241,3 +244,22 @@ async def test_a_mode_that_differs_is_a_conflict_and_a_filter_is_changed(
             "tags": "change",
             "mode": "conflict",
         }
+
+
+async def test_a_broker_that_does_not_say_which_rights_an_app_has(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Admin._ask
+
+    async def old(self: Any, command: Command, *more: Any) -> Any:
+        if command is Command.RIGHTS_CHECK:
+            raise UnknownCommand("command 73")
+        return await asked(self, command, *more)
+
+    async with ternmq.connect(real.url) as client:
+        question = RightsQuestion(command=Command.TOPIC_CREATE, topic="orders")
+        assert await client.admin.refusals([question] * 70) == [""] * 70  # several requests
+        monkeypatch.setattr(Admin, "_ask", old)
+        assert await client.admin.refusals([question]) is None
+        made = await declared(API_ASYNC, real.url).topology.apply(client.admin)
+        assert [one.action for one in made] == ["create", "create"]

@@ -254,7 +254,7 @@ class Client(Transacting, Receiving):
 
         Raises:
             TopologyMismatch: Something cannot be changed, or this app may not manage it; the text
-                names each difference. In the first case nothing was changed.
+                names each difference. Nothing was changed then, unless the text says what was.
         """
         self._session.bind()
         return await self.topology.apply(self.admin)

@@ -291,7 +291,7 @@ class Forbidden(RefusedError):
 
     code = 151
     http = 403
-    hint = "ask whoever manages the broker for a grant: `ternmq app set NAME --grant RIGHT:TOPIC`"
+    hint = "ask whoever manages the broker"
     about: tuple[str | None, str | None] = (None, None)
     """Topic and group of what was asked, for the audit."""
 
