@@ -255,6 +255,9 @@ def test_settings_that_cannot_be(cli: CommandLine, filled: str) -> None:
                   ["--window", "many"], ["--retry-jitter", "2"], ["--exhausted", "never"],
                   ["--retry-first", "2d", "--retry-cap", "1h"]):  # fmt: skip
         cli("group", "set", filled, "billing", *wrong, code=2)
+    for lease in ("1ms", "99ms", "25h"):
+        said = cli("group", "set", filled, "billing", "--lease", lease, code=2).err
+        assert "lease must be 0.1 s to a day" in said
     cli("group", "create", filled, "other", "--mode", "ordered", code=2)
     refused = cli("consume", filled, "-g", "other", "--mode", "ordered", "-n", 1, code=2)
     assert "is new" not in refused.err

@@ -16,7 +16,7 @@ from ternmq.client.source import Source
 from ternmq.client.topic import Topic, name_of
 from ternmq.client.topic import spec_of as topic_spec_of
 from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import choose, flag, seconds_us, text, time_us, whole
+from ternmq.client.validation import choose, flag, lease_us_of, seconds_us, text, time_us, whole
 from ternmq.model.errors import InvalidRequest, UnknownCommand, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
@@ -213,7 +213,7 @@ class Admin:
             mode: ``shared`` or ``ordered``; None: as the topic is.
             start: Where it begins, ``earliest`` or ``latest``.
             retry: When failed messages come again.
-            lease: How long messages are leased, in seconds or as a timedelta.
+            lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
 
         Raises:
             GroupSettingsMismatch: It is there with other settings.
@@ -251,7 +251,7 @@ class Admin:
         if retry is not None:
             spec = msgspec.structs.replace(spec, retry=spec_of(retry))
         if lease is not None:
-            spec = msgspec.structs.replace(spec, lease_us=seconds_us("lease", lease))
+            spec = msgspec.structs.replace(spec, lease_us=lease_us_of(lease))
         if window is not None:
             spec = msgspec.structs.replace(spec, window=window)
         if paused is not None:

@@ -212,8 +212,8 @@ class Client(Transacting, Receiving):
             mode: Mode of the group.
             start: Where a new group begins.
             retry: When failed messages come again; see ``declare``.
-            lease: How long messages are leased, in seconds or as a timedelta; it is extended while
-                they are handled.
+            lease: How long messages are leased, in seconds or as a timedelta, 0.1 s to a day; it is
+                extended while they are handled.
 
         Raises:
             InvalidHandler: The function cannot be called with a message: it has other parameters,

@@ -70,6 +70,10 @@ _LATE_S: Final = 1.0
 _ACCEPTING_TURNS: Final = 6
 """Turns of the loop from a connection that is accepted to its peer: three, by asyncio's source; as
 many are enough for a transport to close."""
+_WHY_NOT: Final = {
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+    errno.EACCES: "this user may not listen at that port",
+}
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for its last answers; who gets none asks the next broker again."""
 
@@ -511,25 +515,42 @@ def check_files(settings: Settings) -> None:
 
 
 def why_not_here(settings: Settings) -> str | None:
-    """Return what to tell a person if another listens where this broker is to; else None.
+    """Return what to tell a person if this broker cannot listen where it is to; else None.
 
-    A start finds the same, but after it has made the files of a new journal.
+    Another listens there, this machine has no such address, the port is for the superuser. A start
+    finds the same, but after it has made the files of a new journal.
     """
-    for address in (settings.listen, settings.http):
-        if address is None or not address.port:
+    for name, address in (("listen", settings.listen), ("http", settings.http)):
+        if address is None:
             continue
         try:
-            for family, kind, protocol, _, where in socket.getaddrinfo(
+            places = socket.getaddrinfo(
                 address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            ):
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    if family == socket.AF_INET6:
-                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    probe.bind(where)
+            )
         except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return _in_use(address)
+            return f"{name} = {address}: {error.strerror}; --{name} names another"
+        found = [_why_not_at(*place) for place in places]
+        if errno.EADDRINUSE in found:
+            return _in_use(address)
+        if None not in found:  # else the machine lacks a family, and the listener leaves it out
+            number = found[0] if found[0] is not None else 0
+            why = _WHY_NOT.get(number, os.strerror(number))
+            return f"{name} = {address}: {why}; --{name} names another"
+    return None
+
+
+def _why_not_at(
+    family: int, kind: int, protocol: int, _: str, where: tuple[Any, ...]
+) -> int | None:
+    """Return the number of the error of listening there; None without one."""
+    try:
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(where)
+    except OSError as error:
+        return error.errno
     return None
 
 
@@ -541,7 +562,7 @@ def _why_not_up(settings: Settings, error: OSError) -> str:
     """Say what a person can do about an address, or a file, that cannot be had."""
     if error.errno == errno.EADDRINUSE:
         said = why_not_here(settings)  # again, for the error does not say which address it is
-        return said or f"an address is in use ({error}); --listen and --http name others"
+        return said or f"an address was in use just now ({error}); --listen and --http name others"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         return (
             f"{error.filename}: {error.strerror}; the data folder must belong to the user that "
