@@ -249,6 +249,13 @@ def test_grants_that_are_none(admin: CommandLine, grant: str) -> None:
     assert "RIGHT:TOPIC" in admin("app", "create", "x", "--grant", grant, code=2).err
 
 
+def test_a_grant_to_send_to_a_group(admin: CommandLine) -> None:
+    for option in ("--grant", "--deny"):
+        said = admin("app", "create", "x", option, "produce:orders:g", code=2).err
+        assert f"'{option}': 'produce:orders:g' names a group" in said
+        assert said.endswith("write produce:orders (see `ternmq app create --help`)\n")
+
+
 def test_a_token_in_a_context_file_is_nobody_elses(
     admin: CommandLine, guarded: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -292,7 +292,8 @@ def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync
     cli("hold", "set", name, str(position))
     said = cli("hold", "set", name, "0")
     assert f"hold {name} stays at {position}: --back moves it back" in said.err
-    assert {one["position"] for one in cli("hold", "list", "--json").json} == {position}
+    holds = {one["hold"]: one["position"] for one in cli("hold", "list", "--json").json}
+    assert holds[name] == position
     cli("hold", "set", name, "0", "--back")
     assert name in {row[0] for row in cli("hold", "list").rows}
     cli("hold", "delete", name, "--yes")

@@ -25,12 +25,12 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import CONTEXT, Where, connection_options, given_options, resolve
 from ternmq.cli.exits import ExitCode, Failed, Interrupted
 from ternmq.cli.parameters import DURATION
-from ternmq.cli.problems import PROGRAM, code_of, text_of
+from ternmq.cli.problems import code_of, text_of
 from ternmq.cli.worker_processes import is_supervised, supervise
 from ternmq.client import exiting
 from ternmq.client.client import Client
 from ternmq.client.connecting import APP, TOKEN, URL, options_of
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import TernMQError, UnknownTopic
 from ternmq.sync.client import Client as BlockingClient
 
 log: Final = logging.getLogger("ternmq")
@@ -223,7 +223,10 @@ def worker(
     if drain_timeout is not None:
         client.options = replace(client.options, drain_timeout=drain_timeout.total_seconds())
     log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
-    _run(client)
+    try:
+        _run(client)
+    except TernMQError as error:
+        return _shown(error, target)
     return ExitCode.DONE
 
 
@@ -288,10 +291,15 @@ def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
     os._exit(code)
 
 
-def _shown(error: Exception) -> ExitCode:
-    """Show an error as the command does; return the exit status."""
+def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
+    """Show an error that ends the worker; return the exit status."""
     if isinstance(error, TernMQError):
-        click.echo(f"{PROGRAM}: {text_of(error)}", err=True)
+        if isinstance(error, UnknownTopic):
+            error.hint = (
+                f"`ternmq apply {target}` makes what the program declares; `ternmq topic list` "
+                "shows those there are"
+            )
+        worker_logs.tell_end(text_of(error))
         return code_of(error)
     sys.excepthook(type(error), error, error.__traceback__)
     return ExitCode.FAILED

@@ -89,7 +89,8 @@ class GroupQueueInfo(Body, frozen=True, kw_only=True):
     leased: int
     """Rows in the hands of consumers."""
     ready: int
-    """Rows that come again now."""
+    """Rows below the cursor that wait for a consumer: returned ones, and those behind another row
+    of their ordering key."""
     waiting: int
     """Rows that failed and wait for their next attempt."""
     dead: int
