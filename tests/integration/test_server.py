@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -509,6 +510,23 @@ def test_without_a_token_nobody_gets_in_and_with_one_only_as_far_as_granted() ->
             shop.call(Command.PING)
         with pytest.raises(Unauthenticated):
             RawClient(one.port, app="shop", token=made.token)
+
+
+def test_a_stop_says_for_what_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ternmq.server"):
+        with broker(settings={"drain_timeout": "50ms"}, manual=False) as one:
+            client = RawClient(one.port)
+            client.create("t")
+            client.join("t", "g")
+            client.send("t", "a")
+            assert texts(client.pull("t", "g")) == {0: "a"}
+        client.close()
+    assert "waiting up to 50ms for 1 message that consumers hold" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "ternmq.server"), broker(manual=False) as one:
+        client = RawClient(one.port)
+    client.close()
+    assert "that consumers hold" not in caplog.text
 
 
 def test_an_app_asks_which_rights_it_has() -> None:

@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,9 +29,9 @@ from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
 from ternmq.model.types import SECOND_US, Epoch
-from ternmq.model.units import Address
+from ternmq.model.units import Address, write_duration
 from ternmq.model.words import counted
-from ternmq.server import making
+from ternmq.server import listening, making
 from ternmq.server.admin_token import AdminToken
 from ternmq.server.bulk_commands import BulkCommands
 from ternmq.server.client_commands import ClientCommands
@@ -70,10 +69,6 @@ _LATE_S: Final = 1.0
 _ACCEPTING_TURNS: Final = 6
 """Turns of the loop from a connection that is accepted to its peer: three, by asyncio's source; as
 many are enough for a transport to close."""
-_WHY_NOT: Final = {
-    errno.EADDRNOTAVAIL: "this machine has no such address",
-    errno.EACCES: "this user may not listen at that port",
-}
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for its last answers; who gets none asks the next broker again."""
 
@@ -427,6 +422,10 @@ class Server:
                 peer.finish()
             self._messages.end_all(peer)
         self.core.touch()
+        rows = self.leased_rows()
+        if rows and self.hub.peers:
+            most = write_duration(self.settings.drain_timeout_us)
+            log.info("waiting up to %s for %s that consumers hold", most, counted(rows, "message"))
         until = loop.time() + self.settings.drain_timeout_us / 1e6
         while loop.time() < until and self.hub.peers and self.core.failure is None:
             if not self.leased_rows():
@@ -515,47 +514,8 @@ def check_files(settings: Settings) -> None:
 
 
 def why_not_here(settings: Settings) -> str | None:
-    """Return what to tell a person if this broker cannot listen where it is to; else None.
-
-    Another listens there, this machine has no such address, the port is for the superuser. A start
-    finds the same, but after it has made the files of a new journal.
-    """
-    for name, address in (("listen", settings.listen), ("http", settings.http)):
-        if address is None:
-            continue
-        try:
-            places = socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-        except OSError as error:
-            return f"{name} = {address}: {error.strerror}; --{name} names another"
-        found = [_why_not_at(*place) for place in places]
-        if errno.EADDRINUSE in found:
-            return _in_use(address)
-        if None not in found:  # else the machine lacks a family, and the listener leaves it out
-            number = found[0] if found[0] is not None else 0
-            why = _WHY_NOT.get(number, os.strerror(number))
-            return f"{name} = {address}: {why}; --{name} names another"
-    return None
-
-
-def _why_not_at(
-    family: int, kind: int, protocol: int, _: str, where: tuple[Any, ...]
-) -> int | None:
-    """Return the number of the error of listening there; None without one."""
-    try:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            probe.bind(where)
-    except OSError as error:
-        return error.errno
-    return None
-
-
-def _in_use(address: Address) -> str:
-    return f"{address} is in use; is another broker running? --listen and --http name others"
+    """Return what to tell a person if this broker cannot listen where it is to; else None."""
+    return listening.why_not(settings)
 
 
 def _why_not_up(settings: Settings, error: OSError) -> str:
