@@ -79,6 +79,10 @@ def test_replay_of_a_message_by_an_id_of_its_own(cli: CommandLine, topic: str) -
     ended = cli(*replay, "--id", "order-8-paid", "--yes", code=4)
     assert "has no message with the id order-8-paid: check the id" in ended.err
     assert bodies(cli, topic) == ["7"]
+    for more in ((), ("--json",)):  # a dry run ends as the run would
+        dry = cli(*replay, "--id", "order-8-paid", "--dry-run", *more, code=4)
+        assert "has no message with the id order-8-paid: check the id" in dry.err
+        assert "order-8-paid" in dry.out or not more
 
 
 def test_what_a_replay_asks_for(cli: CommandLine, consumed: str) -> None:

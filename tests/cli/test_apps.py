@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ternmq.client.admin import Admin
 from tests.black_box.process import BrokerProcess
 from tests.cli.conftest import CommandLine
 
@@ -119,16 +120,106 @@ def test_a_dry_run_promises_nothing_that_the_app_may_not(
     admin("topic", "create", topic)
     token = admin("app", "create", f"no-{topic}").out.strip()
     as_nobody = ("--app", f"no-{topic}", "--token", token)
-    checked = f"without --dry-run it is made if app 'no-{topic}' has the rights, which was not"
-    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
-    assert checked in said
-    assert "a topic on which it has no right looks as if it were missing" in said
-    admin("apply", f"{name}:client", *as_nobody, code=5)
+    missing = f"topic {topic}: it is not there, or app 'no-{topic}' has no right on it"
+    lacks = (
+        f"app 'no-{topic}' has no grant to manage topic '{topic}' for every group ('*'); "
+        f"`ternmq app set no-{topic} --grant manage:{topic}` gives it"
+    )
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=5).err
+    assert f"1 difference, and without --dry-run nothing would be changed: {lacks}." in said
+    assert "A topic on which the app has no right looks as if it were missing" in said
+    said = admin("apply", f"{name}:client", *as_nobody, code=5).err
+    assert missing in said
+    assert f"Nothing was changed: {lacks}: ask whoever manages the broker\n" in said
     admin("app", "set", f"no-{topic}", "--grant", f"produce:{topic}")
-    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
-    assert checked in said
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=5).err
+    assert lacks in said
     assert "missing" not in said
     admin("apply", f"{name}:client", *as_nobody, code=5)
+    admin("app", "set", f"no-{topic}", "--grant", f"manage:{topic}")
+    said = admin("apply", f"{name}:client", "--dry-run", *as_nobody, code=8).err
+    assert said == "ternmq: 1 difference; without --dry-run it is made\n"
+    assert admin("apply", f"{name}:client", *as_nobody).err == "made 1 change\n"
+
+
+@pytest.fixture
+def deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str) -> str:
+    """A program that declares two topics and a group on each, as a name for `apply`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"deployed_{topic.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "import ternmq\nclient = ternmq.connect()\n"
+        f"a, b = ternmq.Topic('{topic}-a'), ternmq.Topic('{topic}-b')\nclient.declare(a, b)\n"
+        "for one in (a, b):\n"
+        "    @client.handler(one, group='g')\n"
+        "    async def handle(body: object) -> None: ...\n"
+    )
+    return f"{name}:client"
+
+
+def test_an_app_that_manages_makes_groups_and_takes_no_message(
+    admin: CommandLine, topic: str, deployed: str
+) -> None:
+    app = f"deploy-{topic}"
+    token = admin("app", "create", app, "--grant", "manage:*").out.strip()
+    as_deploy = ("--app", app, "--token", token)
+    assert admin("apply", deployed, *as_deploy).err == "made 4 changes\n"
+    admin("group", "create", f"{topic}-a", "other", *as_deploy)
+    admin("send", f"{topic}-a", "x")
+    for group in ("g", "other", "new"):
+        said = admin("consume", f"{topic}-a", "-g", group, "--wait", "0", *as_deploy, code=5).err
+        assert f"has no grant to consume topic '{topic}-a' for group '{group}'" in said
+        assert f"`ternmq app set {app} --grant consume:{topic}-a:{group}` gives it" in said
+    assert "has no grant to consume" in admin("tail", f"{topic}-a", *as_deploy, code=5).err
+    assert admin("consume", f"{topic}-a", "-g", "g", "--max", 1, "--raw").out == "x\n"
+    # To manage one group makes that group, and no other.
+    token = admin("app", "create", f"one-{topic}", "--grant", f"manage:{topic}-a:mine").out.strip()
+    as_one = ("--app", f"one-{topic}", "--token", token)
+    admin("group", "create", f"{topic}-a", "mine", *as_one)
+    said = admin("group", "create", f"{topic}-a", "theirs", *as_one, code=5).err
+    assert "has no grant to consume or manage" in said
+
+
+def test_an_apply_that_lacks_a_right_changes_nothing(
+    admin: CommandLine, topic: str, deployed: str
+) -> None:
+    app = f"part-{topic}"
+    token = admin("app", "create", app, "--grant", f"manage:{topic}-a").out.strip()
+    as_part = ("--app", app, "--token", token)
+    for dry_run in ((), ("--dry-run",)):
+        said = admin("apply", deployed, *dry_run, *as_part, code=5)
+        assert f"`ternmq app set {app} --grant manage:{topic}-b` gives it" in said.err
+        assert f"--grant consume:{topic}-b:g` gives it" in said.err
+        assert f"manage:{topic}-a" not in said.err
+        admin("topic", "show", f"{topic}-a", code=4)
+    assert "created" not in admin("apply", deployed, *as_part, code=5).out
+    admin("app", "set", app, "--grant", f"manage:{topic}-b")
+    admin("apply", deployed, *as_part)
+
+
+def test_an_apply_that_ends_half_way_says_what_it_did(
+    admin: CommandLine, topic: str, deployed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At an older broker, which does not say beforehand which rights are missing."""
+
+    async def unknown(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(Admin, "refusals", unknown)
+    app = f"half-{topic}"
+    token = admin("app", "create", app, "--grant", f"manage:{topic}-a").out.strip()
+    as_half = ("--app", app, "--token", token)
+    checked = admin("apply", deployed, "--dry-run", *as_half, code=8).err
+    assert f"if app '{app}' has the rights, which this older broker does not say" in checked
+    ended = admin("apply", deployed, *as_half, code=5)
+    assert ended.out == f"+ topic {topic}-a: created\n"
+    assert f"topic {topic}-a: it is not there" not in ended.err
+    assert f"topic {topic}-b: it is not there, or app '{app}' has no right on it" in ended.err
+    assert f"Made before: topic {topic}-a: created." in ended.err
+    admin("topic", "delete", f"{topic}-a", "--yes")
+    ended = admin("apply", deployed, "--json", *as_half, code=5)
+    assert [(one["action"], one["topic"]) for one in ended.json] == [("create", f"{topic}-a")]
 
 
 def test_without_a_token(admin: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +247,13 @@ def test_an_app_that_is_there_or_is_not(admin: CommandLine) -> None:
 @pytest.mark.parametrize("grant", ["produce", "write:orders", "produce:", ":", "manage:a:b:c", ""])
 def test_grants_that_are_none(admin: CommandLine, grant: str) -> None:
     assert "RIGHT:TOPIC" in admin("app", "create", "x", "--grant", grant, code=2).err
+
+
+def test_a_grant_to_send_to_a_group(admin: CommandLine) -> None:
+    for option in ("--grant", "--deny"):
+        said = admin("app", "create", "x", option, "produce:orders:g", code=2).err
+        assert f"'{option}': 'produce:orders:g' names a group" in said
+        assert said.endswith("write produce:orders (see `ternmq app create --help`)\n")
 
 
 def test_a_token_in_a_context_file_is_nobody_elses(

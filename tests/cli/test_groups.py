@@ -255,6 +255,9 @@ def test_settings_that_cannot_be(cli: CommandLine, filled: str) -> None:
                   ["--window", "many"], ["--retry-jitter", "2"], ["--exhausted", "never"],
                   ["--retry-first", "2d", "--retry-cap", "1h"]):  # fmt: skip
         cli("group", "set", filled, "billing", *wrong, code=2)
+    for lease in ("1ms", "99ms", "25h"):
+        said = cli("group", "set", filled, "billing", "--lease", lease, code=2).err
+        assert "lease must be 0.1 s to a day" in said
     cli("group", "create", filled, "other", "--mode", "ordered", code=2)
     refused = cli("consume", filled, "-g", "other", "--mode", "ordered", "-n", 1, code=2)
     assert "is new" not in refused.err
@@ -289,7 +292,8 @@ def test_holds_on_the_journal(cli: CommandLine, filled: str, client: ternmq.sync
     cli("hold", "set", name, str(position))
     said = cli("hold", "set", name, "0")
     assert f"hold {name} stays at {position}: --back moves it back" in said.err
-    assert {one["position"] for one in cli("hold", "list", "--json").json} == {position}
+    holds = {one["hold"]: one["position"] for one in cli("hold", "list", "--json").json}
+    assert holds[name] == position
     cli("hold", "set", name, "0", "--back")
     assert name in {row[0] for row in cli("hold", "list").rows}
     cli("hold", "delete", name, "--yes")

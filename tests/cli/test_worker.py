@@ -18,6 +18,7 @@ import pytest
 import ternmq.sync
 from ternmq.cli.exits import ExitCode
 from ternmq.cli.worker_processes import _Supervisor
+from ternmq.testing import broker
 from tests.black_box.process import DEADLINE, BrokerProcess, wait_until
 from tests.cli.conftest import Processes
 
@@ -246,8 +247,8 @@ async def lifespan():
 @pytest.mark.parametrize(
     ("code", "status", "last"),
     [
-        (IN_A_THREAD, 4, r"ternmq: no group 'g' on topic '{topic}'.*"),
-        (OF_A_BLOCKING_CLIENT, 4, r"ternmq: no group 'g' on topic '{topic}'.*"),
+        (IN_A_THREAD, 4, r"{time} ERROR    ternmq: no group 'g' on topic '{topic}'.*"),
+        (OF_A_BLOCKING_CLIENT, 4, r"{time} ERROR    ternmq: no group 'g' on topic '{topic}'.*"),
         (IN_A_THREAD + LIFESPAN, 1, r"RuntimeError: the pool was closed twice"),
     ],
 )
@@ -260,8 +261,38 @@ def test_an_error_ends_it_though_a_thread_does_not_end(
     client.admin.delete_group(topic, "g")
     assert worker.process.wait(DEADLINE) == status
     said = worker.said.splitlines()
-    assert re.fullmatch(last.format(topic=re.escape(topic)), said[-1]), worker.said
+    time = r"\d{4}-\d\d-\d\dT[\d:.]+[+-]\d{4}"
+    assert re.fullmatch(last.format(topic=re.escape(topic), time=time), said[-1]), worker.said
     assert "ended at once: something that a handler began does not end" in worker.said
+
+
+ELSEWHERE = """
+import logging.config
+logging.config.dictConfig({{
+    "version": 1,
+    "handlers": {{"file": {{"class": "logging.FileHandler", "filename": "own.log"}}}},
+    "root": {{"handlers": ["file"], "level": "INFO"}},
+}})
+"""
+
+
+@pytest.mark.parametrize("own_log", [False, True])
+def test_what_it_gives_up_for_is_a_line_of_its_log(
+    start: Start, processes: Processes, topic: str, *, own_log: bool
+) -> None:
+    """And a plain one where the application writes its log to another place."""
+    with broker(settings={"create_topics": False}) as strict:
+        processes.environment["TERNMQ_URL"] = strict.url
+        worker = start((ELSEWHERE if own_log else "") + QUICK)
+        assert worker.process.wait(DEADLINE) == ExitCode.NOT_FOUND
+    last = worker.said.splitlines()[-1]
+    said = (
+        f"ternmq: there is no topic '{topic}': `ternmq apply shop:client` makes what the program "
+        "declares; `ternmq topic list` shows those there are"
+    )
+    assert last.endswith(said)
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+ ERROR    ternmq: ", last) or own_log
+    assert (last == said) == own_log
 
 
 @pytest.mark.slow

@@ -77,8 +77,39 @@ def test_what_the_code_says_otherwise_is_refused(
 ) -> None:
     value = FLAGS[FLAGS.index(flag) + 1]
     said = cli(flag, value, "worker", "app_fixed:client", code=2).err
-    assert "of its own" in said
+    name = flag.removeprefix("--").replace("url", "address")
+    assert f"the code names the {name} " in said
+    assert "and the command line " in said
+    assert ("ternmq://localhost:1" in said) == ("ternmq://there:7" in said) == (flag == "--url")
     assert "secret" not in said
+    assert not ran
+
+
+def test_the_same_broker_may_be_named_twice(cli: CommandLine, ran: list[Client]) -> None:
+    cli("worker", "app_fixed:client", "--url", "ternmq://a:t@localhost:1")
+    assert ran[0].options.app == "a"
+
+
+def test_an_app_may_be_named_for_the_broker_of_the_code(
+    cli: CommandLine, ran: list[Client], tmp_path: Path
+) -> None:
+    (tmp_path / "app_open.py").write_text(_OPEN.replace("()", "('ternmq://localhost:1')"))
+    cli("worker", "app_open:client", "--app", "shop", "--token", "secret")
+    options = ran[0].options
+    assert (str(options.address), options.app, options.token) == (
+        "ternmq://localhost:1", "shop", "secret",
+    )  # fmt: skip
+
+
+def test_a_context_that_contradicts_the_code_is_named(
+    cli: CommandLine, ran: list[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("context", "add", "there", "--url", "ternmq://there:7")
+    monkeypatch.setenv("TERNMQ_CONTEXT", "there")
+    said = cli("worker", "app_fixed:client", code=2).err
+    assert (
+        "the code names the address ternmq://localhost:1, and the context there ternmq://there:7"
+    ) in said
     assert not ran
 
 

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.admin import Admin
 from ternmq.client.policy import RetryPolicy
+from ternmq.model.errors import UnknownCommand
 from ternmq.testing import InProcessBroker, broker
-from ternmq.wire.control import GrantInfo
+from ternmq.wire.commands import Command
+from ternmq.wire.control import GrantInfo, GroupChange, RightsQuestion
 from tests.asynchronous import until_true
 from tests.integration.client_shapes import API, AsyncAPI
 
@@ -241,3 +245,39 @@ async def test_a_mode_that_differs_is_a_conflict_and_a_filter_is_changed(
             "tags": "change",
             "mode": "conflict",
         }
+
+
+async def test_a_broker_that_does_not_say_which_rights_an_app_has(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Admin._ask
+
+    async def old(self: Any, command: Command, *more: Any) -> Any:
+        if command is Command.RIGHTS_CHECK:
+            raise UnknownCommand("command 73")
+        return await asked(self, command, *more)
+
+    async with ternmq.connect(real.url) as client:
+        question = RightsQuestion(command=Command.TOPIC_CREATE, topic="orders")
+        assert await client.admin.refusals([question] * 70) == [""] * 70  # several requests
+        monkeypatch.setattr(Admin, "_ask", old)
+        assert await client.admin.refusals([question]) is None
+        made = await declared(API_ASYNC, real.url).topology.apply(client.admin)
+        assert [one.action for one in made] == ["create", "create"]
+
+
+async def test_a_group_that_has_too_short_a_lease_keeps_it_until_another_is_stated(
+    real: InProcessBroker,
+) -> None:
+    """One that an earlier version, or another client, gave it."""
+    async with ternmq.connect(real.url) as client:
+        await client.admin.create_topic("orders")
+        await client.admin.create_group("orders", "g")
+        spec = (await client.admin.group("orders", "g")).spec
+        short = msgspec.structs.replace(spec, lease_us=1000)
+        asked = GroupChange(topic="orders", group="g", spec=short)
+        await client.admin._do(Command.GROUP_CHANGE, asked)
+        await client.admin.change_group("orders", "g", tags="a")
+        assert (await client.admin.group("orders", "g")).lease == timedelta(milliseconds=1)
+        await client.admin.change_group("orders", "g", lease=0.1)
+        assert (await client.admin.group("orders", "g")).lease == timedelta(milliseconds=100)

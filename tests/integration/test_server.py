@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -509,6 +510,70 @@ def test_without_a_token_nobody_gets_in_and_with_one_only_as_far_as_granted() ->
             shop.call(Command.PING)
         with pytest.raises(Unauthenticated):
             RawClient(one.port, app="shop", token=made.token)
+
+
+def test_a_stop_says_for_what_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ternmq.server"):
+        with broker(settings={"drain_timeout": "50ms"}, manual=False) as one:
+            client = RawClient(one.port)
+            client.create("t")
+            client.join("t", "g")
+            client.send("t", "a")
+            assert texts(client.pull("t", "g")) == {0: "a"}
+        client.close()
+    assert "waiting up to 50ms for 1 message that consumers hold" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "ternmq.server"), broker(manual=False) as one:
+        client = RawClient(one.port)
+    client.close()
+    assert "that consumers hold" not in caplog.text
+
+
+def test_an_app_asks_which_rights_it_has() -> None:
+    settings = {"auth": True, "admin_token": "tmq_admin-token-of-this-test"}
+    with broker(settings=settings) as one:
+        admin = RawClient(one.port, app="admin", token="tmq_admin-token-of-this-test")
+        grants = [
+            control.GrantInfo(right="manage", topic="orders"),
+            control.GrantInfo(right="consume", topic="stock", group="shop"),
+        ]
+        made = admin.manage(
+            Command.APP_PUT, control.AppPut(app="shop", grants=grants), control.AppToken
+        )
+        shop = RawClient(one.port, app="shop", token=made.token)
+
+        def ask(*questions: tuple[int, str, str]) -> list[str]:
+            check = control.RightsCheck(
+                questions=[
+                    control.RightsQuestion(command=command, topic=topic, group=group)
+                    for command, topic, group in questions
+                ]
+            )
+            return shop.manage(Command.RIGHTS_CHECK, check, control.RightsChecked).refusals
+
+        # What is asked for need not be there.
+        told = ask(
+            (Command.TOPIC_CREATE, "orders", ""),
+            (Command.GROUP_JOIN, "orders", "new"),
+            (Command.PULL, "orders", "new"),
+            (Command.GROUP_JOIN, "stock", "shop"),
+            (Command.GROUP_CHANGE, "stock", "shop"),
+            (Command.APP_LIST, "", ""),
+        )
+        assert [bool(one) for one in told] == [False, False, True, False, True, True]
+        assert told[2] == (
+            "app 'shop' has no grant to consume topic 'orders' for group 'new'; "
+            "`ternmq app set shop --grant consume:orders:new` gives it"
+        )
+        assert told[5].endswith("`ternmq app set shop --grant manage:'*'` gives it")
+        # Names that cannot be stand in no command that somebody may paste.
+        (told_of,) = ask((Command.GROUP_JOIN, "orders; reboot", "g"))
+        assert "`" not in told_of
+        for command in (0, Command.PING, Command.TRANSACTION_COMMIT, 99, Command.TOPIC_CHANGED):
+            with pytest.raises(InvalidRequest):
+                ask((command, "orders", "g"))
+        with pytest.raises(InvalidRequest):
+            ask(*[(Command.TOPIC_CREATE, "orders", "")] * 33)
 
 
 def test_topics_are_not_made_by_use_unless_the_settings_say_so() -> None:

@@ -148,6 +148,7 @@ def test_no_command_that_changes_something_is_forgotten() -> None:
     asks = {Command.FAILED_LIST, Command.CLIENT_LIST, Command.APP_LIST, Command.HOLD_LIST}
     # Holds move on every few seconds: only one that is made or moves back is told, by its handler.
     asks.add(Command.HOLD_PUT)
+    asks.add(Command.GROUP_JOIN)  # likewise where it makes a group
     manages = {one for one in TABLE if Right.MANAGE in TABLE[one].policy.rights}
     assert manages - asks == audit.CHANGES
 

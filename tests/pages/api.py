@@ -58,6 +58,7 @@ _WIDTH: Final = 92
 _INTERNAL: Final = frozenset({
     "Client.after_fork", "Client.reach", "Client.refused_soon", "Client.serve",
     "Admin.join_group",
+    "Admin.refusals",
     "Delivery.lease", "Delivery.settle_soon", "Deliveries.settle_soon",
     "Deliveries.here",
     "Consumer.opened", "Consumer.lost", "Consumer.refused", "Consumer.pushed", "Consumer.writable",

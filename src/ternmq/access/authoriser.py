@@ -14,7 +14,8 @@ from typing import Final
 from ternmq.access import tokens
 from ternmq.access.grants import Verdict, disjoint, judge, sees
 from ternmq.broker.sight import EVERYTHING, LOOKS, Sight
-from ternmq.model.errors import Forbidden, InvalidRequest, Unauthenticated
+from ternmq.model.errors import Forbidden, InvalidName, InvalidRequest, Unauthenticated
+from ternmq.model.specs import check_name
 from ternmq.record.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Policy, Right, Scope
 
@@ -234,9 +235,13 @@ class Authoriser:
                 denied = right
         what = _place(policy, topic, group)
         if denied is not None:
-            raise Forbidden(f"app {_shown(app.name)} is denied to {denied.value} {what}")
+            raise Forbidden(
+                f"app {_shown(app.name)} is denied to {denied.value} {what}; "
+                "`ternmq app show` shows what denies it"
+            )
         rights = " or ".join([right.value for right in policy.rights])
-        raise Forbidden(f"app {_shown(app.name)} has no grant to {rights} {what}")
+        remedy = _remedy(app.name, policy, topic, group)
+        raise Forbidden(f"app {_shown(app.name)} has no grant to {rights} {what}{remedy}")
 
 
 def _manages(grants: Sequence[Grant]) -> bool:
@@ -251,6 +256,21 @@ def _place(policy: Policy, topic: str | None, group: str | None) -> str:
     if group is None:
         return f"topic {_shown(topic or '')} for every group ('*')"
     return f"topic {_shown(topic or '')} for group {_shown(group)}"
+
+
+def _remedy(app: str, policy: Policy, topic: str | None, group: str | None) -> str:
+    """Return the command that gives the right; nothing for names that cannot be.
+
+    They came from outside: no others may stand in what somebody pastes into a shell.
+    """
+    try:
+        for name in (app, topic, group):
+            if name is not None:
+                check_name(name)
+    except InvalidName:
+        return ""
+    place = "'*'" if topic is None else topic if group is None else f"{topic}:{group}"
+    return f"; `ternmq app set {app} --grant {policy.rights[0].value}:{place}` gives it"
 
 
 def _shown(name: str) -> str:

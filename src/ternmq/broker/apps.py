@@ -44,7 +44,10 @@ def _check_grant(grant: Grant) -> None:
         if _PATTERN.match(pattern) is None:
             raise InvalidRequest(f"{pattern[:40]!r} is no name, and no beginning of names with a *")
     if grant.right == "produce" and grant.group != "*":
-        raise InvalidRequest("the right to produce knows no groups")
+        raise InvalidRequest(
+            f"produce:{grant.topic}:{grant.group} names a group, and sending is to a topic: "
+            f"write produce:{grant.topic}"
+        )
     if grant.right == "audit" and (grant.topic, grant.group) != ("*", "*"):
         raise InvalidRequest("the right to audit is one to all of the journal: for topic *")
 

@@ -14,14 +14,20 @@ from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.worker import find
 from ternmq.client.client import Client
 from ternmq.client.topology import Change, advice
+from ternmq.model.errors import Forbidden, TopologyMismatch
 from ternmq.model.words import counted, verb
 
 _SIGNS: Final = {"create": "+", "change": "~", "conflict": "!"}
+_AS_DECLARED: Final = "all is as declared"
 
 
 @click.command(cls=Command)
 @click.argument("target", metavar="MODULE:CLIENT")
-@click.option("--dry-run", is_flag=True, help="Only compare; exit status 8 if anything differs.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Only compare, and check the rights; exit status 8 if anything differs.",
+)
 @output.json_option
 @asks_broker
 async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> None:
@@ -31,8 +37,9 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     declared is left alone, and so is every setting that is not stated. Queues that would go away,
     the order of a topic, and the mode and start of a group cannot be changed: then nothing is.
 
-    Where the broker is and as whom to ask is said here, not by the application's client: whoever
-    may change topics need not be whoever consumes them.
+    `apply` uses the address, app and token of the command line, never those in the program. Its app
+    needs the right to manage the topics: what it makes or changes is checked before anything is
+    changed, and --dry-run checks it too (exit status 5 if a right is missing).
     """
     topology = find(target).topology
     if topology.is_empty:
@@ -41,40 +48,55 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
             "the application declare them?",
             ExitCode.USAGE,
         )
+    made: list[Change] = []
+
+    def tell(one: Change) -> None:
+        made.append(one)
+        if not as_json:
+            click.echo(f"{_SIGNS[one.action]} {one}")
+
     changes = await topology.plan(client.admin)
     conflicts = [one for one in changes if one.action == "conflict"]
-    if not dry_run and changes and not conflicts:
-        await topology.apply(client.admin)
-    created = "created"
-    if conflicts:
-        created = "not created"
-    elif dry_run:
-        created = "would be created"
+    if not dry_run and not conflicts:
+        try:
+            await topology.apply(client.admin, told=tell)
+        except TopologyMismatch as error:
+            if isinstance(error.__cause__, Forbidden):
+                error.hint = error.__cause__.hint  # another app: this is the command that has one
+            raise
+        finally:
+            if as_json:
+                output.document([asdict(one) for one in made])
+        output.note(f"made {counted(len(made), 'change')}" if made else _AS_DECLARED)
+        return
     if as_json:
         output.document([asdict(one) for one in changes])
     else:
         for one in changes:
+            created = "not created" if conflicts else "would be created"
             click.echo(f"{_SIGNS[one.action]} {one.told(created)}")
-    _end(changes, conflicts, dry_run=dry_run, app=client.admin.app)
-
-
-def _end(changes: list[Change], conflicts: list[Change], *, dry_run: bool, app: str) -> None:
-    number = len(changes)
     if conflicts:
         raise Failed(
-            f"{len(conflicts)} of {counted(number, 'difference')} cannot be changed: nothing was "
-            f"changed; {advice(conflicts)}",
+            f"{len(conflicts)} of {counted(len(changes), 'difference')} cannot be changed: nothing "
+            f"was changed; {advice(conflicts)}",
             ExitCode.UNSOUND,
         )
     if not changes:
-        output.note("all is as declared")
-    elif dry_run:
-        are = verb(number, "it is", "they are")
-        text = f"{counted(number, 'difference')}; without --dry-run {are} made"
-        if app:
-            text += f" if app {app!r} has the rights, which was not checked"
-            if any(one.action == "create" and not one.group for one in changes):
-                text += "; a topic on which it has no right looks as if it were missing"
-        raise Failed(text, ExitCode.UNSOUND)
-    else:
-        output.note(f"made {counted(number, 'change')}")
+        output.note(_AS_DECLARED)
+        return
+    raise _differs(changes, await topology.refusals(client.admin, changes), client.admin.app)
+
+
+def _differs(changes: list[Change], lacks: list[str] | None, app: str) -> Failed:
+    """Return how a dry run ends: as the run would if the app lacks a right."""
+    number = len(changes)
+    text = counted(number, "difference")
+    if lacks:
+        text += f", and without --dry-run nothing would be changed: {'. '.join(lacks)}"
+        if any(one.action == "create" and not one.group for one in changes):
+            text += ". A topic on which the app has no right looks as if it were missing"
+        return Failed(text, ExitCode.NOT_ALLOWED)
+    text += f"; without --dry-run {verb(number, 'it is', 'they are')} made"
+    if lacks is None and app:
+        text += f" if app {app!r} has the rights, which this older broker does not say"
+    return Failed(text, ExitCode.UNSOUND)

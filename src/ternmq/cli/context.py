@@ -18,8 +18,8 @@ from ternmq.client.address import parse
 def context() -> None:
     """Named brokers, so that nobody types addresses.
 
-    They are kept, with tokens, in a file that only you can read. Flags win over a context that is
-    named, that over TERNMQ_URL, that over the context in use.
+    They are kept, with tokens, in a file that only you can read. A command asks the first broker
+    that one of these names: --url; --context or TERNMQ_CONTEXT; TERNMQ_URL; the context in use.
     """
 
 

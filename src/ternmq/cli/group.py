@@ -144,7 +144,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
     "--lease",
     type=POSITIVE_DURATION,
     metavar="DURATION",
-    help="How long a consumer that says nothing keeps a message.",
+    help="How long a consumer that says nothing keeps a message: 100ms to 1d.",
 )
 @click.option("--window", type=COUNT, help="Most messages of a queue that are leased at one time.")
 @click.option("--retry/--no-retry", default=None, help="Whether failed messages come again.")

@@ -100,6 +100,7 @@ async def replay(
     if dry_run:
         if as_json:
             output.document(_plain(preview, done=False))
+        _check_found(topic, preview)
         return
     if as_json and not yes:
         raise Failed("nothing was done: --json asks nothing; say --yes, or --dry-run")
@@ -112,9 +113,13 @@ async def replay(
     else:
         comes = verb(done.again, "comes", "come")
         output.note(f"{counted(done.again, 'message')} of {topic} {comes} to {group} again")
-    if done.missing:
+    _check_found(topic, done)
+
+
+def _check_found(topic: str, replayed: Replayed) -> None:
+    if replayed.missing:
         raise not_found(
-            f"{topic} has no message with the {_ids(done.missing)}: check the id, which may be "
+            f"{topic} has no message with the {_ids(replayed.missing)}: check the id, which may be "
             "mistyped, or of a message that is no longer kept"
         )
 

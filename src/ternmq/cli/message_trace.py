@@ -45,9 +45,9 @@ _ELSEWHERE: Final = {
 NOT_OWED: Final = "not owed"
 """The broker keeps no more of a message that a group is through with, or never was to get."""
 _ABOUT_NOT_OWED: Final = (
-    "not owed: the group is through with it. It is done, unless somebody deleted its dead letter, "
-    "or skipped it, or it was not for the group (its filter, its start): the broker does not keep "
-    "which of them. With --tables the table `trace` says it, where the pipeline keeps one"
+    "not owed: done, or skipped, or deleted as a dead letter, or not for the group (its filter or "
+    "start): the broker does not keep which of them. With --tables the table `trace` says it, if "
+    "the pipeline keeps one"
 )
 
 
@@ -122,9 +122,9 @@ async def trace(
 
     `handed out` says that a consumer has it; `waits for a consumer`, that none has: it was given
     back, or nobody asked yet; `waits behind offset N of its ordering key`, that N must be done
-    first. `not owed` says that the group is through with it: it is done, unless somebody deleted
-    its dead letter, or skipped it, or it was not for the group (its filter, its start). The broker
-    does not keep which of them.
+    first. `not owed` says that the group is through with it: it is done, or skipped, or deleted as
+    a dead letter, or not for the group (its filter or start). The broker does not keep which of
+    them.
     """
     check_one(bool(id_), key is not None, of="an id or place, and --key")
     at = id_.split("/")

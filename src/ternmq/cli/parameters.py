@@ -141,15 +141,17 @@ def _completing(what: str) -> Callable[..., list[CompletionItem]]:
 
 def topic_argument(name: str = "topic", **more: Any) -> Callable[[Any], Any]:
     """Return the argument TOPIC, which the shell completes."""
+    shown = "TOPIC" if more.get("required", True) else "[TOPIC]"
     return click.argument(
-        name, metavar="TOPIC", type=NAME, shell_complete=_completing("topics"), **more
+        name, metavar=shown, type=NAME, shell_complete=_completing("topics"), **more
     )
 
 
 def group_argument(**more: Any) -> Callable[[Any], Any]:
     """Return the argument GROUP, likewise."""
+    shown = "GROUP" if more.get("required", True) else "[GROUP]"
     return click.argument(
-        "group", metavar="GROUP", type=NAME, shell_complete=_completing("groups"), **more
+        "group", metavar=shown, type=NAME, shell_complete=_completing("groups"), **more
     )
 
 

@@ -64,7 +64,6 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     TopicNotOrdered: "leave --ordering-key out, or send to an ordered topic: `ternmq topic create "
     "NAME --ordered`; `ternmq topic set NAME --ignore-ordering-keys` has the topic take it",
     Unauthenticated: "check --app and --token, TERNMQ_APP and TERNMQ_TOKEN, or the context",
-    Forbidden: "ask whoever manages the broker for a grant: `ternmq app set NAME --grant ...`",
     MessageNotFound: "",
     SendTimeout: "look it up, or send it with the same --id again",
     ConnectionLost: "look whether it was done before you try again",

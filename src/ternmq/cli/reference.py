@@ -23,9 +23,16 @@ Every command that asks a broker takes these, before or behind its name:
 
 {connection}
 
-Flags win over a context that is named (`--context`, `TERNMQ_CONTEXT`), that over `TERNMQ_URL`, that
-over the context in use (`ternmq context use`), and without any of them the broker of this machine
-is asked, port 7117. App and token come from where the address comes from. With `--url` or
+The first of these that is there names the broker:
+
+1. `--url`
+2. a named context: `--context`, or `TERNMQ_CONTEXT`
+3. `TERNMQ_URL`
+4. the context in use (`ternmq context use`)
+5. this machine, port 7117
+
+([ternmq worker](#ternmq-worker) compares the first three with what the code names, and takes no
+other.) App and token come from where the address comes from. With `--url` or
 `TERNMQ_URL`, these are `--app` and `--token`, the address itself, or `TERNMQ_APP` and
 `TERNMQ_TOKEN`. While a context gives the address, `TERNMQ_APP` and `TERNMQ_TOKEN` are not read, and
 a command says so. A context's token is never told to another broker. Contexts are kept in

@@ -25,12 +25,12 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import CONTEXT, Where, connection_options, given_options, resolve
 from ternmq.cli.exits import ExitCode, Failed, Interrupted
 from ternmq.cli.parameters import DURATION
-from ternmq.cli.problems import PROGRAM, code_of, text_of
+from ternmq.cli.problems import code_of, text_of
 from ternmq.cli.worker_processes import is_supervised, supervise
 from ternmq.client import exiting
 from ternmq.client.client import Client
 from ternmq.client.connecting import APP, TOKEN, URL, options_of
-from ternmq.model.errors import TernMQError
+from ternmq.model.errors import TernMQError, UnknownTopic
 from ternmq.sync.client import Client as BlockingClient
 
 log: Final = logging.getLogger("ternmq")
@@ -126,7 +126,9 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
     The context in use does not count: what somebody looks at must not decide what is consumed.
 
     Raises:
-        click.UsageError: It does not: its code says another place. Or an option is not for it.
+        click.UsageError: It does not: its code says another place, and nobody can know which of the
+            two is right: handlers that run at the wrong broker cannot be undone. Or an option is
+            not for it.
     """
     given = given_options(context)
     if "timeout" in given:
@@ -143,16 +145,19 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
             return
         meant = options_of(place.url, place.app, place.token, 1.0, 1.0)
         made = client.options
-        for name, one, other in (
-            ("address", str(made.address), str(meant.address)),
-            ("app", made.app, meant.app),
-            ("token", made.token, meant.token),
+        address, other_address = str(made.address), str(meant.address)
+        here = f"the context {named}" if named is not None else "the command line"
+        for name, stated, same, one, other in (
+            ("address", None, address == other_address, address, other_address),
+            ("app", place.app, made.app == meant.app, repr(made.app), repr(meant.app)),
+            ("token", place.token, made.token == meant.token, "one", "another"),
         ):
-            if one != other:
-                raise click.UsageError(
-                    f"the client was made with an {name} of its own, and the command line names"
-                    " another: leave it out of ternmq.connect(), or off the command line"
-                )
+            if same or (place.url is None and stated is None):
+                continue  # what is not named here is as the code says, but for another broker
+            raise click.UsageError(
+                f"the code names the {name} {one}, and {here} {other}: a worker takes neither "
+                "before the other; leave it out of ternmq.connect(...), or out here"
+            )
 
     return check
 
@@ -193,8 +198,10 @@ def worker(
 ) -> int:
     """Run the handlers that are declared on a client, until SIGTERM.
 
-    Where the broker is say the options here, else the code, else TERNMQ_URL. The context in use
-    does not count; one that --context or TERNMQ_CONTEXT names does.
+    The address comes from the code, from --url or from a context that --context or TERNMQ_CONTEXT
+    names, and from TERNMQ_URL if none of these names one. If the code and an option or context name
+    different ones, the worker does not start (exit status 2); the same goes for app and token. The
+    context in use does not count.
 
     On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed) it stops pulling, gives back what was not
     begun, waits for what runs, names what still does after the drain timeout, and ends. A second
@@ -216,7 +223,10 @@ def worker(
     if drain_timeout is not None:
         client.options = replace(client.options, drain_timeout=drain_timeout.total_seconds())
     log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
-    _run(client)
+    try:
+        _run(client)
+    except TernMQError as error:
+        return _shown(error, target)
     return ExitCode.DONE
 
 
@@ -281,10 +291,15 @@ def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
     os._exit(code)
 
 
-def _shown(error: Exception) -> ExitCode:
-    """Show an error as the command does; return the exit status."""
+def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
+    """Show an error that ends the worker; return the exit status."""
     if isinstance(error, TernMQError):
-        click.echo(f"{PROGRAM}: {text_of(error)}", err=True)
+        if isinstance(error, UnknownTopic):
+            error.hint = (
+                f"`ternmq apply {target}` makes what the program declares; `ternmq topic list` "
+                "shows those there are"
+            )
+        worker_logs.tell_end(text_of(error))
         return code_of(error)
     sys.excepthook(type(error), error, error.__traceback__)
     return ExitCode.FAILED

@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from ternmq.cli.output import folded_at
+from ternmq.cli.problems import PROGRAM
 from ternmq.model.printing import printable, printable_lines
 
 _COLORS: Final = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
@@ -104,3 +105,14 @@ def set_up(verbose: int, *, package: str, quiet: bool, numbered: bool) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     if not quiet:
         logging.getLogger("ternmq").setLevel(min(level, logging.INFO))
+
+
+def tell_end(text: str) -> None:
+    """Say why a worker ends, as its other lines are said; plainly where these go elsewhere."""
+    ours = [
+        one for one in logging.getLogger().handlers if isinstance(one.formatter, WorkerFormatter)
+    ]
+    if ours and logging.getLogger("ternmq").isEnabledFor(logging.ERROR):
+        logging.getLogger("ternmq").error("%s", text)
+    else:
+        click.echo(f"{PROGRAM}: {text}", err=True)

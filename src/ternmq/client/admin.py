@@ -16,8 +16,8 @@ from ternmq.client.source import Source
 from ternmq.client.topic import Topic, name_of
 from ternmq.client.topic import spec_of as topic_spec_of
 from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import choose, flag, seconds_us, text, time_us, whole
-from ternmq.model.errors import InvalidRequest, UnknownGroup, UnknownTopic
+from ternmq.client.validation import choose, flag, lease_us_of, seconds_us, text, time_us, whole
+from ternmq.model.errors import InvalidRequest, UnknownCommand, UnknownGroup, UnknownTopic
 from ternmq.model.specs import (
     Durability,
     Mode,
@@ -45,6 +45,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 PAGE: Final = 1000
 """Most of a list that is asked for at a time; the broker gives as much as a turn of it allows."""
+RIGHTS_AT_ONCE: Final = 32
+"""Most questions about rights in one request."""
 Place = int | datetime | Start | Literal["earliest", "latest"]
 """Where a group goes on."""
 
@@ -211,7 +213,7 @@ class Admin:
             mode: ``shared`` or ``ordered``; None: as the topic is.
             start: Where it begins, ``earliest`` or ``latest``.
             retry: When failed messages come again.
-            lease: How long messages are leased, in seconds or as a timedelta.
+            lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
 
         Raises:
             GroupSettingsMismatch: It is there with other settings.
@@ -249,7 +251,7 @@ class Admin:
         if retry is not None:
             spec = msgspec.structs.replace(spec, retry=spec_of(retry))
         if lease is not None:
-            spec = msgspec.structs.replace(spec, lease_us=seconds_us("lease", lease))
+            spec = msgspec.structs.replace(spec, lease_us=lease_us_of(lease))
         if window is not None:
             spec = msgspec.structs.replace(spec, window=window)
         if paused is not None:
@@ -417,6 +419,23 @@ class Admin:
             if not page.next:
                 return found
             after = page.next
+
+    async def refusals(self, asked: Iterable[control.RightsQuestion]) -> list[str] | None:
+        """Return what this app would be refused for want of a right; empty: nothing.
+
+        Returns:
+            In the order of the questions. None: the broker is too old to say.
+        """
+        questions = list(asked)
+        found: list[str] = []
+        for at in range(0, len(questions), RIGHTS_AT_ONCE):
+            check = control.RightsCheck(questions=questions[at : at + RIGHTS_AT_ONCE])
+            try:
+                told = await self._ask(Command.RIGHTS_CHECK, check, control.RightsChecked)
+            except UnknownCommand:
+                return None
+            found += told.refusals
+        return found
 
     # -- the journal
 

@@ -212,8 +212,8 @@ class Client(Transacting, Receiving):
             mode: Mode of the group.
             start: Where a new group begins.
             retry: When failed messages come again; see ``declare``.
-            lease: How long messages are leased, in seconds or as a timedelta; it is extended while
-                they are handled.
+            lease: How long messages are leased, in seconds or as a timedelta, 0.1 s to a day; it is
+                extended while they are handled.
 
         Raises:
             InvalidHandler: The function cannot be called with a message: it has other parameters,
@@ -254,7 +254,7 @@ class Client(Transacting, Receiving):
 
         Raises:
             TopologyMismatch: Something cannot be changed, or this app may not manage it; the text
-                names each difference. In the first case nothing was changed.
+                names each difference. Nothing was changed then, unless the text says what was.
         """
         self._session.bind()
         return await self.topology.apply(self.admin)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ternmq.client.policy import RetryPolicy, spec_of
-from ternmq.client.validation import choose, seconds_us, text
-from ternmq.model.specs import Mode, Start, SubscriptionSpec, check_name
+from ternmq.client.validation import choose, lease_us_of, text
+from ternmq.model.specs import Mode, Start, check_name
 from ternmq.model.tag_filter import check_filter
 from ternmq.wire import control
 
@@ -39,9 +39,7 @@ class Source:
         self.mode = None if mode is None else choose("mode", Mode, mode)
         self.start = None if start is None else choose("start", Start, start)
         self.retry = None if retry is None else spec_of(retry)
-        self.lease_us = None if lease is None else seconds_us("lease", lease)
-        if self.lease_us is not None:
-            SubscriptionSpec(lease_us=self.lease_us).check()
+        self.lease_us = None if lease is None else lease_us_of(lease)
 
     @property
     def settings_stated(self) -> bool:

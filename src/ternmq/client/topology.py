@@ -31,6 +31,8 @@ from ternmq.model.errors import (
 from ternmq.model.policies import write_retry
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.model.units import write_duration
+from ternmq.wire.commands import Command
+from ternmq.wire.control import RightsQuestion
 
 log: Final = logging.getLogger("ternmq")
 
@@ -148,6 +150,7 @@ class Topology:
         only: Callable[[Change], bool] = lambda _: True,
         *,
         again: bool = False,
+        told: Callable[[Change], None] = lambda _: None,
     ) -> list[Change]:
         """Make topics and groups what is declared; durable when it returns. Returns what was done.
 
@@ -159,10 +162,11 @@ class Topology:
             only: Which of the differences are to be seen at all.
             again: It was done at the broker before: a topic that is not declared was there, and
                 comes again with its first use.
+            told: Called with each change when it is made: what was made before an error stays.
 
         Raises:
             TopologyMismatch: Something cannot be changed, or this app may not; the text names each
-                difference. In the first case nothing was changed.
+                difference. Nothing was changed then, unless the text says what was.
         """
         admin.redeclaring.keep(id(self._declared.topics), _Applied(self, admin, only))
         done: list[Change] = []
@@ -177,12 +181,21 @@ class Topology:
                 mismatch = TopologyMismatch(_undone(changes, admin.app))
                 mismatch.hint = advice(changes)
                 raise mismatch
-            if not changes:
-                return done
+            lacks = ". ".join(await self.refusals(admin, changes) or [])
+            if lacks:
+                said = f"{_undone(changes, admin.app)}. Nothing was changed: {lacks}"
+                raise TopologyMismatch(said) from Forbidden(lacks)
+
+            def made(one: Change) -> None:
+                done.append(one)
+                told(one)
+
             try:
-                done += await self._make(admin, changes)
-            except Forbidden as error:
-                raise TopologyMismatch(f"{_undone(changes, admin.app)}. {error.args[0]}") from error
+                await self._make(admin, changes, made)
+            except Forbidden as error:  # the app was changed meanwhile, or the broker is an old one
+                left = _undone([one for one in changes if one not in done], admin.app)
+                before = f" Made before: {'; '.join(map(str, done))}." if done else ""
+                raise TopologyMismatch(f"{left}.{before} {error.args[0]}") from error
             except TopicExists:  # somebody made it meanwhile: is it what is declared?
                 continue
             except (UnknownTopic, UnknownGroup):
@@ -207,10 +220,25 @@ class Topology:
         for change in await self.apply(admin, _when_it_runs):
             log.info("%s", change)
 
-    async def _make(self, admin: Admin, changes: Sequence[Change]) -> list[Change]:
+    async def refusals(self, admin: Admin, changes: Sequence[Change]) -> list[str] | None:
+        """Return which rights the app lacks for changes, as the broker would say it.
+
+        Returns:
+            None: The broker is too old to say.
+        """
+        told = await admin.refusals(
+            RightsQuestion(command=_command(one), topic=one.topic, group=one.group)
+            for one in changes
+        )
+        return None if told is None else list(dict.fromkeys(one for one in told if one))
+
+    async def _make(
+        self, admin: Admin, changes: Sequence[Change], made: Callable[[Change], None]
+    ) -> None:
         for topic in dict.fromkeys([one.topic for one in changes if not one.group]):
             wanted = self._declared.topics[topic]
-            if any(one.action == "create" for one in changes if one.topic == topic):
+            of_topic = [one for one in changes if one.topic == topic and not one.group]
+            if any(one.action == "create" for one in of_topic):
                 spec = spec_of(wanted)
                 await admin.create_topic(
                     topic,
@@ -230,12 +258,16 @@ class Topology:
                     keep_until_consumed=wanted.keep_until_consumed,
                     ignore_ordering_keys=wanted.ignore_ordering_keys,
                 )
+            for one in of_topic:
+                made(one)
         for one in changes:
             if one.group and one.action == "create":
                 await admin.join_group(self._source(one.topic, one.group))
+                made(one)
         differing = [one for one in changes if one.group and one.action == "change"]
-        for (topic, group), settings in _by_group(differing).items():
+        for (topic, group), of_group in _by_group(differing).items():
             source = self._source(topic, group)
+            settings = {one.setting for one in of_group}
             await admin.change_group(
                 topic,
                 group,
@@ -243,7 +275,8 @@ class Topology:
                 retry=None if source.retry is None else RetryPolicy.of(source.retry),
                 lease=None if source.lease_us is None else timedelta(microseconds=source.lease_us),
             )
-        return list(changes)
+            for one in of_group:
+                made(one)
 
     def _source(self, topic: str, group: str) -> Source:
         return next(
@@ -251,12 +284,19 @@ class Topology:
         )
 
 
-def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], set[str]]:
-    """Return which settings differ of each group."""
-    found: dict[tuple[str, str], set[str]] = {}
+def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], list[Change]]:
+    """Return what differs of each group."""
+    found: dict[tuple[str, str], list[Change]] = {}
     for one in changes:
-        found.setdefault((one.topic, one.group), set()).add(one.setting)
+        found.setdefault((one.topic, one.group), []).append(one)
     return found
+
+
+def _command(change: Change) -> Command:
+    """Return what makes a change."""
+    if change.group:
+        return Command.GROUP_JOIN if change.action == "create" else Command.GROUP_CHANGE
+    return Command.TOPIC_CREATE if change.action == "create" else Command.TOPIC_CHANGE
 
 
 def _when_it_runs(change: Change) -> bool:

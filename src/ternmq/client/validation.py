@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Final, SupportsIndex, TypeVar, cast
 
 from ternmq.model.errors import InvalidRequest, MessageTooLarge
-from ternmq.model.specs import LONGEST_US, check_name, check_tag
+from ternmq.model.specs import LONGEST_US, MAX_LEASE_US, check_name, check_tag
 from ternmq.model.words import article
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ MAX_TEXT_BYTES: Final = 4096
 MAX_HEADER_BYTES: Final = 16 * MAX_TEXT_BYTES
 MAX_PROPERTIES_BYTES: Final = 768 * 1024
 """Of one message, all in all: a frame has room for the largest body and 1 MiB more."""
+LEAST_LEASE_US: Final = 100_000
+"""Below it a client does not keep up extending: its messages come again while they are handled."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = 86_400.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -187,6 +189,23 @@ def seconds_us(what: str, seconds: object) -> int:
     if not number * 1e6 <= LONGEST_US:
         raise InvalidRequest(f"{what} must be at most a hundred years, not {number} s")
     return round(number * 1e6)
+
+
+def lease_us_of(lease: object) -> int:
+    """Return for how many µs a group is to lease messages.
+
+    Groups that were given less by an earlier version, or by another client, keep it.
+
+    Raises:
+        InvalidRequest: It is no such time.
+    """
+    lease_us = seconds_us("lease", lease)
+    if not LEAST_LEASE_US <= lease_us <= MAX_LEASE_US:
+        raise InvalidRequest(
+            f"lease must be {LEAST_LEASE_US / 1e6:g} s to a day, not {lease_us / 1e6:g} s: it is "
+            "how long a consumer that says nothing keeps a message, not how long a handler may take"
+        )
+    return lease_us
 
 
 def check_message(message: Outgoing) -> int:

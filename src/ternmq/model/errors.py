@@ -255,7 +255,7 @@ class MessageTooLarge(InvalidRequest):
     """The batch does not fit the configured limit or a journal segment."""
 
     code = 143
-    hint = "send less; the setting `body` raises the limit, to 16MiB at most"
+    hint = "send less; the setting `body` says how much a broker takes, 16MiB at most"
 
 
 class ReplayTooLarge(RefusedError):
@@ -294,7 +294,7 @@ class Forbidden(RefusedError):
 
     code = 151
     http = 403
-    hint = "ask whoever manages the broker for a grant: `ternmq app set NAME --grant RIGHT:TOPIC`"
+    hint = "ask whoever manages the broker"
     about: tuple[str | None, str | None] = (None, None)
     """Topic and group of what was asked, for the audit."""
 
@@ -531,7 +531,10 @@ class ClientForked(ClientError):
     """The client was made in the process that this one was forked from."""
 
     code = 406
-    hint = "connect anew in the child process"
+    hint = (
+        "what was opened before the fork belongs to the parent process: connect, or open it, anew "
+        "here; a client of ternmq.sync may be used in both"
+    )
 
 
 class UnsentMessages(ClientError):

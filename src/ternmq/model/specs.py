@@ -18,6 +18,11 @@ from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 LONGEST_US: Final = 36_525 * DAY_US
 """A hundred years: no time that is set is longer."""
 MAX_FACTOR: Final = 1000.0
+MAX_ATTEMPTS: Final = 65_000
+MAX_WINDOW: Final = 60_000
+LEAST_LEASE_US: Final = 1000
+"""Less is refused by a broker; the client library asks for more, see its ``validation``."""
+MAX_LEASE_US: Final = DAY_US
 _NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
 
@@ -140,8 +145,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             raise InvalidRequest(f"factor must be 1 to {MAX_FACTOR:g}, not {self.factor:g}")
         if not 0.0 <= self.jitter < 1.0:
             raise InvalidRequest(f"jitter must be from 0 to below 1, not {self.jitter:g}")
-        if not 1 <= self.attempts <= 65_000:
-            raise InvalidRequest(f"attempts must be 1 to 65000, not {self.attempts}")
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, not {self.attempts}")
         return self
 
 
@@ -161,12 +166,12 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     def check(self) -> SubscriptionSpec:
         """Return self, or raise InvalidRequest naming the field."""
         self.retry.check()
-        if not 1000 <= self.lease_us <= DAY_US:
+        if not LEAST_LEASE_US <= self.lease_us <= MAX_LEASE_US:
             raise InvalidRequest(
                 f"lease must be at least 1 ms and at most a day, not {_seconds(self.lease_us)}"
             )
-        if not 1 <= self.window <= 60_000:
-            raise InvalidRequest(f"window must be 1 to 60000, not {self.window}")
+        if not 1 <= self.window <= MAX_WINDOW:
+            raise InvalidRequest(f"window must be 1 to {MAX_WINDOW}, not {self.window}")
         return self
 
 

@@ -50,6 +50,29 @@ class Address:
         except ValueError:
             return False
 
+    def overlaps(self, other: Address) -> bool:
+        """Return whether both cannot be listened at, as far as can be said without asking a DNS."""
+        if self.port != other.port or not self.port:
+            return False
+        return (
+            any(
+                one == two
+                or (one.version == two.version and (one.is_unspecified or two.is_unspecified))
+                for one in self._numbers()
+                for two in other._numbers()
+            )
+            or self.host.lower() == other.host.lower()
+        )
+
+    def _numbers(self) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+        """Return the addresses; none for a name that only a DNS knows."""
+        if self.host.lower() == "localhost":
+            return [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+        try:
+            return [ipaddress.ip_address(self.host)]
+        except ValueError:
+            return []
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

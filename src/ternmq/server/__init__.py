@@ -14,8 +14,9 @@ Entry point: ``app.Server``. Reading order:
   ``whole_lists`` answers clients without pages.
 * What is measured: ``counters``, ``rates``, ``families``, ``metrics``, ``budget_metrics``,
   ``group_series``, ``exposition`` (Prometheus's text), ``health`` with ``http_port``.
-* The process: ``admin_token``, ``audit``, ``fullness``, ``late_imports``, ``logs``, ``making`` (the
-  disk that a new journal takes), ``own_process`` (threads and garbage), ``tls``, ``app``.
+* The process: ``admin_token``, ``audit``, ``fullness``, ``late_imports``, ``listening`` (whether it
+  can), ``logs``, ``making`` (the disk that a new journal takes), ``own_process`` (threads and
+  garbage), ``tls``, ``app``.
 
 Invariants: one loop; nothing in it waits for the disk; no answer leaves before what it rests on is
 committed; after a failed write or sync nothing leaves at all and the process ends.

@@ -99,8 +99,8 @@ class AdminToken:
         text = self._text()
         if admin is None:
             log.info("there is no app 'admin'; if nobody else manages apps, %s", _ANEW)
-        elif text is None:
-            log.info("the token of 'admin' is not in %s; if nobody has it, %s", self._path, _ANEW)
+        elif text is None:  # as it should be, once somebody has taken it; who has not is told so
+            log.debug("the token of 'admin' is not in %s; if nobody has it, %s", self._path, _ANEW)
         elif not is_whole(text):
             what = "is empty" if not text else "holds no whole token"
             log.warning("%s %s; if nobody has the token of 'admin', %s", self._path, what, _ANEW)

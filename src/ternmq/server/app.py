@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,9 +29,9 @@ from ternmq.journal.real_disk import RealDisk
 from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
 from ternmq.model.types import SECOND_US, Epoch
-from ternmq.model.units import Address
+from ternmq.model.units import Address, write_duration
 from ternmq.model.words import counted
-from ternmq.server import making
+from ternmq.server import listening, making
 from ternmq.server.admin_token import AdminToken
 from ternmq.server.bulk_commands import BulkCommands
 from ternmq.server.client_commands import ClientCommands
@@ -423,6 +422,10 @@ class Server:
                 peer.finish()
             self._messages.end_all(peer)
         self.core.touch()
+        rows = self.leased_rows()
+        if rows and self.hub.peers:
+            most = write_duration(self.settings.drain_timeout_us)
+            log.info("waiting up to %s for %s that consumers hold", most, counted(rows, "message"))
         until = loop.time() + self.settings.drain_timeout_us / 1e6
         while loop.time() < until and self.hub.peers and self.core.failure is None:
             if not self.leased_rows():
@@ -511,37 +514,15 @@ def check_files(settings: Settings) -> None:
 
 
 def why_not_here(settings: Settings) -> str | None:
-    """Return what to tell a person if another listens where this broker is to; else None.
-
-    A start finds the same, but after it has made the files of a new journal.
-    """
-    for address in (settings.listen, settings.http):
-        if address is None or not address.port:
-            continue
-        try:
-            for family, kind, protocol, _, where in socket.getaddrinfo(
-                address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            ):
-                with socket.socket(family, kind, protocol) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    if family == socket.AF_INET6:
-                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    probe.bind(where)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return _in_use(address)
-    return None
-
-
-def _in_use(address: Address) -> str:
-    return f"{address} is in use; is another broker running? --listen and --http name others"
+    """Return what to tell a person if this broker cannot listen where it is to; else None."""
+    return listening.why_not(settings)
 
 
 def _why_not_up(settings: Settings, error: OSError) -> str:
     """Say what a person can do about an address, or a file, that cannot be had."""
     if error.errno == errno.EADDRINUSE:
         said = why_not_here(settings)  # again, for the error does not say which address it is
-        return said or f"an address is in use ({error}); --listen and --http name others"
+        return said or f"an address was in use just now ({error}); --listen and --http name others"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         return (
             f"{error.filename}: {error.strerror}; the data folder must belong to the user that "

@@ -8,7 +8,7 @@ from typing import Final
 from ternmq.access import Authoriser, Secret, new_token, regrant, seal
 from ternmq.broker.listings import MAX_LISTED
 from ternmq.broker.queries import Queries
-from ternmq.model.errors import InvalidRequest
+from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.control import Count, Grant, Run
 from ternmq.server.control_commands import ControlCommands, Told
@@ -17,12 +17,18 @@ from ternmq.server.hub import Hub
 from ternmq.server.metrics import Shows
 from ternmq.server.peer import Peer
 from ternmq.wire import bodies, control
-from ternmq.wire.commands import Command, Right
+from ternmq.wire.commands import TABLE, Command, Right, Scope
 from ternmq.wire.session import Request
 
 STATUS_GROUPS: Final = 32
 """Groups whose series STATUS has: what it is asked for again and again stays some ten kilobytes."""
 _RIGHTS: Final = frozenset(one.value for one in Right)
+_CHECKED: Final = frozenset(
+    command
+    for command, entry in TABLE.items()
+    if entry.policy.scope not in {Scope.NOTHING, Scope.TRANSACTION}
+)
+"""Commands whose rights can be told by what a request names."""
 
 
 class ClientCommands(ControlCommands):
@@ -50,6 +56,9 @@ class ClientCommands(ControlCommands):
             ),
             Command.APP_LIST: self.listing(
                 Command.APP_LIST, control.AppList, "apps", self.list_apps
+            ),
+            Command.RIGHTS_CHECK: self.control(
+                Command.RIGHTS_CHECK, control.RightsCheck, self.check_rights
             ),
         }
 
@@ -178,6 +187,20 @@ class ClientCommands(ControlCommands):
             for one in page.apps
         ]
         return control.Apps(apps=apps, next=page.next), page.position
+
+    def check_rights(self, peer: Peer, asked: control.RightsCheck) -> Told:
+        """RIGHTS_CHECK: say what this app would be refused. It is no refusal: no audit tells it."""
+        refusals = [self._refusal(peer.app, one) for one in asked.questions]
+        return control.RightsChecked(refusals=refusals), 0
+
+    def _refusal(self, app: str, asked: control.RightsQuestion) -> str:
+        if asked.command not in _CHECKED:
+            raise InvalidRequest(f"no rights are known for command {asked.command} by its number")
+        try:
+            self._authoriser.check(app, Command(asked.command), asked.topic, asked.group)
+        except Forbidden as error:
+            return str(error.args[0])
+        return ""
 
 
 def short(client: str) -> str:

@@ -49,6 +49,7 @@ LATE: Final = frozenset(
         Command.GROUP_LIST,
         Command.CLIENT_LIST,
         Command.APP_LIST,
+        Command.RIGHTS_CHECK,
         Command.TRANSACTION_LIST,
         Command.HOLD_LIST,
         Command.QUEUE_RANGES,

@@ -14,9 +14,8 @@ from ternmq.model.errors import SettingsError
 from ternmq.model.secret import HIDDEN, Secret
 from ternmq.settings import rules
 from ternmq.settings.fields import ALL_FIELDS, FIELDS, LIMIT_FIELDS, LIMITS, Field
-from ternmq.settings.settings import DEFAULTS, Mode, Settings
+from ternmq.settings.settings import DEFAULTS, FILE, Mode, Settings
 
-FILE: Final = "ternmq.toml"
 PREFIX: Final = "TERNMQ_"
 CONFIG: Final = "TERNMQ_CONFIG"
 NOT_OURS: Final = frozenset(

@@ -9,7 +9,7 @@ import msgspec
 from ternmq.model.errors import SettingsError, TernMQError
 from ternmq.model.specs import check_name
 from ternmq.settings.fields import ALL_FIELDS, LIMIT_FIELDS
-from ternmq.settings.settings import LEVELS, SEGMENT_EXTRA_BYTES, Mode, Settings
+from ternmq.settings.settings import FILE, LEVELS, SEGMENT_EXTRA_BYTES, Mode, Settings
 
 
 def check(settings: Settings, places: Mapping[str, str]) -> Settings:
@@ -34,7 +34,10 @@ def check(settings: Settings, places: Mapping[str, str]) -> Settings:
     if settings.log_level not in LEVELS:
         raise SettingsError(f"{said('log_level')} is not one of {', '.join(LEVELS)}")
     if settings.mode is Mode.SERVE and not settings.data:
-        raise SettingsError("data is not set: say where the journal lies, with --data DIR")
+        raise SettingsError(
+            "data is not set: say where the journal lies, with --data DIR, TERNMQ_DATA or data = "
+            f"in a settings file ({FILE} in this folder, or the one that --config names)"
+        )
     return settings
 
 
@@ -63,6 +66,11 @@ def _check_doors(settings: Settings, said: _Said) -> None:
     if settings.http is not None and not settings.http.is_loopback:
         raise SettingsError(
             f"{said('http')} would show the metrics to everybody: listen on 127.0.0.1"
+        )
+    if settings.http is not None and listen.overlaps(settings.http):
+        raise SettingsError(
+            f"{said('listen')} and {said('http')} are one address for two purposes: give one of"
+            " them another port, or set http to off"
         )
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
+FILE: Final = "ternmq.toml"
+"""Read where a broker starts, if none is named."""
 PORT: Final = 7117
 LOOPBACK: Final = "127.0.0.1"
 FRAME_EXTRA_BYTES: Final = MIB

@@ -58,6 +58,7 @@ class Command(enum.IntEnum):
     APP_PUT = 70
     APP_DELETE = 71
     APP_LIST = 72
+    RIGHTS_CHECK = 73
     TRANSACTION_COMMIT = 80
     TRANSACTION_ABORT = 81
     TRANSACTION_LIST = 82
@@ -130,7 +131,7 @@ _CONSUME: Final = Policy(Scope.GROUP, (Right.CONSUME,))
 _READ: Final = Policy(Scope.TOPIC, (Right.CONSUME,))
 _MANAGE: Final = Policy(Scope.TOPIC, (Right.MANAGE,))
 _MANAGE_GROUP: Final = Policy(Scope.GROUP, (Right.MANAGE,))
-_LOOK: Final = Policy(Scope.GROUP, (Right.CONSUME, Right.MANAGE))
+_EITHER: Final = Policy(Scope.GROUP, (Right.CONSUME, Right.MANAGE))
 _ADMIN: Final = Policy(Scope.BROKER, (Right.MANAGE,))
 _AUDIT: Final = Policy(Scope.BROKER, (Right.AUDIT,))
 _HOLD: Final = Policy(Scope.BROKER, (Right.AUDIT, Right.MANAGE))
@@ -153,7 +154,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.TOPIC_CHANGE: Entry(_MANAGE, control.TopicChange, control.Nothing),
     Command.TOPIC_DELETE: Entry(_MANAGE, control.TopicDelete, control.Nothing),
     Command.TOPIC_LIST: Entry(_ANYBODY, control.TopicList, control.Topics),
-    Command.GROUP_JOIN: Entry(_CONSUME, control.GroupJoin, control.GroupJoined),
+    Command.GROUP_JOIN: Entry(_EITHER, control.GroupJoin, control.GroupJoined),
     Command.GROUP_CHANGE: Entry(_MANAGE_GROUP, control.GroupChange, control.Nothing),
     Command.GROUP_DELETE: Entry(_MANAGE_GROUP, control.GroupDelete, control.Nothing),
     Command.GROUP_LIST: Entry(_ANYBODY, control.GroupList, control.Groups),
@@ -163,7 +164,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.GROUP_REPLAY: Entry(_MANAGE_GROUP, control.GroupReplay, control.GroupReplayed),
     Command.FIND: Entry(_READ, control.Find, control.FoundPage),
     Command.OFFSET_AT: Entry(_READ, control.OffsetAt, control.OffsetFound),
-    Command.FAILED_LIST: Entry(_LOOK, control.FailedList, control.FailedPage),
+    Command.FAILED_LIST: Entry(_EITHER, control.FailedList, control.FailedPage),
     Command.FAILED_RETRY: Entry(_MANAGE_GROUP, control.FailedRetry, control.FailedDone),
     Command.FAILED_DELETE: Entry(_MANAGE_GROUP, control.FailedDelete, control.FailedDone),
     Command.FAILED_REDRIVE: Entry(_MANAGE_GROUP, control.FailedRedrive, control.FailedRedriven),
@@ -172,6 +173,7 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.APP_PUT: Entry(_ADMIN, control.AppPut, control.AppToken),
     Command.APP_DELETE: Entry(_ADMIN, control.AppDelete, control.Nothing),
     Command.APP_LIST: Entry(_ADMIN, control.AppList, control.Apps),
+    Command.RIGHTS_CHECK: Entry(_ANYBODY, control.RightsCheck, control.RightsChecked),
     Command.TRANSACTION_COMMIT: Entry(_DECIDE, control.TransactionCommit, control.TransactionDone),
     Command.TRANSACTION_ABORT: Entry(_ROLL_BACK, control.TransactionAbort, control.TransactionDone),
     Command.TRANSACTION_LIST: Entry(_ANYBODY, control.TransactionList, control.Transactions),

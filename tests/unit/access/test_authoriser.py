@@ -60,7 +60,7 @@ def test_the_table_has_every_command_and_the_matrix_every_row() -> None:
     assert {*RESTRICTED, *FREE} == set(TABLE)
     assert {one.name for one in FREE} == {
         "HELLO", "PING", "BYE", "CANCEL", "KEEP", "TOPIC_LIST", "GROUP_LIST", "STATUS",
-        "TRANSACTION_LIST",
+        "TRANSACTION_LIST", "RIGHTS_CHECK",
     }  # fmt: skip
 
 

@@ -81,3 +81,8 @@ def test_a_grant_that_is_none(written: Any) -> None:
     with pytest.raises(ternmq.InvalidRequest, match=r"produce:orders|RIGHT:TOPIC") as caught:
         grants_of([written])
     assert "did you mean produce" not in str(caught.value)
+
+
+def test_a_grant_to_send_to_a_group_says_how_it_is_written() -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=r"'produce:a:g' names a group, .*: write prod"):
+        grants_of(["produce:a:g"])

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import ternmq
 from ternmq.client import delivery, prefetch, reports
 from ternmq.client.options import Options
+from ternmq.client.policy import RetryPolicy as Policy
+from ternmq.client.source import Source
 from ternmq.client.stats import CONNECTIONS
-from ternmq.client.validation import MAX_ID_BYTES
+from ternmq.client.validation import LEAST_LEASE_US, MAX_ID_BYTES
+from ternmq.model import specs
+from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import Limits, RetryPolicy, SubscriptionSpec, TopicSpec
 from ternmq.model.units import write_duration, write_size
 from ternmq.settings import Settings
@@ -24,6 +31,12 @@ Made by `make docs` from the code: change it there.
 
 What holds when nothing is said. The broker's own settings stand in [settings](settings.md), each
 with its default.
+"""
+
+_BOUNDS = """\
+A value beyond its bounds is refused as `InvalidRequest`, by `ternmq` with exit status 2.
+A short lease is for tests: a consumer that is held up for longer (a slow disk or network, a paused
+machine) loses its messages to others. Groups that have a shorter lease from before keep it.
 """
 
 
@@ -143,6 +156,29 @@ def tables() -> dict[str, list[tuple[str, str]]]:
     }
 
 
+_CENTURY = "a hundred years"
+
+
+def bounds() -> list[tuple[str, str, str]]:
+    """Return what times and numbers can be: (what, least, most)."""
+    least_lease, most_lease = write_duration(LEAST_LEASE_US), write_duration(specs.MAX_LEASE_US)
+    return [
+        ("`lease` of a group", least_lease, most_lease),
+        ("`window` of a group", "1", f"{specs.MAX_WINDOW:,}"),
+        ("`first` of a retry policy", "0", "`cap`"),
+        ("`cap`", "`first`", _CENTURY),
+        ("`factor`", "1", f"{specs.MAX_FACTOR:,g}"),
+        ("`jitter`", "0", "below 1"),
+        ("`attempts`", "1", f"{specs.MAX_ATTEMPTS:,}"),
+        ("delay of one `Retry(...)`, `retry(delay)`", "0", f"{delivery.MAX_DELAY // 86_400} d"),
+        ("`retention` of a topic", "more than 0", _CENTURY),
+        ("`queues` of a topic", "1", "4,096"),
+        ("`wait` of a pull", "0", "1d"),
+        ("`timeout`, `connect_timeout`, `max_processing_time`", "more than 0", "none"),
+        ("`drain_timeout`", "0: not at all", "none"),
+    ]
+
+
 def page() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
@@ -150,11 +186,44 @@ def page() -> str:
         lines = [f"\n## {title}\n", "| what | default |", "|---|---|"]
         lines += [f"| {what} | {value} |" for what, value in rows]
         parts.append("\n".join(lines) + "\n")
+    lines = ["\n## Bounds\n", _BOUNDS, "| what | least | most |", "|---|---|---|"]
+    parts.append("\n".join(lines + [f"| {' | '.join(row)} |" for row in bounds()]) + "\n")
     return "".join(parts)
 
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("lease", [0, 0.001, 0.0999, 86_400.1, timedelta(milliseconds=1)])
+def test_a_lease_that_a_client_cannot_keep_is_refused(lease: float | timedelta) -> None:
+    with pytest.raises(InvalidRequest, match=r"^lease must be 0\.1 s to a day, not "):
+        Source("t", "g", lease=lease)
+    assert Source("t", "g", lease=0.1).lease_us == LEAST_LEASE_US
+    assert Source("t", "g", lease=86_400).lease_us == specs.MAX_LEASE_US
+    # As a broker has it that was given one by an earlier version.
+    SubscriptionSpec(lease_us=specs.LEAST_LEASE_US).check()
+
+
+@pytest.mark.parametrize(
+    ("field", "fits", "beyond"),
+    [
+        ("attempts", (1, specs.MAX_ATTEMPTS), (0, specs.MAX_ATTEMPTS + 1)),
+        ("factor", (1, specs.MAX_FACTOR), (0.9, specs.MAX_FACTOR + 1)),
+        ("jitter", (0, 0.99), (-0.1, 1)),
+        ("first", (0, 300), (-1, 301)),
+        ("cap", (1, 36_525 * 86_400), (0.5, 36_526 * 86_400)),
+    ],
+)
+def test_the_bounds_of_a_retry_policy_are_those_of_the_page(
+    field: str, fits: tuple[float, ...], beyond: tuple[float, ...]
+) -> None:
+    made: Any = Policy
+    for value in fits:
+        made(**{field: value})
+    for value in beyond:
+        with pytest.raises(InvalidRequest):
+            made(**{field: value})
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ PAIRS = [
 ]
 ENGINE_ONLY = {
     "after_fork", "settle_soon", "lease", "reach", "conclude", "refused_soon", "serve",
-    "join_group", "make_topic", "app", "here",
+    "join_group", "make_topic", "refusals", "app", "here",
 }  # fmt: skip
 
 

@@ -100,6 +100,31 @@ def test_addresses(text: str, address: Address, loopback: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "overlaps"),
+    [
+        ("127.0.0.1:7117", "127.0.0.1:7117", True),
+        ("127.0.0.1:7117", "127.0.0.1:7118", False),
+        ("127.0.0.1:0", "127.0.0.1:0", False),  # each takes another one
+        ("127.0.0.1:1", "127.0.0.2:1", False),
+        (":1", "127.0.0.1:1", True),
+        (":1", "[::1]:1", False),
+        ("[::]:1", "[::1]:1", True),
+        ("[::]:1", "127.0.0.1:1", False),  # a listener takes one family at an address
+        ("localhost:1", "127.0.0.1:1", True),
+        ("LocalHost:1", "[::1]:1", True),
+        ("localhost:1", ":1", True),
+        ("localhost:1", "127.0.0.2:1", False),
+        ("[::1]:1", "[0:0:0:0:0:0:0:1]:1", True),
+        ("broker.example:1", "Broker.example:1", True),
+        ("broker.example:1", "other.example:1", False),
+    ],
+)
+def test_addresses_that_are_one(one: str, other: str, overlaps: bool) -> None:
+    assert read_address(one).overlaps(read_address(other)) is overlaps
+    assert read_address(other).overlaps(read_address(one)) is overlaps
+
+
+@pytest.mark.parametrize(
     "text",
     ["", "7117", "host", "host:", "host:65536", "host:-1", "::1:7117", "a b:1", "a\n:1", "h:١"],
 )

@@ -94,7 +94,7 @@ def test_what_a_killed_writer_left_is_removed(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("found", "level", "says"),
     [
-        (None, logging.INFO, "is not in"),
+        (None, logging.DEBUG, "is not in"),
         ("", logging.WARNING, "is empty"),
         ("\n", logging.WARNING, "is empty"),
         ("tmq_half", logging.WARNING, "holds no whole token"),
@@ -111,7 +111,7 @@ def test_a_file_that_lets_nobody_in(
     if found is not None:
         broker.file.write_text(found)
     caplog.clear()
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     assert not broker.start()
     (record,) = caplog.records
     assert record.levelno == level

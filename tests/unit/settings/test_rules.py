@@ -107,6 +107,10 @@ def test_what_does_not_go_together(flags: dict[str, Any], part: str) -> None:
         ("", {"TERNMQ_LOG_LEVEL": "loud"}, {},
          "log_level = loud in TERNMQ_LOG_LEVEL is not one of debug,"),
         ("", {"TERNMQ_AUTH": "off"}, {}, "auth = false in TERNMQ_AUTH is for `ternmq dev`"),
+        ('listen = "127.0.0.1:18455"\n', {"TERNMQ_HTTP": "localhost:18455"}, {},
+         ("listen = 127.0.0.1:18455 in f and http = localhost:18455 in TERNMQ_HTTP are one address"
+          " for two purposes: give one of them another port, or set http to off")),
+        ("", {}, {"listen": "127.0.0.1:7118"}, "and http = 127.0.0.1:7118 by default are one"),
         ("", {"TERNMQ_HTTP": ":1"}, {}, "http = 0.0.0.0:1 in TERNMQ_HTTP would show"),
         ('listen = ":1"\n', {}, {}, "listen = 0.0.0.0:1 in f, where others can reach it, needs"),
     ],
@@ -123,5 +127,5 @@ def test_both_values_are_said_and_where_each_was_set(
 
 
 def test_serve_needs_a_folder() -> None:
-    with pytest.raises(SettingsError, match="--data DIR"):
+    with pytest.raises(SettingsError, match="--data DIR, TERNMQ_DATA or data = in a settings file"):
         load()

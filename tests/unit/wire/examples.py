@@ -322,6 +322,18 @@ STRUCTS: Final[dict[Command, tuple[msgspec.Struct, msgspec.Struct]]] = {
             ]
         ),
     ),
+    Command.RIGHTS_CHECK: (
+        control.RightsCheck(
+            questions=[
+                control.RightsQuestion(command=30, topic="orders"),
+                control.RightsQuestion(command=40, topic="orders", group="mail"),
+                control.RightsQuestion(command=72),
+            ]
+        ),
+        control.RightsChecked(
+            refusals=["", "app 'shop' has no grant to consume topic 'orders'", ""]
+        ),
+    ),
     Command.TRANSACTION_COMMIT: (
         control.TransactionCommit(
             writer="stream-7 ü", batch_id=41, ids=[1 << 40, 4096], digest=2**64 - 1

@@ -26,6 +26,7 @@ NUMBERS = {
     55: "FAILED_REDRIVE",
     60: "CLIENT_LIST", 61: "STATUS",
     70: "APP_PUT", 71: "APP_DELETE", 72: "APP_LIST",
+    73: "RIGHTS_CHECK",
     80: "TRANSACTION_COMMIT", 81: "TRANSACTION_ABORT", 82: "TRANSACTION_LIST",
     90: "QUEUE_RANGES", 91: "HOLD_PUT", 92: "HOLD_DELETE", 93: "HOLD_LIST",
     94: "JOURNAL_CATALOG",
@@ -79,6 +80,7 @@ def test_who_may_what():
     anybody = {
         Command.HELLO, Command.PING, Command.BYE, Command.CANCEL, Command.KEEP,
         Command.TOPIC_LIST, Command.GROUP_LIST, Command.STATUS, Command.TRANSACTION_LIST,
+        Command.RIGHTS_CHECK,
     }  # fmt: skip
     for command, entry in TABLE.items():
         name = command.name
@@ -103,7 +105,8 @@ def test_who_may_what():
             "GROUP_(CHANGE|DELETE|RESET|SKIP|REPLAY)|FAILED_(RETRY|DELETE|REDRIVE)", name
         ):
             assert entry.policy == Policy(Scope.GROUP, (Right.MANAGE,))
-        elif command is Command.FAILED_LIST:
+        elif command in {Command.FAILED_LIST, Command.GROUP_JOIN}:
+            assert entry.policy.scope is Scope.GROUP
             assert rights == {Right.CONSUME, Right.MANAGE}
         else:
             assert rights == {Right.CONSUME}

@@ -27,6 +27,9 @@ from ternmq.wire.control.apps import (
     Apps,
     AppToken,
     GrantInfo,
+    RightsCheck,
+    RightsChecked,
+    RightsQuestion,
 )
 from ternmq.wire.control.bulk import (
     GroupCommit,
@@ -191,6 +194,9 @@ __all__ = [
     "ReportEntry",
     "ResetDone",
     "ResetQueue",
+    "RightsCheck",
+    "RightsChecked",
+    "RightsQuestion",
     "RowStanding",
     "SequenceRun",
     "SessionName",

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ternmq.wire.control.coding import Body, Limit, Line, Token
+from ternmq.wire.control.coding import Body, Limit, Line, Number, Token
 
 
 class GrantInfo(Body, frozen=True, kw_only=True):
@@ -80,3 +80,32 @@ class Apps(Body, frozen=True, kw_only=True):
     apps: list[AppInfo]
     next: str = ""
     """Where to go on: `after` of the next request. Empty on the last page."""
+
+
+class RightsQuestion(Body, frozen=True, kw_only=True):
+    """What the app would ask for."""
+
+    command: Number
+    """Its number. One whose rights are for a topic, for a group, or for the broker as a whole."""
+    topic: Line = ""
+    """What the request would name."""
+    group: Line = ""
+    """Likewise."""
+
+
+class RightsCheck(Body, frozen=True, kw_only=True):
+    """Ask whether this app has the rights for commands, without using one.
+
+    Whether the request would pass otherwise is not looked at: what it names need not be there. A
+    command that needs no right, or one for what only its body says, is InvalidRequest.
+    """
+
+    questions: Annotated[list[RightsQuestion], Meta(max_length=32)]
+    """Each is judged by all grants of the app."""
+
+
+class RightsChecked(Body, frozen=True, kw_only=True):
+    """What the app would be told."""
+
+    refusals: list[str]
+    """In the order of the questions: the text of Forbidden; empty where the app has the right."""

@@ -15,7 +15,8 @@ from ternmq.wire.control.times import span
 class GroupJoin(Body, frozen=True, kw_only=True):
     """See that a group consumes a topic: it is made if it is missing.
 
-    A setting that is stated and differs from the group's is GroupSettingsMismatch.
+    A setting that is stated and differs from the group's is GroupSettingsMismatch. An app that may
+    manage the group and not consume with it can make it so, and still not pull.
     """
 
     topic: str
@@ -88,7 +89,8 @@ class GroupQueueInfo(Body, frozen=True, kw_only=True):
     leased: int
     """Rows in the hands of consumers."""
     ready: int
-    """Rows that come again now."""
+    """Rows below the cursor that wait for a consumer: returned ones, and those behind another row
+    of their ordering key."""
     waiting: int
     """Rows that failed and wait for their next attempt."""
     dead: int
