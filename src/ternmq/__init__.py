@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0.dev0"
+from ternmq.model.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ternmq.client.surface import *  # noqa: F403 - its `__all__` names them

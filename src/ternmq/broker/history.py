@@ -10,7 +10,7 @@ from ternmq.journal.store import RecordStore
 from ternmq.model.errors import CorruptJournal, DiskReadError, MessageNotFound
 from ternmq.record import moved
 from ternmq.record.facts import LeasedRun, failing, unpack_settled
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.header import HEADER_BYTES, Kind, kind_of, time_us_of
 from ternmq.record.moved import MAX_HISTORY, FailureEntry
 
 
@@ -40,15 +40,14 @@ def failure_entries(
     entries: list[FailureEntry] = []
     while first <= position and position and len(entries) < MAX_HISTORY:
         record = store.get(position)
-        _, _, _, _, kind, _, _, _, time_us, _, _ = HEADER.unpack_from(record)
         body = record[HEADER_BYTES:]
-        if kind == Kind.MOVED:
+        if kind_of(record) == Kind.MOVED:
             for failure in moved.unpack(body).failures:
                 if failure.group == held.group and failure.offset == offset:
                     entries += reversed(failure.entries)
                     break
             break
-        found = _entry(held, offset, time_us, body)
+        found = _entry(held, offset, time_us_of(record), body)
         if found is None:
             break
         entry, position = found
@@ -134,8 +133,8 @@ class LastFailures:
 
 def _told(record: bytes, held: GroupQueue) -> dict[int, tuple[int, bytes]]:
     """Return (cause, reason) of the newest failure of each row that a record tells of."""
-    kind, body = HEADER.unpack_from(record)[4], record[HEADER_BYTES:]
-    if kind == Kind.MOVED:
+    body = record[HEADER_BYTES:]
+    if kind_of(record) == Kind.MOVED:
         return {
             failure.offset: (int(failure.entries[-1].cause), failure.entries[-1].reason)
             for failure in moved.unpack(body).failures

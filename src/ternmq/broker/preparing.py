@@ -27,13 +27,12 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Durability
 from ternmq.record import transactions
-from ternmq.record.batch import HEADER, BatchError, Column, verify
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch import HEADER, BatchError, Column, flags_of, verify
+from ternmq.record.header import HEADER_BYTES, Kind, kind_of
 from ternmq.record.transactions import MAX_NAMES_BYTES, Prepared, resolved_bytes
 
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
-_KIND_AT: Final = 13
 _RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_BYTES + 8
 
 
@@ -93,7 +92,7 @@ class Preparing(Openings):
                 return self._duplicate(topic, entry, writer, batch_id, part)
         elif producer is None and len(dedup.producers) >= limits.producers:
             raise Busy("too many producers")
-        if HEADER.unpack_from(batch)[6] & _WITH_ORDERING_KEYS:
+        if flags_of(batch) & _WITH_ORDERING_KEYS:
             self._sending.check_ordering_keys(topic)
         if known is not None:
             self._check_open(known, batch_id)
@@ -170,7 +169,7 @@ class Preparing(Openings):
             record = self._store.get(known.position)
         except MessageNotFound as error:
             raise ResendTooOld("the batch was prepared, and is not kept any more") from error
-        if record[_KIND_AT] != Kind.PREPARED:
+        if kind_of(record) != Kind.PREPARED:
             raise IdConflict("the batch was sent; what is prepared has other ids")
         stored = transactions.unpack_prepared(record[HEADER_BYTES:])
         if (stored.writer_name, stored.batch_id, stored.part) != (writer, batch_id, part):

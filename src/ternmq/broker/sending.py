@@ -29,8 +29,17 @@ from ternmq.model.errors import (
 )
 from ternmq.model.specs import Durability, TopicSpec
 from ternmq.record import messages
-from ternmq.record.batch import HEADER, Batch, BatchError, BatchFlag, Column, topic_seed, verify
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.batch import (
+    HEADER,
+    Batch,
+    BatchError,
+    BatchFlag,
+    Column,
+    flags_of,
+    topic_seed,
+    verify,
+)
+from ternmq.record.header import HEADER_BYTES, Kind, kind_of
 from ternmq.record.messages import Messages, RowRun
 
 _KEYED: Final = int(BatchFlag.KEYED)
@@ -40,7 +49,6 @@ _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
-_KIND_AT: Final = 13
 _STRICT: Final = Durability.STRICT
 _FAST: Final = Durability.FAST
 _DURABLE: Final = Rests.DURABLE
@@ -163,7 +171,7 @@ class Sending:
             verify(batch, topic_seed(spec.name))
         except BatchError as error:
             raise InvalidBatch(str(error)) from error
-        flags = HEADER.unpack_from(batch)[6]
+        flags = flags_of(batch)
         made = Topic(0, msgspec.structs.replace(spec, ordered=bool(flags & _KEYED)))
         self.check_flags(made, flags)
         if flags & _WITH_ORDERING_KEYS:
@@ -244,7 +252,7 @@ class Sending:
             record = self._store.get(known.position)
         except MessageNotFound:
             return self._gone_duplicate(now_us, topic, batch, known, number)
-        if record[_KIND_AT] != _MESSAGES:
+        if kind_of(record) != _MESSAGES:
             raise IdConflict("the batch was prepared for a transaction; what is sent has other ids")
         stored = messages.of_record(record)
         if stored.topic != topic.number:
@@ -281,7 +289,7 @@ class Sending:
         the same sequences, is not told from one that was sent twice. No producer does that.
         """
         rows: list[RowOutcome] = []
-        if HEADER.unpack_from(batch)[6] & _WITH_IDS:
+        if flags_of(batch) & _WITH_IDS:
             before = self._ids.known(now_us, topic, batch, known.position)
             told = {one.row: one for one in before.told(None)}
             dedup = self._views.dedup

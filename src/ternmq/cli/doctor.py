@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple
 
 import click
 
-from ternmq import __version__
 from ternmq.cli import output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import Where, connection_options, run, where
@@ -26,6 +25,7 @@ from ternmq.cli.problems import text_of
 from ternmq.client.client import Client
 from ternmq.model.errors import TernMQError
 from ternmq.model.printing import printable
+from ternmq.model.version import __version__
 
 _SYNCS: Final = 200
 _LONGEST_S: Final = 3.0

@@ -19,7 +19,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 import click
 
 import ternmq
-from ternmq import __version__
 from ternmq.cli import worker_logs
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import CONTEXT, Where, connection_options, given_options, resolve
@@ -31,6 +30,7 @@ from ternmq.client import exiting
 from ternmq.client.client import Client
 from ternmq.client.connecting import APP, TOKEN, URL, options_of
 from ternmq.model.errors import TernMQError, UnknownTopic
+from ternmq.model.version import __version__
 from ternmq.sync.client import Client as BlockingClient
 
 log: Final = logging.getLogger("ternmq")

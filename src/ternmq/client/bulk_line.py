@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
-import ternmq
 from ternmq.client.connecting import closed_at_once, known_at, options_of, refused
 from ternmq.client.options import Options
 from ternmq.client.validation import length_of, seconds_of
@@ -33,6 +32,7 @@ from ternmq.model.errors import (
     TernMQError,
     Unreadable,
 )
+from ternmq.model.version import __version__
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Answer, ClientSession, Refusal
@@ -346,7 +346,7 @@ class BulkLine:
             token=options.token,
             client=self._client,
             session=session,
-            library=f"{_LIBRARY} {ternmq.__version__}",
+            library=f"{_LIBRARY} {__version__}",
             language=f"python {platform.python_version()}",
             pid=self._pid,
         )

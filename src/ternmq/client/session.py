@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-import ternmq
 from ternmq.client.connecting import closed_at_once, known_at, refused, silent
 from ternmq.client.link import Link, Waiting
 from ternmq.client.options import Options
@@ -34,6 +33,7 @@ from ternmq.model.errors import (
     TernMQError,
     WrongEventLoop,
 )
+from ternmq.model.version import __version__
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Push
@@ -96,7 +96,7 @@ class Session:
         self.draining = False
         self.traffic = Traffic()
         self.members: list[Member] = []
-        self.library = f"{LIBRARY} {ternmq.__version__}"
+        self.library = f"{LIBRARY} {__version__}"
         self.language = f"python {sys.version.split()[0]}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0  # of the loop

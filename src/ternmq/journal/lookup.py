@@ -25,7 +25,7 @@ from ternmq.model.types import NO_POSITION, Position
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.hashes import application_id_hash, key_hash
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.header import HEADER_BYTES, Kind, kind_of, time_us_of
 from ternmq.record.transactions import as_messages
 
 DEFAULT_LIMIT: Final = 32
@@ -266,7 +266,7 @@ def offset_at_time(
         middle = (low + high) // 2
         places = index.locate(topic, queue, middle, middle + 1, 0)
         record = store.at_place(places, 0)
-        if HEADER.unpack_from(record)[8] >= time_us:
+        if time_us_of(record) >= time_us:
             high = places.first_offsets[0]
         else:
             stored = messages.of_record(record)
@@ -337,7 +337,7 @@ def _found(index: Index, records: _Records, place: Place, below: int) -> Found |
     or not below a position.
     """
     record = records.get(place.position)
-    _, _, _, _, kind, _, _, _, time_us, _, _ = HEADER.unpack_from(record)
+    kind, time_us = kind_of(record), time_us_of(record)
     if kind == Kind.MOVED:
         copies = records.copies()
         piece, row = copies.row(place.row)
@@ -375,6 +375,6 @@ def _told(
     for place in index.copies(found.topic, found.queue, found.offset, above=last.position):
         if newest(place) < newest(last):
             return False
-        if place.position < below and HEADER.unpack_from(store.get(place.position))[8] < until_us:
+        if place.position < below and time_us_of(store.get(place.position)) < until_us:
             return True
     return False

@@ -33,7 +33,7 @@ from ternmq.model.errors import (
 from ternmq.model.types import Position
 from ternmq.record import control, transactions
 from ternmq.record.batch_layout import BODIES
-from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.header import FLAG_MADE, HEADER, HEADER_BYTES, MAGIC, Kind, header_of
 from ternmq.record.messages import PREFIX, PREFIX_BYTES, RUN
 
 MAX_BYTES: Final = 8 << 20
@@ -238,20 +238,20 @@ def _below_bodies(body: bytes, at: int) -> int:
 
 def reframed(record: bytes, body: bytes) -> bytes:
     """Return a record with another body, in the same place; ``FLAG_MADE`` says that it was made."""
-    _, _, _, version, kind, flags, own, durable, time_us, epoch, prev = HEADER.unpack_from(record)
+    header = header_of(record)
     padded = body + bytes(-len(body) & 7)
     data = (
         _REST.pack(
             MAGIC,
             HEADER_BYTES + len(padded),
-            version,
-            kind,
-            flags | FLAG_MADE,
-            own,
-            durable,
-            time_us,
-            epoch,
-            prev,
+            header.version,
+            header.kind,
+            header.flags | FLAG_MADE,
+            header.position,
+            header.durable,
+            header.time_us,
+            header.epoch,
+            header.prev_crc,
         )
         + padded
     )

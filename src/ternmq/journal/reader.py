@@ -32,7 +32,7 @@ from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import NO_POSITION, Position
 from ternmq.record import control, facts, messages, moved, replay, transactions
 from ternmq.record.batch import Batch
-from ternmq.record.header import HEADER, Kind
+from ternmq.record.header import Kind, header_of
 from ternmq.record.messages import Messages
 
 _END: Final = 2**63
@@ -195,9 +195,12 @@ class JournalReader:
                     if places.resolved is None or places.positions[at] >= self.first():
                         raise
                     continue  # prepared in a segment that is gone: so are its rows
-                header = HEADER.unpack_from(record)
+                header = header_of(record)
                 yield StoredBatch(
-                    Position(header[6]), header[8], header[9], messages.of_record(record)
+                    Position(header.position),
+                    header.time_us,
+                    header.epoch,
+                    messages.of_record(record),
                 )
             start = places.stop
 

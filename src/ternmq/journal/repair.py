@@ -25,7 +25,7 @@ from ternmq.journal.scan import CHUNK_BYTES, RawRecord, Scanner, segment_size_of
 from ternmq.journal.segment import FOLDER, file_size, segment_bases, segment_name
 from ternmq.model.errors import CorruptJournal
 from ternmq.model.types import Epoch, Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, Kind
+from ternmq.record.header import HEADER_BYTES, MAGIC, Kind, header_of
 from ternmq.record.messages import PREFIX, PREFIX_BYTES
 
 REPAIR_FOLDER: Final = "repair"
@@ -403,9 +403,11 @@ def _damaged(disk: Disk, bases: list[Position], position: int, size: int) -> Ite
         file.close()
     if len(head) < HEADER_BYTES + PREFIX_BYTES:
         return
-    _, magic, length, _, kind, _, own, _, _, _, _ = HEADER.unpack_from(head)
-    if magic == MAGIC and own == position and kind not in _EMPTY:
-        yield _describe(kind, Position(position), length, head[HEADER_BYTES:], whole=False)
+    header = header_of(head)
+    if header.magic == MAGIC and header.position == position and header.kind not in _EMPTY:
+        yield _describe(
+            header.kind, Position(position), header.length, head[HEADER_BYTES:], whole=False
+        )
 
 
 def _describe(

@@ -19,7 +19,7 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Tail
 from ternmq.model.errors import DiskError, DiskReadError, FileMissing
 from ternmq.model.types import Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC
+from ternmq.record.header import HEADER_BYTES, MAGIC, header_of
 
 Source = Run | Tail
 """What covers a stretch of the journal in the index."""
@@ -44,8 +44,8 @@ def crc_before(disk: Disk, position: int, base: int) -> int | None:
         file.close()
     if len(data) < HEADER_BYTES:
         return None
-    _, magic, _, _, _, _, own, _, _, _, prev_crc = HEADER.unpack(data)
-    return int(prev_crc) if magic == MAGIC and own == position else None
+    header = header_of(data)
+    return header.prev_crc if header.magic == MAGIC and header.position == position else None
 
 
 class RunJob:

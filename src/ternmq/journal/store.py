@@ -19,7 +19,7 @@ from ternmq.journal.segment import segment_name
 from ternmq.journal.tail import Places
 from ternmq.model.errors import CorruptJournal, FileMissing, MessageNotFound
 from ternmq.model.types import Position
-from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, time_us_of
+from ternmq.record.header import HEADER, HEADER_BYTES, MAGIC, position_of, time_us_of
 from ternmq.record.transactions import as_messages
 
 CHUNK_BYTES: Final = 64 * 1024
@@ -122,7 +122,7 @@ class RecordStore:
         if record is None:
             offset = position % self._segment_size
             record = self._read(position - offset, offset, HEADER_BYTES)
-            if HEADER.unpack_from(record)[6] != position:
+            if position_of(record) != position:
                 raise _corrupt(position, offset)
         return time_us_of(record)
 

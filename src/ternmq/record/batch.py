@@ -20,6 +20,7 @@ from ternmq.record.batch_layout import (
     BatchError,
     BatchFlag,
     Column,
+    flags_of,
     topic_seed,
 )
 from ternmq.record.batch_reader import Batch
@@ -31,5 +32,6 @@ from ternmq.record.row import Row
 __all__ = [
     "HEADER", "HEADER_BYTES", "MAGIC", "MAX_APPLICATION_ID_BYTES", "MAX_COUNT", "NUMPY_FROM",
     "VERSION", "Batch", "BatchError", "BatchFlag", "Column", "Compression", "Row",
-    "encode", "encode_bodies", "encode_one", "slice_batch", "topic_seed", "uncompressed", "verify",
+    "encode", "encode_bodies", "encode_one", "flags_of", "slice_batch", "topic_seed",
+    "uncompressed", "verify",
 ]  # fmt: skip

@@ -182,6 +182,12 @@ MIN_BYTES: Final = SOLE_COLUMN + 8
 SEQUENCE_END: Final = 2**64
 
 
+def flags_of(batch: bytes) -> int:
+    """Return the flags of a batch; nothing is checked."""
+    flags: int = HEADER.unpack_from(batch)[6]
+    return flags
+
+
 def topic_seed(name: str) -> int:
     """Return the CRC32C of a topic's name: where the checksum of each of its batches begins."""
     seed: int = _crc32c(name.encode())

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 MAGIC: Final = 0x31524D54
 VERSION: Final = 1
@@ -33,6 +33,9 @@ FLAG_SKIPPABLE: Final = 1
 FLAG_MADE: Final = 1 << 15
 """Never on the disk: a record that was made for an answer, in the place of the one stored."""
 ALIGNMENT: Final = 8
+
+KIND_AT: Final = 13
+"""Where a record states its kind; ``kind_of`` for loops over many."""
 
 assert HEADER.size == HEADER_BYTES
 
@@ -63,6 +66,41 @@ class Kind(enum.IntEnum):
     PREPARED = 20
     RESOLVED = 21
     REPLAY = 22
+
+
+class Header(NamedTuple):
+    """The fields of a record's header; see the ruler above.
+
+    Loops over many records unpack ``HEADER`` themselves: that is quicker.
+    """
+
+    crc: int
+    magic: int
+    length: int
+    version: int
+    kind: int
+    flags: int
+    position: int
+    durable: int
+    time_us: int
+    epoch: int
+    prev_crc: int
+
+
+def header_of(data: bytes, at: int = 0) -> Header:
+    """Return the header of the record that begins at ``at``; nothing is checked."""
+    return Header._make(HEADER.unpack_from(data, at))
+
+
+def kind_of(record: bytes) -> int:
+    """Return the kind of a record."""
+    return record[KIND_AT]
+
+
+def position_of(record: bytes) -> int:
+    """Return the position of a record: its own byte address."""
+    position: int = HEADER.unpack_from(record)[6]
+    return position
 
 
 def time_us_of(record: bytes) -> int:

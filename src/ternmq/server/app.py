@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ternmq import __version__
 from ternmq.access import Authoriser, admin_app
 from ternmq.broker.lease import EPOCH_LIMIT
 from ternmq.broker.pinned import pinned
@@ -30,6 +29,7 @@ from ternmq.model.errors import JournalError
 from ternmq.model.secret import Secret
 from ternmq.model.types import SECOND_US, Epoch
 from ternmq.model.units import Address, write_duration
+from ternmq.model.version import __version__
 from ternmq.model.words import counted
 from ternmq.server import listening, making
 from ternmq.server.admin_token import AdminToken

@@ -17,7 +17,7 @@ from ternmq.journal.tail import Places
 from ternmq.model.errors import MessageNotFound
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Compression, slice_batch
-from ternmq.record.header import HEADER, HEADER_BYTES, Kind
+from ternmq.record.header import HEADER_BYTES, KIND_AT, Kind, header_of, kind_of
 from ternmq.record.messages import PREFIX
 from ternmq.wire.bodies import LastFailure, pack_failures
 
@@ -27,7 +27,6 @@ SMALL_BYTES: Final = 4096
 REASON_BYTES: Final = 256 * 1024
 """What reasons may take of one answer; the failures behind come without."""
 
-_KIND_AT: Final = 13
 _MESSAGES: Final = int(Kind.MESSAGES)
 
 Span = tuple[int, int]
@@ -82,7 +81,7 @@ def _all_singles(records: Sequence[bytes]) -> bool:
     for record in (records[0], records[-1]):
         if len(record) > SMALL_BYTES:
             return False
-    return all(len(record) <= SMALL_BYTES and record[_KIND_AT] == _MESSAGES for record in records)
+    return all(len(record) <= SMALL_BYTES and record[KIND_AT] == _MESSAGES for record in records)
 
 
 def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]) -> list[bytes]:
@@ -106,7 +105,7 @@ def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]
 
 def _parts(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[bytes]:
     """Yield what of a record goes out."""
-    if record[_KIND_AT] == Kind.MOVED:
+    if kind_of(record) == Kind.MOVED:
         yield from _copies(record, topic, spans)
         return
     if len(record) <= SMALL_BYTES:
@@ -187,5 +186,7 @@ def _made(
 ) -> bytes:
     """Return a MESSAGES record for the wire, at the position of the one it was made of."""
     body = messages.pack(topic, queue, first_offset, count, batch, runs)
-    position, stored_us = HEADER.unpack_from(record)[6], HEADER.unpack_from(record)[8]
-    return messages.made(record, body, position, stored_us if time_us is None else time_us)
+    stored = header_of(record)
+    return messages.made(
+        record, body, stored.position, stored.time_us if time_us is None else time_us
+    )
