@@ -95,6 +95,7 @@ class Puller:
                 continue
             left = min(max(0.0, until - loop.time()), LONGEST_WAIT)
             ask = _Pull(self, source, loop)
+            self.settler.asking()  # what this pull may find is what was settled before it
             id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
             # Its time may run slower than ours: that of the testing kit stands still.
             ends = loop.call_later(left + _LATE_S, _end, link, id_)
