@@ -67,6 +67,11 @@ async def test_all_who_connect_at_a_time_are_told() -> None:
         client = patient(AsyncAPI(), _NOBODY)
         told = await asyncio.gather(*[client.connect() for _ in range(3)], return_exceptions=True)
         assert [type(one) for one in told] == [ternmq.CannotConnect] * 3
+        # Each has its own: an error that is raised in two tasks would have the frames of both.
+        errors = [one for one in told if isinstance(one, ternmq.CannotConnect)]
+        assert len({id(one) for one in errors}) == 3
+        assert len({str(one) for one in errors}) == 1
+        assert {type(one.__cause__) for one in errors} == {ConnectionRefusedError}
         await client.close()
 
 

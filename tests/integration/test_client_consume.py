@@ -396,3 +396,14 @@ async def test_following(real: InProcessBroker) -> None:
             await client.send("orders", b"%d" % number)
         await task
         assert got == [b"0", b"1", b"2"]
+
+
+async def test_a_pull_finds_what_was_freed_right_before_it(api: API, real: InProcessBroker) -> None:
+    async with api.connect(real.url) as client:
+        await client.admin.create_topic("o", ordered=True)
+        for n in range(3):
+            await client.send("o", n, ordering_key="a")
+        for n in range(3):
+            (one,) = await client.pull("o", group="g", max_messages=1, wait=0)
+            async with one.process():
+                assert one.value == n

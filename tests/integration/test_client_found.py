@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 import ternmq
-from ternmq.testing import InProcessBroker
+from ternmq.testing import InProcessBroker, broker
 from tests.integration.client_shapes import API
 
 
@@ -57,3 +57,32 @@ async def test_a_body_that_is_not_what_its_type_says_is_named_with_its_place(
                 _ = one.value
             with pytest.raises(ternmq.DecodeError, match=r"^message 0/0 of t: the body is no int"):
                 one.decode(int)
+
+
+@pytest.mark.parametrize("use", ["pull", "run"])
+async def test_a_group_on_a_topic_that_is_not_there_is_told_of_one_like_it(
+    api: API, use: str
+) -> None:
+    with broker(settings={"create_topics": False}) as one:
+        async with api.connect(one.url) as client:
+            await client.admin.create_topic("orders")
+            worker = ternmq.connect(one.url)
+
+            @worker.handler("order", group="g")
+            async def handle(body: bytes) -> None: ...
+
+            with pytest.raises(ternmq.UnknownTopic, match="did you mean 'orders'") as raised:
+                await (client.pull("order", group="g") if use == "pull" else worker.run())
+            # The command line shows the hint of an error that has its own.
+            assert "`ternmq apply MODULE:CLIENT`" in vars(raised.value)["hint"]
+            with pytest.raises(ternmq.UnknownTopic) as raised:
+                await client.pull("payments", group="g")
+            assert "did you mean" not in str(raised.value)
+
+
+async def test_a_body_above_every_limit_is_not_told_of_a_setting(api: API) -> None:
+    with broker(settings={"body": "16MiB", "segment": "32MiB"}) as one:
+        async with api.connect(one.url) as client:
+            with pytest.raises(ternmq.MessageTooLarge, match="no broker takes more than 167") as no:
+                await client.send("t", b"x" * 17_000_000)
+            assert "the setting" not in str(no.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import ssl
 from datetime import timedelta
 from typing import Final
@@ -52,9 +54,30 @@ def options_of(
 def why_not_yet(error: CannotConnect) -> str:
     """Return in a few words why there is no connection, for a line that names the address."""
     cause = error.__cause__
-    if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-        return os.strerror(cause.errno)
-    return str(error.args[0])
+    return _words(cause) if isinstance(cause, OSError) else str(error.args[0])
+
+
+def _words(error: OSError) -> str:
+    """Return why a connection could not be made, without numbers, and addresses as it has them."""
+    if isinstance(error, ssl.SSLError):  # whose number is no errno
+        return str(error)
+    if isinstance(error, socket.gaierror):
+        return _NAMES.get(error.errno or 0, error.strerror or str(error))
+    # That of several addresses has none of its own.
+    number = error.errno or next(map(int, _ERRNO.findall(str(error))), 0)
+    return os.strerror(number).lower() if number > 0 else str(error)
+
+
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
+_NAMES: Final = {
+    getattr(socket, name, 0): text
+    for name, text in (
+        ("EAI_NONAME", "there is no host of that name"),
+        ("EAI_AGAIN", "the host's name cannot be resolved"),
+        ("EAI_NODATA", "the host's name has no address"),
+    )
+    if hasattr(socket, name)
+}
 
 
 def refused(address: Address, error: OSError) -> TernMQError:
@@ -67,7 +90,17 @@ def refused(address: Address, error: OSError) -> TernMQError:
         return untrusted
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
         return NotABroker(f"{address}: this port speaks no TLS; say ternmq:// if that is meant")
-    return CannotConnect(f"no broker at {address}: {error}")
+    return CannotConnect(f"no broker at {address} ({_words(error)})")
+
+
+def none_in_time(address: Address, failure: TernMQError | None) -> CannotConnect:
+    """Return what it means that there was no connection in time; ``failure``: of the last try."""
+    if failure is None:
+        return CannotConnect(f"no connection to {address}")
+    why = str(failure.args[0])
+    error = CannotConnect(why if str(address) in why else f"no connection to {address}: {why}")
+    error.hint = failure.hint
+    return error
 
 
 _NO_AUTHORITY: Final = (

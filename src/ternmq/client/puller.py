@@ -15,8 +15,9 @@ from ternmq.client.ordering import OrderedRows
 from ternmq.client.session import Session
 from ternmq.client.settler import Settler
 from ternmq.client.source import Source
-from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError
+from ternmq.model.errors import CannotConnect, ConnectionLost, TernMQError, UnknownTopic
 from ternmq.model.specs import Mode
+from ternmq.model.words import nearest
 from ternmq.record.facts import Outcome
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
@@ -51,13 +52,32 @@ class Puller:
         if known is not None and known[0] == self.session.anew:
             return known[1]
         await self._making.before_join(source.topic)
-        joined = await self.session.control(Command.GROUP_JOIN, source.join(), control.GroupJoined)
+        try:
+            joined = await self.session.control(
+                Command.GROUP_JOIN, source.join(), control.GroupJoined
+            )
+        except UnknownTopic as error:
+            raise await self._suggested(source.topic, error) from None
         self._joined[source.stated] = self.session.anew, joined
         self.settler.policies.joined(source.topic, source.group, joined.spec.retry)
         if joined.created:
             log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
                      joined.spec.start.value)  # fmt: skip
         return joined
+
+    async def _suggested(self, topic: str, error: UnknownTopic) -> UnknownTopic:
+        """Return the same with the name of a topic that is there and like the one that is not."""
+        try:
+            found = await self.session.control(
+                Command.TOPIC_LIST, control.TopicList(), control.Topics
+            )
+        except TernMQError:
+            return error
+        like = nearest(topic, [info.spec.name for info in found.topics])
+        meant = f"; did you mean {like!r}?" if like else ""
+        told = UnknownTopic(f"{error.args[0]}{meant}")
+        told.hint = UnknownTopic.hint  # as the command line shows it of an error with its own
+        return told
 
     def outdated(self, source: Source) -> bool:
         """Return whether the group was joined at a broker that is gone with it: join anew."""
@@ -95,6 +115,7 @@ class Puller:
                 continue
             left = min(max(0.0, until - loop.time()), LONGEST_WAIT)
             ask = _Pull(self, source, loop)
+            self.settler.asking()  # what this pull may find is what was settled before it
             id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
             # Its time may run slower than ours: that of the testing kit stands still.
             ends = loop.call_later(left + _LATE_S, _end, link, id_)

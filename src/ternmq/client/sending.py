@@ -21,7 +21,14 @@ from ternmq.client.parts import Parts
 from ternmq.client.selecting import chosen_by, number_of
 from ternmq.client.topic import Topic
 from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import check_body, check_message, check_topic, flag, seconds_of
+from ternmq.client.validation import (
+    LARGEST_BODY,
+    check_body,
+    check_message,
+    check_topic,
+    flag,
+    seconds_of,
+)
 from ternmq.model.errors import (
     BufferFull,
     EncodeError,
@@ -36,8 +43,6 @@ log: Final = logging.getLogger("ternmq")
 _MOST_NAMED: Final = 3
 """Messages that ``UnsentMessages`` names in its text."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
-_UNKNOWN_BYTES: Final = 16 * 1024 * 1024
-"""Largest body while the broker has not said what it takes: the most it can be set to."""
 
 
 @looked_after("client")
@@ -431,7 +436,7 @@ class Sending(Parts):
 
     def _most_bytes(self) -> int:
         welcome = self._session.welcome
-        return welcome.body_bytes if welcome is not None else _UNKNOWN_BYTES
+        return welcome.body_bytes if welcome is not None else LARGEST_BODY
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
         """Wait until what was sent is answered.

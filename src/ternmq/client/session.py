@@ -8,6 +8,7 @@ of every connection that opens and of every one that is lost, and ask again what
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import random
@@ -19,14 +20,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ternmq.client.connecting import closed_at_once, known_at, refused, silent
+from ternmq.client.connecting import closed_at_once, known_at, none_in_time, refused, silent
 from ternmq.client.link import Link, Waiting
 from ternmq.client.options import Options
 from ternmq.client.requests import encoded
 from ternmq.client.stats import Traffic
 from ternmq.client.validation import seconds_of
 from ternmq.model.errors import (
-    CannotConnect,
     ClientClosed,
     ClientForked,
     ConnectionLost,
@@ -274,8 +274,7 @@ class Session:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            why = f": {self.failure.args[0]}" if self.failure else ""
-            raise CannotConnect(f"no connection to {self.options.address}{why}") from self.failure
+            raise none_in_time(self.options.address, self.failure) from self.failure
         finally:
             self._waiters.discard(waiter)
 
@@ -316,7 +315,7 @@ class Session:
             if told.done():
                 continue
             if isinstance(outcome, Exception):
-                told.set_exception(outcome)
+                told.set_exception(_own(outcome))
             else:
                 told.set_result(outcome)
 
@@ -368,7 +367,7 @@ class Session:
         log.debug("%s refuses this client: %s", self.options.address, error)
         for waiter in self._waiters:
             if not waiter.done():
-                waiter.set_exception(error)
+                waiter.set_exception(_own(error))
         for member in self.members:
             member.refused(error)
 
@@ -552,6 +551,15 @@ def _running() -> asyncio.AbstractEventLoop:
         raise WrongEventLoop(
             "no event loop runs in this thread; for code without one there is ternmq.sync"
         ) from None
+
+
+def _own(error: Exception) -> Exception:
+    """Return an error for one of several who wait: what awaits it adds its traceback, and notes."""
+    if not isinstance(error, TernMQError):
+        return error
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
 
 
 def _is_another(before: control.Welcome, now: control.Welcome) -> bool:

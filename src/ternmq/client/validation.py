@@ -15,6 +15,8 @@ from ternmq.model.words import article
 if TYPE_CHECKING:
     from ternmq.client.outgoing import Outgoing
 
+LARGEST_BODY: Final = 16 * 1024 * 1024
+"""Bytes; the broker's setting `body` has no higher value."""
 MAX_ID_BYTES: Final = 128
 MAX_TEXT_BYTES: Final = 4096
 MAX_HEADER_BYTES: Final = 16 * MAX_TEXT_BYTES
@@ -259,8 +261,13 @@ def check_body(size: int, most: int) -> None:
     Raises:
         MessageTooLarge: They are more than the broker takes.
     """
-    if size > most:
+    if size <= most:
+        return
+    if most < LARGEST_BODY:
         raise MessageTooLarge(f"a body of {size} bytes; the broker takes {most}")
+    error = MessageTooLarge(f"a body of {size} bytes; no broker takes more than {most}")
+    error.hint = "send less, or store it elsewhere and send where it is"
+    raise error
 
 
 def check_size(name: str, size: int, most: int) -> None:

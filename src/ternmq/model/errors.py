@@ -509,7 +509,10 @@ class CannotConnect(ClientError):
 
     code = 403
     retriable = True
-    hint = "is it running? `ternmq dev` starts one; TERNMQ_URL or connect(url) says where it is"
+    hint = (
+        "is it running? TERNMQ_URL or connect(url) says where it is; `ternmq dev` starts one for "
+        "development"
+    )
 
 
 class BufferFull(ClientError):

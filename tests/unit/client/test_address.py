@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import pytest
 
 import ternmq
 from ternmq.client.address import Address, parse
-from ternmq.client.connecting import refused
-from ternmq.model.errors import CannotConnect, InvalidName, InvalidRequest, InvalidUrl
+from ternmq.client.connecting import none_in_time, refused, why_not_yet
+from ternmq.model.errors import Busy, CannotConnect, InvalidName, InvalidRequest, InvalidUrl
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,40 @@ def test_an_untrusted_certificate_says_what_to_do(code: int, word: str) -> None:
     assert "its certificate is not trusted: as OpenSSL has it" in str(told)
     assert word in told.hint
     assert ("?ca=FILE" in told.hint) == (code in {18, 19, 20}), "another file does not help"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(111, "Connect call failed ('127.0.0.1', 9)"), "connection refused"),
+        (OSError(113, "Connect call failed ('10.0.0.1', 9)"), "no route to host"),
+        (
+            OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9, 0, 0), "
+                    "[Errno 111] Connect call failed ('127.0.0.1', 9)"),
+            "connection refused",
+        ),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no host of that name"),
+        (ssl.SSLError(1, "[SSL: ODD] odd"), "[SSL: ODD] odd"),
+        (OSError("odd"), "odd"),
+    ],
+)  # fmt: skip
+def test_a_connection_that_is_refused_says_so_once(error: OSError, words: str) -> None:
+    if isinstance(error, ssl.SSLError):
+        error.reason = "ODD"  # which those that Python makes have
+    address = parse("ternmq://broker:9")
+    told = refused(address, error)
+    assert told.args[0].startswith("no broker at ternmq://broker:9 (")
+    assert told.args[0].endswith(f"{words})")
+    late = none_in_time(address, told)
+    assert (late.args, late.hint) == (told.args, told.hint)
+    told.__cause__ = error
+    assert isinstance(told, CannotConnect)
+    assert why_not_yet(told).endswith(words)
+
+
+def test_what_names_no_address_gets_it() -> None:
+    late = none_in_time(parse("ternmq://broker:9"), Busy("too many connections"))
+    assert late.args[0] == "no connection to ternmq://broker:9: too many connections"
 
 
 def test_secrets_are_not_shown() -> None:
