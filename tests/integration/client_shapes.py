@@ -7,6 +7,7 @@ forms. Nothing is added or hidden: a method that the blocking client lacks fails
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -50,6 +51,16 @@ def shape(value: Any) -> Any:
     return value
 
 
+def _awaited(client: Any, send_soon: Any, args: Any, kwargs: Any) -> asyncio.Future[Any]:
+    """Send and wait for the outcome as one step: it does not come before somebody waits."""
+    waited_for = threading.Event()
+    client.reach()[0].post(lambda: waited_for.wait(2))
+    try:
+        return asyncio.wrap_future(send_soon(*args, **kwargs))
+    finally:
+        waited_for.set()
+
+
 class Shaped:
     """Something of the blocking client."""
 
@@ -74,7 +85,7 @@ class Shaped:
         if name == "consume":
             return lambda *args, **kwargs: Shaped(value(*args, **kwargs))
         if name == "send_soon":
-            return lambda *args, **kwargs: asyncio.wrap_future(value(*args, **kwargs))
+            return lambda *args, **kwargs: _awaited(self._target, value, args, kwargs)
         if name in _ITERATORS:
             return lambda *args, **kwargs: _iterate(value, args, kwargs)
 
