@@ -184,6 +184,38 @@ def test_a_process_that_ends_with_messages_to_send_says_so(real: InProcessBroker
     assert "7 messages of send_soon" in forgotten(real.url, "connected")
 
 
+FORGETS_IN_A_CHILD = """
+import asyncio, multiprocessing, ternmq, ternmq.sync
+kept = []
+async def main():
+    kept.append(ternmq.connect("ternmq://127.0.0.1:9"))
+    kept[-1].send_soon("t", 1)
+def run(url):
+    blocking = ternmq.sync.connect(url)
+    blocking.send_soon("t", 1)
+    kept.append(blocking)
+    asyncio.run(main())
+def parent(url):
+    child = multiprocessing.get_context("fork").Process(target=run, args=(url,))
+    child.start()
+    child.join()
+parent(__import__("sys").argv[1])
+"""
+
+
+def test_a_child_of_multiprocessing_that_ends_says_so(real: InProcessBroker) -> None:
+    """It ends without ``atexit``; what a blocking client has to send is sent before."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORGETS_IN_A_CHILD, real.url],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert ended.stderr.count("of send_soon (") == 1
+    assert "1 message of send_soon (t: 1)" in ended.stderr
+    assert "127.0.0.1:9" not in ended.stderr
+    with ternmq.sync.connect(real.url) as client:
+        assert [one.value for one in client.read("t")] == [1]
+
+
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("middleware", [False, True])
 async def test_many_without_a_broker_fail_one_by_one_whether_the_topic_is_known(

@@ -131,7 +131,7 @@ class Producer(Member, Unsent):
         if self._ended:
             raise ClientClosed("the client is closed")
         if session.closed or self._loop is None:
-            self._loop = session.bind()
+            self._bind()
         topic = self._topics.get(topic_name)
         if topic is None:
             topic = self._placing.topic(topic_name)
@@ -152,13 +152,21 @@ class Producer(Member, Unsent):
             self._alone += 1
         self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """Live in the loop that runs; see ``Session.bind``."""
+        loop = self._session.bind()
+        if self._loop is None:
+            self.begins()
+        self._loop = loop
+        return loop
+
     async def known_topic(self, name: str) -> TopicLanes:
         """Return a topic once it is known what it is like.
 
         Raises:
             TernMQError: The broker does not say.
         """
-        self._loop = self._session.bind()
+        self._bind()
         topic = self._placing.topic(name)
         await self._placing.known(topic)
         return topic
@@ -181,8 +189,7 @@ class Producer(Member, Unsent):
         Raises:
             InvalidName, UnknownQueue, ClientClosed, ClientForked, WrongEventLoop: Nothing was sent.
         """
-        session = self._session
-        self._loop = loop = session.bind()
+        loop = self._bind()
         topic = self._placing.topic(topic_name)
         many = Many(items, messages, loop.create_future())
         rows = range(len(messages))
