@@ -130,15 +130,16 @@ class Producer(Member, Unsent):
         session = self._session
         if self._ended:
             raise ClientClosed("the client is closed")
-        if session.closed or self._loop is None:
-            self._bind()
+        loop = self._loop
+        if session.closed or loop is None:
+            loop = self._bind()
         topic = self._topics.get(topic_name)
         if topic is None:
             topic = self._placing.topic(topic_name)
         lane = topic.lane_of(message)
         if timeout is None:
             timeout = self.options.timeout
-        deadline = self._loop.time() + timeout
+        deadline = loop.time() + timeout
         if self._open_loads or one_way or self._scheduled:
             self._alone = 0
         elif self._alone >= ALONE:
