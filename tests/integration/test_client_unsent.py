@@ -158,30 +158,67 @@ import asyncio, sys, ternmq
 async def main():
     global client
     client = ternmq.connect(sys.argv[1])
-    if len(sys.argv) > 2:
-        await client.send("t", "first")
     for n in range(7):
         client.send_soon(f"t{n}", n)
-    await asyncio.sleep(0)
+    while len(sys.argv) > 2 and client.stats().sends < 7:
+        await asyncio.sleep(0.01)
 asyncio.run(main())
 """
 
 
-def forgotten(*args: str) -> str:
+async def forgotten(*args: str) -> str:
     """Return what a process says at its end that closes no client."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORGETS, *args],
-        capture_output=True, text=True, timeout=30, check=True,
-    )  # fmt: skip
-    return ended.stderr
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "ignore", "-c", FORGETS, *args, stderr=subprocess.PIPE
+    )
+    async with asyncio.timeout(30):
+        _, told = await process.communicate()
+    assert process.returncode == 0
+    return told.decode()
 
 
-def test_a_process_that_ends_with_messages_to_send_says_so(real: InProcessBroker) -> None:
-    told = forgotten("ternmq://127.0.0.1:9")
+async def test_a_process_that_ends_with_messages_to_send_says_so() -> None:
+    told = await forgotten("ternmq://127.0.0.1:9")
     assert told.count("7 messages of send_soon (t0: 1, t1: 1, ") == 1
     assert "t4: 1, and 2 topics more) had no answer" in told
     assert "they are not stored." in told
-    assert "7 messages of send_soon" in forgotten(real.url, "connected")
+    async with FakeBroker() as fake:
+        fake.silent = True
+        told = await forgotten(fake.url, "until they have left")
+    assert "7 messages of send_soon" in told
+    assert "event loop ended: whether they are stored is not known." in told
+
+
+FORGETS_IN_A_CHILD = """
+import asyncio, multiprocessing, ternmq, ternmq.sync
+kept = []
+async def main():
+    kept.append(ternmq.connect("ternmq://127.0.0.1:9"))
+    kept[-1].send_soon("t", 1)
+def run(url):
+    blocking = ternmq.sync.connect(url)
+    blocking.send_soon("t", 1)
+    kept.append(blocking)
+    asyncio.run(main())
+def parent(url):
+    child = multiprocessing.get_context("fork").Process(target=run, args=(url,))
+    child.start()
+    child.join()
+parent(__import__("sys").argv[1])
+"""
+
+
+def test_a_child_of_multiprocessing_that_ends_says_so(real: InProcessBroker) -> None:
+    """It ends without ``atexit``; what a blocking client has to send is sent before."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORGETS_IN_A_CHILD, real.url],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert ended.stderr.count("of send_soon (") == 1
+    assert "1 message of send_soon (t: 1)" in ended.stderr
+    assert "127.0.0.1:9" not in ended.stderr
+    with ternmq.sync.connect(real.url) as client:
+        assert [one.value for one in client.read("t")] == [1]
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 TIMEOUT: Final = 1.0
@@ -49,6 +51,29 @@ def tell() -> None:
     until = time.monotonic() + TIMEOUT
     for keeper in keepers:
         keeper.wait(max(0.0, until - time.monotonic()))
+
+
+_at_ends: Final[set[tuple[int, Callable[[], object]]]] = set()
+"""What was registered in this process, or in its parents."""
+
+
+def at_end_of_child(call: Callable[[], object], *, priority: int) -> None:
+    """Have a function called at the end of this process if it is a child of ``multiprocessing``.
+
+    Such a child, if it was forked, ends without the functions of ``atexit``. It forgets what its
+    parent registered: this is for where a client is first used. Any thread.
+
+    Args:
+        call: It.
+        priority: The functions with the highest are called first.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    util = sys.modules.get("multiprocessing.util")
+    if process is None or util is None or process.parent_process() is None:
+        return
+    if (os.getpid(), call) not in _at_ends:  # once, however many clients come and go
+        _at_ends.add((os.getpid(), call))
+        util.Finalize(None, call, exitpriority=priority)
 
 
 atexit.register(tell)

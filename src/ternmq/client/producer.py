@@ -130,15 +130,16 @@ class Producer(Member, Unsent):
         session = self._session
         if self._ended:
             raise ClientClosed("the client is closed")
-        if session.closed or self._loop is None:
-            self._loop = session.bind()
+        loop = self._loop
+        if session.closed or loop is None:
+            loop = self._bind()
         topic = self._topics.get(topic_name)
         if topic is None:
             topic = self._placing.topic(topic_name)
         lane = topic.lane_of(message)
         if timeout is None:
             timeout = self.options.timeout
-        deadline = self._loop.time() + timeout
+        deadline = loop.time() + timeout
         if self._open_loads or one_way or self._scheduled:
             self._alone = 0
         elif self._alone >= ALONE:
@@ -152,13 +153,21 @@ class Producer(Member, Unsent):
             self._alone += 1
         self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """Live in the loop that runs; see ``Session.bind``."""
+        loop = self._session.bind()
+        if self._loop is None:
+            self.begins()
+        self._loop = loop
+        return loop
+
     async def known_topic(self, name: str) -> TopicLanes:
         """Return a topic once it is known what it is like.
 
         Raises:
             TernMQError: The broker does not say.
         """
-        self._loop = self._session.bind()
+        self._bind()
         topic = self._placing.topic(name)
         await self._placing.known(topic)
         return topic
@@ -181,8 +190,7 @@ class Producer(Member, Unsent):
         Raises:
             InvalidName, UnknownQueue, ClientClosed, ClientForked, WrongEventLoop: Nothing was sent.
         """
-        session = self._session
-        self._loop = loop = session.bind()
+        loop = self._bind()
         topic = self._placing.topic(topic_name)
         many = Many(items, messages, loop.create_future())
         rows = range(len(messages))

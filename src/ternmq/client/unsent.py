@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from ternmq.client.exiting import at_end_of_child
 from ternmq.client.forking import watch, watched
 from ternmq.client.outgoing import Load
 from ternmq.client.singles import Singles
@@ -41,6 +42,11 @@ class Unsent:
     def loads(self) -> Iterable[Load]:
         """Return those that are not over."""
         raise NotImplementedError
+
+    def begins(self) -> None:
+        """It is used for the first time, in this process."""
+        if self._session.home is not None:  # else ``ternmq.sync`` closes its client at the end
+            at_end_of_child(_tell_all, priority=0)
 
     def after_fork(self) -> None:
         """See ``forking.Watched``: what waits is the parent's, as ``Session.forked`` tells."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ from ternmq.client.declarations import Declarations
 from ternmq.client.deliveries import Deliveries as EngineDeliveries
 from ternmq.client.delivery import Delivery
 from ternmq.client.depends import Provider
+from ternmq.client.exiting import at_end_of_child
 from ternmq.client.forking import watch, watched
 from ternmq.client.heard import PassOn, SentSoon
 from ternmq.client.message import Message, Queue, Receipt
@@ -45,9 +45,6 @@ F = TypeVar("F", bound=Function)
 Part = TypeVar("Part")
 
 _AT_EXIT_TIMEOUT: Final = 5.0
-
-_ending: set[int] = set()
-"""Children of ``multiprocessing``, this or its parents, at whose end they are closed."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -116,7 +113,7 @@ class Client:
             if life is None or life.pid != pid:
                 client = engine.Client(self.options, self.codecs, self._declarations, served=True)
                 self._life = life = Life(pid, LoopThread(self.options.timeout), client)
-                _close_with_process()
+                at_end_of_child(_close_all, priority=1)
             return life
 
     def _lock(self, pid: int) -> threading.RLock:
@@ -478,20 +475,6 @@ def _close_all() -> None:
     for client in watched(Client):
         with contextlib.suppress(TernMQError):
             client.close(_AT_EXIT_TIMEOUT)
-
-
-def _close_with_process() -> None:
-    """See that ``_close_all`` is called at the end of a child of ``multiprocessing``, too.
-
-    Such a child, if it was forked, ends without the functions of ``atexit``.
-    """
-    process = sys.modules.get("multiprocessing.process")
-    util = sys.modules.get("multiprocessing.util")
-    if process is None or util is None or process.parent_process() is None:
-        return
-    if os.getpid() not in _ending:  # once, however many clients come and go
-        _ending.add(os.getpid())
-        util.Finalize(None, _close_all, exitpriority=0)
 
 
 atexit.register(_close_all)
