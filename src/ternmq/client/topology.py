@@ -23,6 +23,7 @@ from ternmq.client.topic import Topic, spec_of
 from ternmq.client.validation import seconds_us
 from ternmq.model.errors import (
     Forbidden,
+    TernMQError,
     TopicExists,
     TopologyMismatch,
     UnknownGroup,
@@ -198,10 +199,13 @@ class Topology:
                 raise TopologyMismatch(f"{left}.{before} {error.args[0]}") from error
             except TopicExists:  # somebody made it meanwhile: is it what is declared?
                 continue
-            except (UnknownTopic, UnknownGroup):
-                if anew == admin.redeclaring.anew:
-                    raise
-                continue  # the broker that had it is gone
+            except TernMQError as error:
+                missing = isinstance(error, UnknownTopic | UnknownGroup)
+                if missing and anew != admin.redeclaring.anew:
+                    continue  # the broker that had it is gone
+                if done:
+                    error.add_note(f"made before: {'; '.join(map(str, done))}")
+                raise
             return done
         raise TopologyMismatch("others change the same topics at the same time")
 
