@@ -139,7 +139,7 @@ def test_what_was_made_before_the_connection_was_lost_is_said(
         with pytest.raises(ConnectionLost) as caught:
             asyncio.run(applied())
     assert caught.value.__notes__ == [
-        f"made before: topic {topic}: created with queues 3, retention 1h"
+        f"Made before: topic {topic}: created with queues 3, retention 1h."
     ]
     assert cli("apply", name).err == "made 1 change\n"
 
