@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import ternmq
+from ternmq.cli.exits import ExitCode
+from ternmq.cli.worker import find
+from ternmq.client.admin import Admin
+from ternmq.model.errors import ConnectionLost
 from ternmq.testing import broker
 from tests.black_box.process import DEADLINE
 from tests.cli.conftest import CommandLine, Processes
@@ -107,6 +113,35 @@ def test_what_cannot_be_changed_is_said_and_nothing_is(
         assert f"! topic {topic}: queues 3 -> 2 cannot be changed" in refused.out
         assert "1 of 2 differences cannot be changed" in refused.err
     assert cli("group", "show", topic, "billing", "--json").json["tags"] == "a"
+
+
+def test_what_was_made_before_the_connection_was_lost_is_said(
+    cli: CommandLine,
+    topic: str,
+    application: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def lost(*_: object) -> None:
+        raise ConnectionLost("the connection ended before the answer")
+
+    name = application()
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "join_group", lost)
+        ended = cli("apply", name, code=ExitCode.UNKNOWN)
+        assert ended.out == f"+ topic {topic}: created with queues 3, retention 1h\n"
+        assert "the connection ended before the answer" in ended.err
+        cli("topic", "delete", topic, "--yes")
+
+        async def applied() -> None:
+            async with ternmq.connect(cli.url) as client:
+                await find(name).topology.apply(client.admin)
+
+        with pytest.raises(ConnectionLost) as caught:
+            asyncio.run(applied())
+    assert caught.value.__notes__ == [
+        f"Made before: topic {topic}: created with queues 3, retention 1h."
+    ]
+    assert cli("apply", name).err == "made 1 change\n"
 
 
 def test_differences_as_json(cli: CommandLine, topic: str, application: Callable[..., str]) -> None:

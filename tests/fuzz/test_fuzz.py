@@ -16,6 +16,7 @@ def test_the_corpus(target: Target) -> None:
     inputs = list(corpus(target))
     assert {one.part for one in inputs} == set(target.parts)
     for one in inputs:
+        judge(target, one)  # what it imports is not of the input
         judge(target, one, measured=True)
 
 

@@ -281,3 +281,34 @@ async def test_a_group_that_has_too_short_a_lease_keeps_it_until_another_is_stat
         assert (await client.admin.group("orders", "g")).lease == timedelta(milliseconds=1)
         await client.admin.change_group("orders", "g", lease=0.1)
         assert (await client.admin.group("orders", "g")).lease == timedelta(milliseconds=100)
+
+
+async def test_rights_that_end_while_others_make_the_same_do_not_deny_what_was_made(
+    real: InProcessBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first topic is made, somebody else makes the second, and then the app may do no more."""
+    made, refused = Admin.create_topic, Admin.refusals
+
+    async def create(self: Any, name: str, **settings: Any) -> Any:
+        await made(self, name, **settings)
+        if name == "b":
+            raise ternmq.TopicExists("b is there")
+        monkeypatch.setattr(Admin, "refusals", refuse)
+
+    async def refuse(*_: object) -> list[str]:
+        return ["no grant to manage"]
+
+    client = ternmq.connect(real.url)
+    client.declare(ternmq.Topic("a"), ternmq.Topic("b"))
+
+    @client.handler("a", group="g")
+    async def handle(body: object) -> None: ...
+
+    async with ternmq.connect(real.url) as looking:
+        monkeypatch.setattr(Admin, "create_topic", create)
+        with pytest.raises(ternmq.TopologyMismatch) as caught:
+            await client.topology.apply(looking.admin)
+        assert refused is not Admin.refusals
+    assert "Made before: topic a: created. no grant to manage" in str(caught.value)
+    assert "Nothing was changed" not in str(caught.value)
+    assert str(caught.value).startswith("group g on a: it is not there")

@@ -23,6 +23,7 @@ from ternmq.client.topic import Topic, spec_of
 from ternmq.client.validation import seconds_us
 from ternmq.model.errors import (
     Forbidden,
+    TernMQError,
     TopicExists,
     TopologyMismatch,
     UnknownGroup,
@@ -181,9 +182,12 @@ class Topology:
                 mismatch = TopologyMismatch(_undone(changes, admin.app))
                 mismatch.hint = advice(changes)
                 raise mismatch
+            if not changes:
+                return done
             lacks = ". ".join(await self.refusals(admin, changes) or [])
             if lacks:
-                said = f"{_undone(changes, admin.app)}. Nothing was changed: {lacks}"
+                before = _made_before(done) or " Nothing was changed:"
+                said = f"{_undone(changes, admin.app)}.{before} {lacks}"
                 raise TopologyMismatch(said) from Forbidden(lacks)
 
             def made(one: Change) -> None:
@@ -194,14 +198,17 @@ class Topology:
                 await self._make(admin, changes, made)
             except Forbidden as error:  # the app was changed meanwhile, or the broker is an old one
                 left = _undone([one for one in changes if one not in done], admin.app)
-                before = f" Made before: {'; '.join(map(str, done))}." if done else ""
-                raise TopologyMismatch(f"{left}.{before} {error.args[0]}") from error
+                said = f"{left}.{_made_before(done)} {error.args[0]}"
+                raise TopologyMismatch(said) from error
             except TopicExists:  # somebody made it meanwhile: is it what is declared?
                 continue
-            except (UnknownTopic, UnknownGroup):
-                if anew == admin.redeclaring.anew:
-                    raise
-                continue  # the broker that had it is gone
+            except TernMQError as error:
+                missing = isinstance(error, UnknownTopic | UnknownGroup)
+                if missing and anew != admin.redeclaring.anew:
+                    continue  # the broker that had it is gone
+                if done:
+                    error.add_note(_made_before(done).strip())
+                raise
             return done
         raise TopologyMismatch("others change the same topics at the same time")
 
@@ -401,6 +408,11 @@ def _stated_of_group(
 
 def _all(stated: dict[str, str]) -> str:
     return ", ".join(f"{setting} {value}" for setting, value in stated.items())
+
+
+def _made_before(done: Sequence[Change]) -> str:
+    """Return what was made before an error; empty if nothing was."""
+    return f" Made before: {'; '.join(map(str, done))}." if done else ""
 
 
 def _undone(changes: Sequence[Change], app: str) -> str:
