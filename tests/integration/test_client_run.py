@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import util
 from multiprocessing.queues import SimpleQueue
@@ -17,7 +18,7 @@ import pytest
 import ternmq
 import ternmq.sync
 from ternmq.testing import InProcessBroker, broker
-from tests.asynchronous import until
+from tests.asynchronous import until, until_true
 
 
 @dataclass
@@ -489,3 +490,57 @@ def test_the_delivery_is_of_the_type_that_is_annotated(
 
     client.run() if isinstance(client, ternmq.sync.Client) else asyncio.run(client.run())
     assert got == {"async": True, "thread": True, "alone": True}
+
+
+@pytest.mark.parametrize("has_loop", [False, True], ids=["a thread", "another loop"])
+async def test_stopped_by_a_thread_while_nothing_happens_in_its_loop(
+    monkeypatch: pytest.MonkeyPatch, has_loop: bool
+) -> None:
+    monkeypatch.setattr("ternmq.client.consumer.LONGEST_WAIT", 250.0)
+    with broker(manual=False, settings={"heartbeat": "300s"}) as one:
+        client = ternmq.connect(one.url)
+
+        @client.handler(ternmq.Topic("orders"), group="g")
+        async def on_order(order: Order) -> None:
+            """Nothing comes."""
+
+        thread = threading.Thread(target=lambda: asyncio.run(client.run(signals=False)))
+        thread.start()
+
+        async def waits() -> bool:
+            with suppress(ternmq.UnknownTopic, ternmq.UnknownGroup):
+                return bool((await other.admin.group("orders", "g")).members)
+            return False
+
+        async with ternmq.connect(one.url) as other:
+            await until_true(waits, "the worker waits for messages")
+        if has_loop:
+            client.stop()  # the loop of this test is not the client's
+        else:
+            await asyncio.to_thread(client.stop)
+        await asyncio.to_thread(thread.join, 7)  # after 10 s something else wakes its loop
+        assert not thread.is_alive()
+
+
+async def test_stopped_by_a_thread_before_it_runs(real: InProcessBroker) -> None:
+    await fill(real.url, 1)
+    client = ternmq.connect(real.url)
+
+    @client.handler("orders", group="g")
+    async def on_order(order: Order) -> None:
+        pytest.fail("it was stopped")
+
+    await asyncio.to_thread(client.stop)
+    await client.run(signals=False)
+    await asyncio.to_thread(client.stop)  # it has ended
+
+
+def test_stopped_when_its_loop_is_closed(real: InProcessBroker) -> None:
+    client = ternmq.connect(real.url)
+
+    async def use() -> None:
+        await client.send("orders", b"x")
+        await client.close()
+
+    asyncio.run(use())
+    client.stop()

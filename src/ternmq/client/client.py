@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import _get_running_loop as running_loop
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 
@@ -430,15 +432,28 @@ class Client(Transacting, Receiving):
             failed.cancel()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Have ``run`` come to its end: no handler is called any more. Loop only.
+        """Have ``run`` come to its end: no handler is called any more. Any thread.
+
+        Called before ``run``, it ends that as soon as it begins.
 
         Args:
             at_once: Do not wait for those that run: cancel them.
         """
         flag("at_once", at_once)
+        self._stopping = True  # what begins to run in its loop meanwhile looks at this
+        loop = self._session.known_loop
+        if loop is None:
+            return
+        if loop is running_loop():
+            self._stop_here(at_once=at_once)
+            return
+        with suppress(RuntimeError):  # the loop is closed: nothing runs
+            loop.call_soon_threadsafe(partial(self._stop_here, at_once=at_once))
+
+    def _stop_here(self, *, at_once: bool) -> None:
+        """See ``stop``. Loop only."""
         for handler in self._handlers:
             handler.take_no_more()
-        self._stopping = True
         if self._stop is not None:
             self._stop.set()
         if at_once and self._hurry is not None:

@@ -130,6 +130,11 @@ class Session:
         return self._loop is not None and self._pid != os.getpid()
 
     @property
+    def known_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop that the client lives in; None: it was not used yet. Any thread."""
+        return self._loop
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that the client lives in: the one it was used in first.
 
