@@ -349,3 +349,30 @@ def test_a_trace_of_a_place_says_the_right_that_is_missing(admin: CommandLine, t
     assert "is kept in the topics that app 'narrow' may read" in said
     elsewhere = ("message", "trace", place, "--topic", topic)
     assert f"consume topic '{topic}'" in admin(*elsewhere, *as_narrow, code=5).err
+
+
+def test_a_trace_at_a_broker_that_does_not_say_the_rights(
+    admin: CommandLine, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def old(self: Admin, asked: object) -> None:
+        return None
+
+    monkeypatch.setattr(Admin, "refusals", old)
+    admin("topic", "create", topic)
+    admin("send", topic, "x", "--id", f"id-{topic}")
+    trace = ("message", "trace", f"id-{topic}")
+    assert admin(*trace, "--json").json[0]["topic"] == topic
+    token = admin("app", "create", "sender", "--grant", f"produce:{topic}").out.strip()
+    said = admin(*trace, "--app", "sender", "--token", token, code=5).err
+    assert f"no grant to consume topic '{topic}'" in said
+
+
+def test_a_trace_names_some_of_many_topics_that_it_did_not_search(
+    admin: CommandLine, topic: str
+) -> None:
+    names = [f"{topic}-{number}" for number in range(7)]
+    for name in names:
+        admin("topic", "create", name)
+    token = admin("app", "create", "fan", "--grant", f"produce:{topic}-*").out.strip()
+    said = admin("message", "trace", "nothing", "--app", "fan", "--token", token, code=4).err
+    assert f": {', '.join(names[:5])} and 2 more)" in said

@@ -154,7 +154,7 @@ async def test_a_group_that_cannot_be_what_is_declared_ends_the_run_before_anyth
         (
             ternmq.Topic("scans"),
             {"mode": "ordered"},
-            r"group late on scans: mode ordered cannot be: topic scans is not ordered.*leave mode",
+            r"late on scans: mode ordered cannot be: topic scans is not (declared as )?ordered",
         ),
     ],
     ids=["filter", "mode"],
@@ -179,6 +179,24 @@ async def test_a_group_that_its_topic_does_not_allow_ends_the_run_before_anythin
         assert re.search(said, f"{told.value}")
         assert [one.spec.name for one in await looking.admin.topics()] == ["scans"] * there
         assert await looking.admin.groups() == []
+
+
+async def test_groups_that_want_an_undeclared_topic_both_ordered_and_not(
+    real: InProcessBroker,
+) -> None:
+    """The first one would make it; the second would be refused."""
+    client = ternmq.connect(real.url)
+
+    @client.handler("scans", group="first")
+    async def first(body: object) -> None: ...
+
+    @client.handler("scans", group="second", mode="ordered")
+    async def second(body: object) -> None: ...
+
+    async with ternmq.connect(real.url) as looking:
+        with pytest.raises(ternmq.TopologyMismatch, match="group second on scans: mode ordered"):
+            await client.topology.apply(looking.admin)
+        assert await looking.admin.topics() == []
 
 
 async def test_a_filter_for_a_group_that_keeps_order_changes_nothing(real: InProcessBroker) -> None:

@@ -14,6 +14,7 @@ def contradiction(
     declared: Topic | None,
     topic: TopicSpec | None,
     has: SubscriptionSpec | None,
+    first: Source,
 ) -> Change | None:
     """Return, as a conflict, what of a group its topic does not allow; None: the broker takes it.
 
@@ -22,8 +23,9 @@ def contradiction(
         declared: Its topic, if it is declared.
         topic: Its topic, if it is there.
         has: The group, if it is there.
+        first: The first group that is declared on the topic: it makes it, if nobody else does.
     """
-    ordered = _is_ordered(source, declared, topic)
+    ordered = _is_ordered(declared, topic, first)
     mode = source.mode or (has.mode if has else Mode.ORDERED if ordered else Mode.SHARED)
     group = f"group {source.group} on {source.topic}"
     if mode is not Mode.ORDERED or (has is not None and has.mode is not mode):
@@ -36,7 +38,7 @@ def contradiction(
         )
         return Change(
             "conflict", source.topic, source.group, "mode", "", mode.value,
-            f"topic {source.topic} is not ordered",
+            f"topic {source.topic} is not {'ordered' if topic else 'declared as ordered'}",
             f'leave mode="ordered" of {group} out; {other}',
         )  # fmt: skip
     if tags_of(source.tags or "") is None:
@@ -54,11 +56,11 @@ def contradiction(
     )  # fmt: skip
 
 
-def _is_ordered(source: Source, declared: Topic | None, topic: TopicSpec | None) -> bool:
+def _is_ordered(declared: Topic | None, topic: TopicSpec | None, first: Source) -> bool:
     """Return whether the topic is ordered, once it is as declared."""
     if declared is not None and declared.ordered is not None:
         return declared.ordered  # if it is there otherwise, that is a conflict of its own
     if topic is not None:
         return topic.ordered
-    # One that is not declared is made by the group's join, as its mode says.
-    return declared is None and source.mode is Mode.ORDERED
+    # One that is not declared is made by the join of a group, as its mode says.
+    return declared is None and first.mode is Mode.ORDERED

@@ -72,6 +72,7 @@ class Topology:
         names = dict.fromkeys([*topics, *[source.topic for source in sources]])
         there = {one.spec.name: one.spec for one in await admin.topics(names)} if names else {}
         found: list[Change] = []
+        firsts: dict[str, Source] = {}
         for name, topic in topics.items():
             found += _topic_changes(topic, there.get(name))
         for source in sources:
@@ -83,7 +84,11 @@ class Topology:
                 continue
             groups = await admin.groups(source.topic, source.group) if source.topic in there else []
             has = groups[0].spec if groups else None
-            found += _of_group(source, topics.get(source.topic), there.get(source.topic), has)
+            first = firsts.setdefault(source.topic, source)
+            wrong = contradiction(
+                source, topics.get(source.topic), there.get(source.topic), has, first
+            )
+            found += _group_changes(source, has, wrong)
         return found
 
     async def apply(
@@ -314,18 +319,13 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
     return told
 
 
-def _of_group(
-    source: Source, declared: Topic | None, topic: TopicSpec | None, has: SubscriptionSpec | None
+def _group_changes(
+    source: Source, has: SubscriptionSpec | None, wrong: Change | None
 ) -> list[Change]:
-    """Return how a group differs; what cannot be takes the place of what would be made."""
-    found = _group_changes(source, has)
-    wrong = contradiction(source, declared, topic, has)
-    if wrong is None:
-        return found
-    return [*[one for one in found if one.setting not in {"", wrong.setting}], wrong]
-
-
-def _group_changes(source: Source, has: SubscriptionSpec | None) -> list[Change]:
+    """Return how a group differs; what is wrong takes the place of what would be made."""
+    if wrong is not None:
+        found = _group_changes(source, has, None)
+        return [*[one for one in found if one.setting not in {"", wrong.setting}], wrong]
     stated = _stated_of_group(
         source.tags,
         None if source.mode is None else source.mode.value,

@@ -13,6 +13,7 @@ ORDERED = TopicSpec(name="scans", ordered=True)
 PLAIN = TopicSpec(name="scans")
 KEEPS_ORDER = SubscriptionSpec(mode=Mode.ORDERED)
 SHARED = SubscriptionSpec(mode=Mode.SHARED)
+FIRST = Source("scans", "first")
 
 
 def topic(ordered: bool | None) -> ternmq.Topic:
@@ -34,7 +35,7 @@ def test_a_filter_where_order_is_kept(
     has: SubscriptionSpec | None,
     remedy: str,
 ) -> None:
-    found = contradiction(Source("scans", "late", tags="a || b"), declared, there, has)
+    found = contradiction(Source("scans", "late", tags="a || b"), declared, there, has, FIRST)
     assert found is not None
     assert (found.setting, found.wants) == ("tags", "'a || b'")
     assert "topic scans is ordered" in found.why
@@ -43,10 +44,10 @@ def test_a_filter_where_order_is_kept(
 
 @pytest.mark.parametrize("there", [None, PLAIN])
 def test_a_group_that_keeps_an_order_that_there_is_not(there: TopicSpec | None) -> None:
-    found = contradiction(Source("scans", "late", mode="ordered"), topic(None), there, None)
+    found = contradiction(Source("scans", "late", mode="ordered"), topic(None), there, None, FIRST)
     assert found is not None
     assert (found.setting, found.wants) == ("mode", "ordered")
-    assert found.why == "topic scans is not ordered"
+    assert found.why == f"topic scans is not {'declared as ' if there is None else ''}ordered"
     assert ('ternmq.Topic("scans", ordered=True)' in found.remedy) == (there is None)
 
 
@@ -70,4 +71,15 @@ def test_what_a_broker_takes(
     there: TopicSpec | None,
     has: SubscriptionSpec | None,
 ) -> None:
-    assert contradiction(source, declared, there, has) is None
+    assert contradiction(source, declared, there, has, source) is None
+
+
+def test_the_first_group_makes_a_topic_that_nobody_declared() -> None:
+    ordered, shared = Source("scans", "a", mode="ordered"), Source("scans", "b", mode="shared")
+    filtered = Source("scans", "c", tags="late")
+    assert contradiction(shared, None, None, None, ordered) is None
+    assert contradiction(filtered, None, None, None, shared) is None
+    for source, first, setting in ((ordered, shared, "mode"), (filtered, ordered, "tags")):
+        found = contradiction(source, None, None, None, first)
+        assert found is not None
+        assert found.setting == setting
