@@ -115,6 +115,30 @@ def test_what_cannot_be_changed_is_said_and_nothing_is(
     assert cli("group", "show", topic, "billing", "--json").json["tags"] == "a"
 
 
+def test_a_filter_where_order_is_kept_is_found_before_anything_is_made(
+    cli: CommandLine, topic: str, application: Callable[..., str], tmp_path: Path
+) -> None:
+    name = application()
+    file = tmp_path / f"{name.removesuffix(':client')}.py"
+    # A worker asks the broker that the program names: here the one of the environment.
+    text = file.read_text().replace('"ternmq://127.0.0.1:1"', "")
+    file.write_text(text.replace("queues=3,", "ordered=True,"))
+    for command in (("apply", name, "--dry-run"), ("apply", name), ("worker", name)):
+        said = cli(*command, code=8)
+        told = said.out + said.err
+        assert (
+            f"group billing on {topic}: tags 'a' cannot be: topic {topic} is ordered, and a group "
+            "that keeps order has no tag filter"
+        ) in told
+        assert f'state mode="shared" for group billing on {topic}, or leave its tags out' in told
+        assert "ternmq group delete" not in told  # there is none
+        cli("topic", "show", topic, code=4)  # nothing was made
+    sys.modules.pop(name.removesuffix(":client"))
+    file.write_text(file.read_text().replace('group="billing",', 'group="billing", mode="shared",'))
+    assert cli("apply", name).err == "made 2 changes\n"
+    assert cli("group", "show", topic, "billing", "--json").json["tags"] == "a"
+
+
 def test_what_was_made_before_the_connection_was_lost_is_said(
     cli: CommandLine,
     topic: str,
@@ -149,7 +173,7 @@ def test_differences_as_json(cli: CommandLine, topic: str, application: Callable
     (change,) = cli("apply", application(queues=5), "--dry-run", "--json", code=8).json
     assert change == {
         "action": "change", "topic": topic, "group": "", "setting": "queues", "has": "3",
-        "wants": "5",
+        "wants": "5", "why": "", "remedy": "",
     }  # fmt: skip
 
 

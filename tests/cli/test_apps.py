@@ -297,3 +297,82 @@ def _last(admin: CommandLine) -> None:
     as_other = ("--app", "other", "--token", token)
     assert [row[0] for row in admin("app", "list", *as_other).rows] == ["half", "other"]
     assert "last one" in admin("app", "delete", "other", "--yes", *as_other, code=2).err
+
+
+def test_a_trace_asks_for_no_right_on_topics_that_nobody_named(
+    admin: CommandLine, topic: str
+) -> None:
+    """A worker that forwards sees the topic that it sends to, and may not read it."""
+    trace = ("message", "trace")
+    for name in (topic, f"{topic}-out"):
+        admin("topic", "create", name)
+        admin("send", name, "x", "--id", f"id-{name}", "--key", topic)
+    admin("group", "create", topic, "billing", "--start", "earliest")
+    granted = ("--grant", f"consume:{topic}", "--grant", f"produce:{topic}-out")
+    token = admin("app", "create", "forwarder", *granted).out.strip()
+    as_forwarder = ("--app", "forwarder", "--token", token)
+    for named in (
+        (f"{topic}/0/0",),
+        (f"id-{topic}",),
+        ("--key", topic),
+        (f"id-{topic}", "--topic", topic),
+    ):
+        traced = admin(*trace, *named, "--json", *as_forwarder)
+        (found,) = traced.json
+        assert (found["topic"], found["offset"]) == (topic, 0)
+        assert [one["group"] for one in found["groups"]] == ["billing"]
+        # Of a key there may be more than is shown.
+        assert (f"{topic}-out" in traced.err) == (named[0] == "--key")
+    said = admin(*trace, f"id-{topic}-out", *as_forwarder, code=4).err
+    assert f"no message id-{topic}-out is kept in the topics that app 'forwarder' may read" in said
+    assert f"not searched, without the right to consume them for every group: {topic}-out" in said
+    assert "--grant" not in said
+    said = admin(*trace, f"id-{topic}-out", "--topic", f"{topic}-out", *as_forwarder, code=5).err
+    assert f"app 'forwarder' has no grant to consume topic '{topic}-out'" in said
+
+
+def test_a_trace_of_a_place_says_the_right_that_is_missing(admin: CommandLine, topic: str) -> None:
+    admin("topic", "create", topic)
+    admin("topic", "create", f"{topic}-mine")
+    admin("send", topic, "x")
+    place = f"{topic}/0/0"
+    token = admin("app", "create", "narrow", "--grant", f"consume:{topic}-mine").out.strip()
+    as_narrow = ("--app", "narrow", "--token", token)
+    said = admin("message", "trace", place, *as_narrow, code=5).err
+    assert f"app 'narrow' has no grant to consume topic '{topic}'" in said
+    assert said == admin("message", "get", place, *as_narrow, code=5).err
+    # An id that reads like a place, in a topic that it may read, is found all the same.
+    admin("send", f"{topic}-mine", "x", "--id", place)
+    (found,) = admin("message", "trace", place, "--json", *as_narrow).json
+    assert found["topic"] == f"{topic}-mine"
+    said = admin("message", "trace", "nowhere-id", *as_narrow, code=4).err
+    assert "is kept in the topics that app 'narrow' may read" in said
+    elsewhere = ("message", "trace", place, "--topic", topic)
+    assert f"consume topic '{topic}'" in admin(*elsewhere, *as_narrow, code=5).err
+
+
+def test_a_trace_at_a_broker_that_does_not_say_the_rights(
+    admin: CommandLine, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def old(self: Admin, asked: object) -> None:
+        return None
+
+    monkeypatch.setattr(Admin, "refusals", old)
+    admin("topic", "create", topic)
+    admin("send", topic, "x", "--id", f"id-{topic}")
+    trace = ("message", "trace", f"id-{topic}")
+    assert admin(*trace, "--json").json[0]["topic"] == topic
+    token = admin("app", "create", "sender", "--grant", f"produce:{topic}").out.strip()
+    said = admin(*trace, "--app", "sender", "--token", token, code=5).err
+    assert f"no grant to consume topic '{topic}'" in said
+
+
+def test_a_trace_names_some_of_many_topics_that_it_did_not_search(
+    admin: CommandLine, topic: str
+) -> None:
+    names = [f"{topic}-{number}" for number in range(7)]
+    for name in names:
+        admin("topic", "create", name)
+    token = admin("app", "create", "fan", "--grant", f"produce:{topic}-*").out.strip()
+    said = admin("message", "trace", "nothing", "--app", "fan", "--token", token, code=4).err
+    assert f": {', '.join(names[:5])} and 2 more)" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -120,7 +121,7 @@ async def test_what_cannot_be_changed_ends_the_run_and_nothing_was_changed(
     ("stated", "said"),
     [
         ({"mode": "ordered"}, "mode shared -> ordered cannot be changed"),
-        ({"start": "latest"}, "start earliest -> latest cannot be changed"),
+        ({"start": "latest", "tags": "b"}, "start earliest -> latest cannot be changed"),
     ],
     ids=["mode", "start"],
 )
@@ -131,11 +132,113 @@ async def test_a_group_that_cannot_be_what_is_declared_ends_the_run_before_anyth
         await looking.admin.create_topic("orders", retention=60)
         await looking.admin.create_group("orders", "billing", tags="a")
         before = (await looking.admin.group("orders", "billing")).spec
-        client = declared(api, real.url, {"tags": "b", **stated})
+        client = declared(api, real.url, stated)
         with pytest.raises(ternmq.TopologyMismatch, match=f"group billing on orders: {said}"):
             await run_until_member(client, looking)
         assert (await looking.admin.group("orders", "billing")).spec == before
         assert (await looking.admin.topic("orders")).retention == timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["new", "there"])
+@pytest.mark.parametrize(
+    ("topic", "stated", "said"),
+    [
+        (
+            ternmq.Topic("scans", ordered=True),
+            {"tags": "late"},
+            (
+                r"group late on scans: tags 'late' cannot be: topic scans is ordered, and a group "
+                r"that keeps order has no tag filter.*mode=\"shared\""
+            ),
+        ),
+        (
+            ternmq.Topic("scans"),
+            {"mode": "ordered"},
+            r"late on scans: mode ordered cannot be: topic scans is not (declared as )?ordered",
+        ),
+    ],
+    ids=["filter", "mode"],
+)
+async def test_a_group_that_its_topic_does_not_allow_ends_the_run_before_anything_is_made(
+    real: InProcessBroker, topic: ternmq.Topic, stated: Any, said: str, there: bool
+) -> None:
+    async with ternmq.connect(real.url) as looking:
+        if there:
+            await looking.admin.create_topic("scans", ordered=bool(topic.ordered))
+        client = ternmq.connect(real.url)
+        client.declare(ternmq.Topic("others"))
+
+        @client.handler("others", group="late")
+        async def other(body: object) -> None: ...
+
+        @client.handler(topic, group="late", **stated)
+        async def handle(body: object) -> None: ...
+
+        with pytest.raises(ternmq.TopologyMismatch) as told:
+            await client.run()
+        assert re.search(said, f"{told.value}")
+        assert [one.spec.name for one in await looking.admin.topics()] == ["scans"] * there
+        assert await looking.admin.groups() == []
+
+
+async def test_groups_that_want_an_undeclared_topic_both_ordered_and_not(
+    real: InProcessBroker,
+) -> None:
+    """The first one would make it; the second would be refused."""
+    client = ternmq.connect(real.url)
+
+    @client.handler("scans", group="first")
+    async def first(body: object) -> None: ...
+
+    @client.handler("scans", group="second", mode="ordered")
+    async def second(body: object) -> None: ...
+
+    async with ternmq.connect(real.url) as looking:
+        with pytest.raises(ternmq.TopologyMismatch, match="group second on scans: mode ordered"):
+            await client.topology.apply(looking.admin)
+        assert await looking.admin.topics() == []
+
+
+async def test_a_filter_for_a_group_that_keeps_order_changes_nothing(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await looking.admin.create_topic("scans", ordered=True)
+        await looking.admin.create_group("scans", "late", lease=7)
+        client = ternmq.connect(real.url)
+
+        @client.handler("scans", group="late", tags="late", lease=9)
+        async def handle(body: object) -> None: ...
+
+        said = r"tags 'late' cannot be.*new group with mode=\"shared\""
+        with pytest.raises(ternmq.TopologyMismatch) as told:
+            await client.run()
+        assert re.search(said, f"{told.value}")
+        assert (await looking.admin.group("scans", "late")).lease == timedelta(seconds=7)
+        for refused in (
+            looking.admin.change_group("scans", "late", tags="a"),
+            looking.admin.create_group("scans", "new", tags="a"),
+        ):
+            with pytest.raises(
+                ternmq.InvalidRequest,
+                match=r"group '(late|new)' keeps the order of topic 'scans', so it takes no tag",
+            ):
+                await refused
+
+
+async def test_ignoring_keys_where_order_is_kept_cannot_be_changed(real: InProcessBroker) -> None:
+    async with ternmq.connect(real.url) as looking:
+        await looking.admin.create_topic("scans", ordered=True, retention=60)
+        client = ternmq.connect(real.url)
+        client.declare(ternmq.Topic("scans", ignore_ordering_keys=True, retention=90))
+        client.declare(ternmq.Topic("others"))
+        changes = await client.topology.plan(looking.admin)
+        assert [(one.action, one.setting) for one in changes] == [
+            ("change", "retention"),
+            ("conflict", "ignore_ordering_keys"),
+            ("create", ""),
+        ]
+        with pytest.raises(ternmq.TopologyMismatch, match="cannot be changed"):
+            await client.topology.apply(looking.admin)
+        assert [one.spec.name for one in await looking.admin.topics()] == ["scans"]
 
 
 async def test_a_filter_that_is_all_that_is_declared_is_changed_by_the_run(
@@ -234,10 +337,10 @@ async def test_a_mode_that_differs_is_a_conflict_and_a_filter_is_changed(
     real: InProcessBroker,
 ) -> None:
     async with ternmq.connect(real.url) as client:
-        await client.admin.create_topic("orders")
-        await client.admin.create_group("orders", "g", tags="a")
+        await client.admin.create_topic("orders", ordered=True)
+        await client.admin.create_group("orders", "g")
 
-        @client.handler("orders", group="g", tags="b", mode="ordered")
+        @client.handler("orders", group="g", tags="b", mode="shared")
         async def handle(body: object) -> None: ...
 
         changes = await client.topology.plan(client.admin)

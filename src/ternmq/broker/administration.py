@@ -124,7 +124,7 @@ class Administration:
         topic = self._views.catalog.topic(topic_name)
         if spec is None:
             spec = SubscriptionSpec(mode=Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
-        _check_subscription(topic, spec)
+        _check_subscription(topic, group, spec)
         check_filter(spec.tags)
         if group in topic.by_group:
             raise GroupExists(f"group {group!r} consumes {topic_name!r} already")
@@ -149,7 +149,7 @@ class Administration:
             InvalidRequest, ModeNotAllowed, UnknownTopic, UnknownGroup.
         """
         subscription = self._views.catalog.subscription(topic_name, group)
-        _check_subscription(subscription.topic, spec)
+        _check_subscription(subscription.topic, group, spec)
         if spec.tags != subscription.spec.tags:
             check_filter(spec.tags)
         if spec.mode is not subscription.spec.mode:
@@ -205,10 +205,13 @@ class Administration:
         return self.record(now_us, control.AppDeleted(name))
 
 
-def _check_subscription(topic: Topic, spec: SubscriptionSpec) -> None:
+def _check_subscription(topic: Topic, group: str, spec: SubscriptionSpec) -> None:
     spec.check()
     if spec.mode is Mode.ORDERED and not topic.spec.ordered:
         raise ModeNotAllowed(f"topic {topic.name!r} is not ordered")
     if spec.mode is Mode.ORDERED and spec.tags.strip() not in {"", "*"}:
-        raise InvalidRequest("ordered groups take no tag filter")
+        raise InvalidRequest(
+            f"group {group!r} keeps the order of topic {topic.name!r}, so it takes no tag filter: "
+            "leave the tags out, or make a group with mode shared"
+        )
     Subscription(0, "check", topic, spec)

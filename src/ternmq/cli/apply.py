@@ -12,8 +12,8 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker
 from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.worker import find
+from ternmq.client.changes import Change, advice
 from ternmq.client.client import Client
-from ternmq.client.topology import Change, advice
 from ternmq.model.errors import Forbidden, TopologyMismatch
 from ternmq.model.words import counted, verb
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,8 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from ternmq.wire.control import RowStanding
+from ternmq.wire.commands import Command as Request
+from ternmq.wire.control import RightsQuestion, RowStanding
 
 if TYPE_CHECKING:
     from ternmq.pipeline.trace_lookup import TraceLookup
@@ -41,6 +42,9 @@ _ELSEWHERE: Final = {
     True: "",
 }
 
+
+_MOST_NAMED: Final = 5
+"""Topics that are named when they were not searched."""
 
 NOT_OWED: Final = "not owed"
 """The broker keeps no more of a message that a group is through with, or never was to get."""
@@ -125,17 +129,21 @@ async def trace(
     first. `not owed` says that the group is through with it: it is done, or skipped, or deleted as
     a dead letter, or not for the group (its filter or start). The broker does not keep which of
     them.
+
+    Without --topic or a place, the topics are searched that the app may read: it needs `consume` on
+    a topic and all its groups.
     """
     check_one(bool(id_), key is not None, of="an id or place, and --key")
-    at = id_.split("/")
-    if len(at) == 3 and at[1].isdecimal() and at[2].isdecimal():
-        # An application may choose ids that look so: what is at a place is asked for first.
-        with suppress(MessageNotFound, UnknownTopic, UnknownQueue, Forbidden, InvalidRequest):
-            id_ = (await client.get(at[0], queue=int(at[1]), offset=int(at[2]))).id
     tables = archived.folder(tables)
-    names = [topic] if topic else [one.spec.name for one in await client.admin.topics()]
+    placed, refusal = await _placed(client, id_, topic)
+    unread: list[str] = []
+    if placed is not None:
+        id_, kept = placed.id, [placed]
+    else:
+        names, unread = ([topic], []) if topic else await _readable(client)
+        kept = await _kept(client, names, id_, key, limit)
     lives: dict[tuple[str, int, int], Life] = {}
-    for found in await _kept(client, names, id_, key, limit):
+    for found in kept:
         life = _life(found)
         life.kept = True
         lives[life.place] = life
@@ -149,11 +157,18 @@ async def trace(
         if life.kept:
             await _look(client, life)
     if not chosen:
-        where = f"{' and in ' + tables if tables else ''}"
+        if refusal is not None:
+            raise refusal
+        app = client.admin.app
+        where = f"in the topics that app {app!r} may read" if app and not topic else "by the broker"
         raise not_found(
-            f"no message {id_ or f'with key {key!r}'} is kept by the broker{where}"
+            f"no message {id_ or f'with key {key!r}'} is kept {where}"
+            + (f" and in {tables}" if tables else "")
+            + (f" ({_unsearched(unread)})" if unread else "")
             + _ELSEWHERE[bool(tables)]
         )
+    if unread and key is not None:
+        output.note(_unsearched(unread))
     if as_json:
         output.document([_plain(one) for one in chosen])
         return
@@ -163,6 +178,46 @@ async def trace(
         _show(life)
     if any(said == NOT_OWED and not one.traced for one in chosen for said in one.now.values()):
         output.note(_ABOUT_NOT_OWED)
+
+
+async def _placed(
+    client: Client, text: str, topic: str | None
+) -> tuple[Found | None, Forbidden | None]:
+    """Return the message at a place, and else why it may not be seen; None if it is no place.
+
+    An application may choose ids that look like places: a place goes first.
+    """
+    at = text.split("/")
+    if len(at) != 3 or not (at[1].isdecimal() and at[2].isdecimal()) or topic not in {None, at[0]}:
+        return None, None
+    try:
+        return shown(await client.get(at[0], queue=int(at[1]), offset=int(at[2]))), None
+    except Forbidden as error:
+        return None, error
+    except (MessageNotFound, UnknownTopic, UnknownQueue, InvalidRequest):
+        return None, None
+
+
+async def _readable(client: Client) -> tuple[list[str], list[str]]:
+    """Return the topics that the app may read, and those of which it has other rights only.
+
+    It asks first, since each read that is refused is a line in the broker's audit log.
+    """
+    names = [one.spec.name for one in await client.admin.topics()]
+    refusals = await client.admin.refusals(
+        RightsQuestion(command=Request.FIND, topic=name) for name in names
+    )
+    if refusals is None:  # an older broker: the first read that it refuses says so
+        return names, []
+    told = list(zip(names, refusals, strict=True))
+    return [name for name, lacks in told if not lacks], [name for name, lacks in told if lacks]
+
+
+def _unsearched(topics: Sequence[str]) -> str:
+    """Return which topics were not searched, for want of a right."""
+    more = f" and {len(topics) - _MOST_NAMED} more" if len(topics) > _MOST_NAMED else ""
+    named = ", ".join(topics[:_MOST_NAMED]) + more
+    return f"not searched, without the right to consume them for every group: {named}"
 
 
 async def _kept(

@@ -22,7 +22,8 @@ Reading order:
 * Functions that are called: ``signature``, ``unawaited``, ``declarations``, ``depends``,
   ``injection``, ``yielding``, ``middleware``, ``composing``, ``handlers``, ``running``,
   ``draining``, ``signals``.
-* What applications declare: ``topic``, ``policy``, ``topology``, ``making`` (a topic at its first
+* What applications declare: ``topic``, ``policy``, ``topology``, ``changes`` (what differs),
+  ``contradictions`` (groups that a broker refuses in any case), ``making`` (a topic at its first
   use), ``redeclaring`` (at a broker that began anew).
 * Bodies and other values: ``codecs``, ``models``, ``validation``, ``selecting``, ``tracing``.
 * What moves no messages: ``admin``, ``admin_client``, ``grants``, ``deadletters``, ``lookup``,

@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 
 from ternmq.client.again import Replayed
 from ternmq.client.blocking import BlockingDelivery, Portal
+from ternmq.client.changes import Change
 from ternmq.client.codecs import Codecs
 from ternmq.client.composing import compose
 from ternmq.client.connecting import why_not_yet
@@ -35,7 +36,7 @@ from ternmq.client.signature import Function
 from ternmq.client.source import Source
 from ternmq.client.stats import ClientStats
 from ternmq.client.topic import Topic
-from ternmq.client.topology import Change, Topology
+from ternmq.client.topology import Topology
 from ternmq.client.transacting import Transacting
 from ternmq.client.unawaited import looked_after
 from ternmq.client.validation import flag, seconds_of

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from ternmq.client.policy import RetryPolicy, spec_of
 from ternmq.client.validation import choose, lease_us_of, text
+from ternmq.model.errors import InvalidRequest
 from ternmq.model.specs import Mode, Start, check_name
-from ternmq.model.tag_filter import check_filter
+from ternmq.model.tag_filter import check_filter, tags_of
 from ternmq.wire import control
 
 
@@ -37,6 +38,11 @@ class Source:
         if tags is not None:
             check_filter(text("tags", tags))
         self.mode = None if mode is None else choose("mode", Mode, mode)
+        if self.mode is Mode.ORDERED and tags_of(tags or "") is not None:
+            raise InvalidRequest(
+                f"group {group!r} on topic {topic!r} states a tag filter and mode ordered: a group "
+                'that keeps order has no filter; state mode="shared", or leave tags out'
+            )
         self.start = None if start is None else choose("start", Start, start)
         self.retry = None if retry is None else spec_of(retry)
         self.lease_us = None if lease is None else lease_us_of(lease)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ternmq.client.again import Replayed
+from ternmq.client.changes import Change
 from ternmq.client.client import Client
 from ternmq.client.connecting import options_of
 from ternmq.client.consumer import Consumer
@@ -22,7 +23,6 @@ from ternmq.client.options import Options
 from ternmq.client.policy import RetryPolicy
 from ternmq.client.stats import ClientStats
 from ternmq.client.topic import Topic
-from ternmq.client.topology import Change
 from ternmq.client.transacting import Committed, Prepared
 from ternmq.model.errors import (
     AlreadySettled,

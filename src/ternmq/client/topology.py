@@ -16,6 +16,8 @@ from datetime import timedelta
 from typing import Final
 
 from ternmq.client.admin import Admin
+from ternmq.client.changes import TOPIC_MISSING, Change, advice
+from ternmq.client.contradictions import contradiction
 from ternmq.client.declarations import Declarations
 from ternmq.client.policy import RetryPolicy
 from ternmq.client.source import Source
@@ -37,72 +39,8 @@ from ternmq.wire.control import RightsQuestion
 
 log: Final = logging.getLogger("ternmq")
 
-_TOPIC: Final = "topic"
-"""What differs where a group is declared on a topic that is neither there nor declared."""
 _TRIES: Final = 3
 """How often a plan is made anew when somebody else makes the same topics at the same time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A difference between what is declared and what is there.
-
-    Attributes:
-        action: ``create``, ``change``, or ``conflict``: it cannot be changed.
-        topic: The topic.
-        group: The group on it; empty: the topic itself.
-        setting: What differs; empty for what is created; ``topic`` where a group's topic is
-            neither there nor declared.
-        has: As it is.
-        wants: As it is declared; for what is created all that is stated.
-    """
-
-    action: str
-    topic: str
-    group: str
-    setting: str
-    has: str
-    wants: str
-
-    def __str__(self) -> str:
-        """Say what was done, or what cannot be."""
-        return self.told("created")
-
-    def told(self, created: str) -> str:
-        """Return it as a line for people.
-
-        Args:
-            created: What to say of something that is missing, such as ``would be created``.
-        """
-        what = f"group {self.group} on {self.topic}" if self.group else f"topic {self.topic}"
-        if self.action == "create":
-            return f"{what}: {created}" + (f" with {self.wants}" if self.wants else "")
-        if self.setting == _TOPIC:
-            return f"{what}: there is no topic {self.topic}, and none is declared"
-        told = f"{what}: {self.setting} {self.has} -> {self.wants}"
-        return told + (" cannot be changed" if self.action == "conflict" else "")
-
-
-def advice(changes: Sequence[Change]) -> str:
-    """Return what can be done about those changes that cannot be made; empty if there are none."""
-    said = []
-    missing = dict.fromkeys(one.topic for one in changes if one.setting == _TOPIC)
-    if missing:
-        made = ", ".join(f"`ternmq topic create {topic}`" for topic in missing)
-        said.append(f"declare the topic with client.declare(ternmq.Topic(...)), or make it: {made}")
-    gone = dict.fromkeys(
-        f"`ternmq group delete {one.topic} {one.group}`"
-        if one.group
-        else f"`ternmq topic delete {one.topic}`, with its messages"
-        for one in changes
-        if one.action == "conflict" and one.setting != _TOPIC
-    )
-    if gone:
-        said.append(
-            f"declare what is there, or delete it: {'; '.join(gone)}; "
-            "a `ternmq dev` without a folder can be started again instead"
-        )
-    return ". ".join(said)
 
 
 class Topology:
@@ -134,15 +72,23 @@ class Topology:
         names = dict.fromkeys([*topics, *[source.topic for source in sources]])
         there = {one.spec.name: one.spec for one in await admin.topics(names)} if names else {}
         found: list[Change] = []
+        firsts: dict[str, Source] = {}
         for name, topic in topics.items():
             found += _topic_changes(topic, there.get(name))
         for source in sources:
             missing = source.topic not in topics and source.topic not in there
             if missing and not admin.redeclaring.makes_topics:
-                found.append(Change("conflict", source.topic, source.group, _TOPIC, "", "declared"))
+                found.append(
+                    Change("conflict", source.topic, source.group, TOPIC_MISSING, "", "declared")
+                )
                 continue
             groups = await admin.groups(source.topic, source.group) if source.topic in there else []
-            found += _group_changes(source, groups[0].spec if groups else None)
+            has = groups[0].spec if groups else None
+            first = firsts.setdefault(source.topic, source)
+            wrong = contradiction(
+                source, topics.get(source.topic), there.get(source.topic), has, first
+            )
+            found += _group_changes(source, has, wrong)
         return found
 
     async def apply(
@@ -176,7 +122,7 @@ class Topology:
             changes = [
                 one
                 for one in await self.plan(admin)
-                if only(one) and not (again and one.setting == _TOPIC)
+                if only(one) and not (again and one.setting == TOPIC_MISSING)
             ]
             if any(one.action == "conflict" for one in changes):
                 mismatch = TopologyMismatch(_undone(changes, admin.app))
@@ -308,7 +254,7 @@ def _command(change: Change) -> Command:
 
 def _when_it_runs(change: Change) -> bool:
     """Return whether a worker that starts minds a difference; joining a group sees to the rest."""
-    return not change.group or bool(change.setting and change.setting != _TOPIC)
+    return not change.group or bool(change.setting and change.setting != TOPIC_MISSING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +295,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
         fixed = setting == "ordered" or (
             setting == "queues" and (has.ordered or (topic.queues or 0) < has.queues)
         )
+        fixed = fixed or (setting == "ignore_ordering_keys" and has.ordered)
         action = "conflict" if fixed else "change"
         found.append(Change(action, topic.name, "", setting, now[setting], wants))
     return found
@@ -372,7 +319,13 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
     return told
 
 
-def _group_changes(source: Source, has: SubscriptionSpec | None) -> list[Change]:
+def _group_changes(
+    source: Source, has: SubscriptionSpec | None, wrong: Change | None
+) -> list[Change]:
+    """Return how a group differs; what is wrong takes the place of what would be made."""
+    if wrong is not None:
+        found = _group_changes(source, has, None)
+        return [*[one for one in found if one.setting not in {"", wrong.setting}], wrong]
     stated = _stated_of_group(
         source.tags,
         None if source.mode is None else source.mode.value,

@@ -57,6 +57,7 @@ def overridden(client: ternmq.Client) -> None:
         (lambda client: client.send_middleware(none), "none is given the message"),
         (lambda client: client.send_middleware(no_yield), "send_middleware no_yield must be"),
         (given(tags="a ||"), "not a tag filter: 'a ||'"),
+        (given(tags="a", mode="ordered"), "states a tag filter and mode ordered.*mode=.shared"),
         (given(tags=3), "tags is a str, not int"),
         (given(concurrency="4"), "concurrency is a whole number, not str"),
         (given(max_in_flight="4"), "max_in_flight is a whole number, not str"),

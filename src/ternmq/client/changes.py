@@ -1,0 +1,78 @@
+"""How what is declared differs from what is there, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+TOPIC_MISSING: Final = "topic"
+"""What differs where a group is declared on a topic that is neither there nor declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A difference between what is declared and what is there.
+
+    Attributes:
+        action: ``create``, ``change``, or ``conflict``: it cannot be changed.
+        topic: The topic.
+        group: The group on it; empty: the topic itself.
+        setting: What differs; empty for what is created; ``topic`` where a group's topic is
+            neither there nor declared.
+        has: As it is.
+        wants: As it is declared; for what is created all that is stated.
+        why: Why it cannot be, where the declaration contradicts itself or the topic; else empty.
+        remedy: What to declare instead, then.
+    """
+
+    action: str
+    topic: str
+    group: str
+    setting: str
+    has: str
+    wants: str
+    why: str = ""
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """Say what was done, or what cannot be."""
+        return self.told("created")
+
+    def told(self, created: str) -> str:
+        """Return it as a line for people.
+
+        Args:
+            created: What to say of something that is missing, such as ``would be created``.
+        """
+        what = f"group {self.group} on {self.topic}" if self.group else f"topic {self.topic}"
+        if self.action == "create":
+            return f"{what}: {created}" + (f" with {self.wants}" if self.wants else "")
+        if self.setting == TOPIC_MISSING:
+            return f"{what}: there is no topic {self.topic}, and none is declared"
+        if self.why:
+            return f"{what}: {self.setting} {self.wants} cannot be: {self.why}"
+        told = f"{what}: {self.setting} {self.has} -> {self.wants}"
+        return told + (" cannot be changed" if self.action == "conflict" else "")
+
+
+def advice(changes: Sequence[Change]) -> str:
+    """Return what can be done about those changes that cannot be made; empty if there are none."""
+    said = list(dict.fromkeys(one.remedy for one in changes if one.remedy))
+    missing = dict.fromkeys(one.topic for one in changes if one.setting == TOPIC_MISSING)
+    if missing:
+        made = ", ".join(f"`ternmq topic create {topic}`" for topic in missing)
+        said.append(f"declare the topic with client.declare(ternmq.Topic(...)), or make it: {made}")
+    gone = dict.fromkeys(
+        f"`ternmq group delete {one.topic} {one.group}`"
+        if one.group
+        else f"`ternmq topic delete {one.topic}`, with its messages"
+        for one in changes
+        if one.action == "conflict" and one.setting != TOPIC_MISSING and not one.why
+    )
+    if gone:
+        said.append(
+            f"declare what is there, or delete it: {'; '.join(gone)}; "
+            "a `ternmq dev` without a folder can be started again instead"
+        )
+    return ". ".join(said)
