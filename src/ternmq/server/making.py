@@ -1,7 +1,8 @@
 """What a new journal takes of the disk, said before and while its files are made.
 
 A journal's files are filled with zeros and synced before anything is stored in them: hundreds of
-megabytes on an empty folder, seconds on a slow disk, and nobody is answered meanwhile.
+megabytes on an empty folder, seconds on a slow disk, and nobody is answered meanwhile. A reserve
+that cannot be is refused before.
 """
 
 from __future__ import annotations
@@ -18,11 +19,70 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.segment import FOLDER
 from ternmq.journal.space import default_reserve_bytes
+from ternmq.model.errors import SettingsError
+from ternmq.settings.fields import FIELDS
 
 log = logging.getLogger("ternmq.server")
 
 _MIB: Final = 1 << 20
 _BAR: Final = 30
+
+
+def check_reserve(disk: Disk, options: Options) -> None:
+    """Refuse a reserve that was set and for which the disk has no room; nothing is made.
+
+    A new journal's has to fit into what is free, and has to leave room for sends below the
+    watermark, unless other files alone are above that. Of a journal that is there, files are the
+    reserve already, or were; only what no such disk can ever hold is refused then, for the broker
+    has to start on a disk that others have filled.
+
+    Raises:
+        SettingsError: One line with both numbers, and what to do.
+    """
+    reserve = options.reserve_bytes
+    if reserve is None:
+        return
+    free, total, watermark = disk.free_bytes(), disk.total_bytes(), options.retention.watermark
+    size = segment_bytes_of(disk, options)
+    if disk.names(FOLDER):
+        used, needed = 0, reserve
+    else:
+        used, needed = total - free, _files(reserve, size) * size
+        if needed > free:
+            raise _refused(reserve, f"its files and the first one take {needed // _MIB} MiB, and"
+                           f" the disk has {free // _MIB} MiB free")  # fmt: skip
+    allowed = int(watermark * total)
+    if used <= allowed < used + needed:
+        raise _refused(reserve, f"it takes {needed // _MIB} MiB, and the disk has"
+                       f" {(allowed - used) // _MIB} MiB up to retention_watermark = {watermark},"
+                       " above which sends are refused")  # fmt: skip
+
+
+def _refused(reserve: int, why: str) -> SettingsError:
+    key = "reserve"
+    return SettingsError(
+        f"{key} = {FIELDS[key].write(reserve)} is too much for this disk: {why}; set {key} to less,"
+        " or to 0 for one by the size of the disk"
+    )
+
+
+def warn_of_reserve(lacks: int) -> None:
+    """Say in the log that an old journal's reserve is not whole, and cannot be.
+
+    Args:
+        lacks: Bytes that the disk would need to have free in addition; 0: nothing is said.
+    """
+    if lacks:
+        log.warning(
+            "the reserve is not whole, and the disk has %d MiB too few free for it: free disk space"
+            " or set reserve to less; until then sends may be refused",
+            -(-lacks // _MIB),
+        )
+
+
+def _files(reserve: int, size: int) -> int:
+    """Return how many files a new journal with its reserve is."""
+    return 1 + max(1, -(-reserve // size))
 
 
 @contextmanager
@@ -42,7 +102,7 @@ def said(disk: Disk, options: Options, out: TextIO | None = None) -> Iterator[No
     size = segment_bytes_of(disk, options)
     reserve = options.reserve_bytes
     reserve = default_reserve_bytes(disk, size) if reserve is None else reserve
-    files = 1 + max(1, -(-reserve // size))
+    files = _files(reserve, size)
     log.info(
         "a new journal: two files of %d MiB are made before it listens, %d in all; %d MiB of %d MiB"
         " that are free",
