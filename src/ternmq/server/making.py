@@ -31,10 +31,10 @@ _BAR: Final = 30
 def check_reserve(disk: Disk, options: Options) -> None:
     """Refuse a reserve that was set and for which the disk has no room; nothing is made.
 
-    A new journal's has to fit into what is free, and has to leave room for sends below the
+    A new journal's has to fit into what is free, and has to leave room for messages below the
     watermark, unless other files alone are above that. Of a journal that is there, files are the
-    reserve already, or were; only what no such disk can ever hold is refused then, for the broker
-    has to start on a disk that others have filled.
+    reserve already, or were; only what is larger than the disk is refused then, for the broker has
+    to start on a disk that others have filled.
 
     Raises:
         SettingsError: One line with both numbers, and what to do.
@@ -42,20 +42,24 @@ def check_reserve(disk: Disk, options: Options) -> None:
     reserve = options.reserve_bytes
     if reserve is None:
         return
-    free, total, watermark = disk.free_bytes(), disk.total_bytes(), options.retention.watermark
-    size = segment_bytes_of(disk, options)
+    total = disk.total_bytes()
     if disk.names(FOLDER):
-        used, needed = 0, reserve
-    else:
-        used, needed = total - free, _files(reserve, size) * size
-        if needed > free:
-            raise _refused(reserve, f"its files and the first one take {needed // _MIB} MiB, and"
-                           f" the disk has {free // _MIB} MiB free")  # fmt: skip
-    allowed = int(watermark * total)
-    if used <= allowed < used + needed:
-        raise _refused(reserve, f"it takes {needed // _MIB} MiB, and the disk has"
-                       f" {(allowed - used) // _MIB} MiB up to retention_watermark = {watermark},"
-                       " above which sends are refused")  # fmt: skip
+        if reserve > total:
+            raise _refused(reserve, f"the disk has {total // _MIB} MiB in all")
+        return
+    size, free = segment_bytes_of(disk, options), disk.free_bytes()
+    watermark = options.retention.watermark
+    needed = _files(reserve, size) * size
+    takes = f"its files and the first one take {needed // _MIB} MiB, and the disk has"
+    if needed > free:
+        raise _refused(reserve, f"{takes} {free // _MIB} MiB free")
+    left = int(watermark * total) - (total - free)
+    if 0 <= left < needed:
+        raise _refused(
+            reserve,
+            f"{takes} {left // _MIB} MiB up to retention_watermark = {watermark}, above which"
+            " messages are removed before their time or sends refused",
+        )
 
 
 def _refused(reserve: int, why: str) -> SettingsError:

@@ -137,8 +137,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         About(
             "Disk space kept free for settles and the journal's own records; `0`: 16 MiB or 4 % of"
-            " the disk, whichever is more, at most four segments. What does not fit on the disk, or"
-            " leaves no room for sends below `retention_watermark`, is refused at the start.",
+            " the disk, whichever is more, at most four segments. A start refuses what does not"
+            " fit on the disk, and for a new folder what takes all up to `retention_watermark`.",
             0,
         ),
     ] = 0

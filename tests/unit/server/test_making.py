@@ -101,11 +101,12 @@ def test_a_reserve_that_does_not_fit_is_refused() -> None:
 def test_a_reserve_that_leaves_no_room_for_sends_is_refused() -> None:
     disk = MemoryDisk(capacity=200 * MIB)
     assert refusal(disk, reserve(152, 0.8)) == ""
-    assert "it takes 168 MiB, and the disk has 160 MiB up to retention_watermark = 0.8" in refusal(
-        disk, reserve(160, 0.8)
+    assert (
+        "take 168 MiB, and the disk has 160 MiB up to retention_watermark = 0.8, above"
+        in refusal(disk, reserve(160, 0.8))
     )
     full = MemoryDisk({"others": bytes(16 * MIB)}, capacity=200 * MIB)
-    assert "140 MiB" not in refusal(full, reserve(128, 0.8))
+    assert refusal(full, reserve(136, 0.8)) == ""
     assert "144 MiB up to" in refusal(full, reserve(144, 0.8))
     assert refusal(full, reserve(64, 0.05)) == "", "others are above the watermark already"
 
@@ -115,8 +116,10 @@ def test_of_a_journal_that_is_there_the_reserve_may_be_the_rest_of_the_disk() ->
     there = {f"journal/{n:020}.seg": bytes(8 * MIB) for n in range(3)}
     disk = MemoryDisk({**there, "others": bytes(75 * MIB)}, capacity=100 * MIB)
     assert refusal(disk, reserve(16, 0.8)) == ""
-    assert refusal(disk, reserve(80, 0.8)) == ""
-    assert "81 MiB, and the disk has 80 MiB up to" in refusal(disk, reserve(81, 0.8))
+    assert refusal(disk, reserve(100, 0.8)) == ""
+    assert "reserve = 101MiB is too much for this disk: the disk has 100 MiB in all;" in refusal(
+        disk, reserve(101, 0.8)
+    )
 
 
 def test_a_reserve_that_is_not_whole_and_cannot_be_is_said(
