@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
+from collections.abc import Callable
 
-from ternmq.testing import broker
-from ternmq.wire import frames
+from ternmq.record.batch import Row
+from ternmq.testing import InProcessBroker, broker
+from ternmq.wire import bodies, frames
 from ternmq.wire.commands import Command
 from tests.integration.raw import RawClient
 
 MEMORY = 1 << 20
 PART = 100 << 10
+LARGE = frames.head(Command.SEND, 0, 9, 2 * MEMORY - PART)
 HEAD = frames.head(Command.SEND, 0, 9, MEMORY)
 DEADLINE_S = 30.0
 
@@ -45,7 +49,7 @@ def test_together_they_are_bounded_and_others_go_on() -> None:
         until = time.monotonic() + DEADLINE_S
         while sum(map(cut, [peer.socket for peer in slow])) < 40 - 2 * MEMORY // PART - 1:
             assert time.monotonic() < until
-        assert counters.cut_off["slow"] >= 40 - 2 * MEMORY // PART - 1
+        assert counters.cut_off["slow"] + counters.cut_off["memory"] >= 40 - 2 * MEMORY // PART - 1
         assert cut(slow[0].socket), "who had been at it for longest went first"
         assert not cut(slow[-1].socket)
         assert good.send("orders", "b").stored == 1
@@ -69,3 +73,76 @@ def test_who_sends_a_byte_now_and_then_is_late_in_the_end() -> None:
                 time.sleep(0.05)
         counters = one._server.hub.counters
         assert counters.cut_off["slow"] == 1
+
+
+def in_loop(one: InProcessBroker, call: Callable[[], None]) -> None:
+    """Do something in the broker's loop."""
+
+    async def run() -> None:
+        call()
+
+    asyncio.run_coroutine_threadsafe(run(), one._loop).result(DEADLINE_S)
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def a_minute_later(one: InProcessBroker) -> None:
+    """Have the broker look for what is not whole for too long."""
+    hub = one._server.hub
+    in_loop(one, lambda: hub.make_room(hub.core.loop.time() + 60))
+
+
+def test_the_largest_body_may_take_its_time_while_no_other_app_holds_anything() -> None:
+    with (
+        broker(manual=False, settings={"memory": "2MiB", "body": "2MiB"}) as one,
+        RawClient(one.port) as alone,
+    ):
+        hub = one._server.hub
+        row = Row(b"x" * (2 * MEMORY))
+        body = bodies.pack_send("orders", None, alone.batch("orders", [row]))
+        id_, frame = alone.session.ask(Command.SEND, body)
+        alone.socket.sendall(frame[:-1])
+        until(lambda: hub.ledgers.unfinished.held == len(frame) - 1)
+        assert hub.ledgers.unfinished.held > hub.ledgers.unfinished.limit
+        a_minute_later(one)
+        alone.socket.sendall(frame[-1:])
+        assert bodies.unpack_receipt(alone.wait(id_)).stored == 1
+        assert not hub.counters.cut_off
+
+
+def test_while_another_app_holds_something_it_may_not() -> None:
+    with (
+        broker(manual=False, settings={"memory": "1MiB"}) as one,
+        RawClient(one.port, app="greedy") as greedy,
+        RawClient(one.port, app="other") as other,
+    ):
+        hub = one._server.hub
+        other.socket.sendall(HEAD + bytes(PART))
+        greedy.socket.sendall(LARGE + bytes(MEMORY))
+        until(lambda: hub.ledgers.unfinished.held > MEMORY + PART)
+        a_minute_later(one)
+        until(lambda: cut(greedy.socket))
+        assert not cut(other.socket)
+        assert dict(hub.counters.cut_off) == {"slow": 1}
+
+
+def test_who_is_not_slow_is_not_called_slow() -> None:
+    large = LARGE + bytes(MEMORY + PART)
+    with (
+        broker(manual=False, settings={"memory": "1MiB"}) as one,
+        RawClient(one.port) as first,
+        RawClient(one.port) as second,
+    ):
+        counters = one._server.hub.counters
+        for peer in (first, second):
+            with contextlib.suppress(OSError):  # the first one is cut off on the way
+                peer.socket.sendall(large)
+        until(lambda: cut(first.socket))
+        assert dict(counters.cut_off) == {"memory": 1}
+        assert not cut(second.socket)

@@ -242,6 +242,11 @@ class Journal(Appender):
         """Whether a full journal is so for a moment only: the next segment is being made."""
         return self._space.coming
 
+    @property
+    def reserve_lacks_bytes(self) -> int:
+        """What the disk would need to have free in addition for the reserve to be whole."""
+        return self._space.lacking_bytes
+
     def wants_spare(self) -> AllocateJob | None:
         """Return the job that makes or fills a spare; None while all is ready or one is at work."""
         return None if self.failure is not None else self._space.wants()

@@ -124,6 +124,7 @@ class Space:
         "_disk_full",
         "_segment_end",
         "_near",
+        "_scarce",
         "_segment_size",
         "_wanted",
         "_written",
@@ -153,6 +154,8 @@ class Space:
         # Of spares that were there before: the next one was filled long before the stop, as a rule.
         self._written = spares > 0
         self._disk_full = False
+        self._scarce = False
+        """What lacks of a large reserve does not fit on the disk: nothing more of it is made."""
         self._near = segment_end - segment_size // _NEAR
         self.count()
 
@@ -177,6 +180,12 @@ class Space:
         """Whether a spare is being made, and nothing says that there is no room for it."""
         return self._allocating is not None and not self._disk_full
 
+    @property
+    def lacking_bytes(self) -> int:
+        """What the disk would need to have free in addition for the reserve to be whole."""
+        missing = max(0, self._wanted - self.spares) * self._segment_size
+        return max(0, missing - self._disk.free_bytes()) if missing else 0
+
     def ready(self) -> bool:
         """Tell whether the next segment may be used now: not while zeros are written into it."""
         job = self._allocating
@@ -190,6 +199,7 @@ class Space:
         """Take note that the first spare is the active segment now."""
         self.spares -= 1
         self._written = False
+        self._scarce = False
         self._segment_end += self._segment_size
         self._near += self._segment_size
         self.count()
@@ -197,7 +207,9 @@ class Space:
     def wants(self) -> AllocateJob | None:
         """Return the job that makes a spare or fills the next one; None while one is out.
 
-        None also when enough spares are there, and while the disk is full.
+        None also when enough spares are there, and while the disk is full. Of a reserve that is
+        larger than one by default ever is, the rest is made only if the disk has room for all of
+        it: else it would take the whole disk from everybody, and be of no use to sends.
         """
         if self._allocating is not None:
             return None
@@ -206,7 +218,10 @@ class Space:
         if self.spares and not self._written:
             base = Position(self._segment_end)
             self._allocating = AllocateJob(self._disk, base, size, made=True)
-        elif self.spares < self._wanted and not self._disk_full:
+        elif self.spares < self._wanted and not self._disk_full and not self._scarce:
+            if self.spares >= RESERVE_SEGMENTS and self.lacking_bytes:
+                self._scarce = True
+                return None
             self._allocating = AllocateJob(self._disk, base, size, written=not self.spares)
         return self._allocating
 
@@ -229,6 +244,7 @@ class Space:
 
     def retry(self) -> None:
         """Look at the free space again; after a failure, try again once a segment would fit."""
+        self._scarce = False
         if self._disk_full and self._disk.free_bytes() >= self._segment_size:
             self._disk_full = False
         self.count()

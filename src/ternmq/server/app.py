@@ -117,7 +117,8 @@ class Server:
         """Recover the journal, then listen. Blocks the loop while it recovers.
 
         Raises:
-            SettingsError: A file of the certificate or its key cannot be used; nothing was made.
+            SettingsError: A file of the certificate or its key cannot be used, or the disk has no
+                room for the reserve; no file of the journal was made.
             AlreadyRunning: Another process owns the data folder.
             CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
             OSError: The address cannot be had.
@@ -131,6 +132,7 @@ class Server:
         try:
             clocks = self._clocks or SystemClocks(loop)
             options = self._options(clocks)
+            making.check_reserve(disk, options)
             with making.said(disk, options):
                 self.core = Core(disk, options, clocks, loop)
         except BaseException:
@@ -146,6 +148,7 @@ class Server:
         )  # fmt: skip
         if report.cut is not None:
             log.warning("cut %d to %d off the journal's end: %s", *report.cut, report.fault)
+        making.warn_of_reserve(core.broker.journal.reserve_lacks_bytes)
         self._wire_up()
         if settings.auth:
             await self._see_to_admin()

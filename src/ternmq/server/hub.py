@@ -5,7 +5,8 @@ has its fair share of it (``ledgers``). When the whole is above a budget, apps a
 held back, and no others. Requests without an answer: nothing more is read from such an app. Answers
 that are made and not taken yet: what makes large answers (pulls, reads, look-ups) waits, sends and
 settles go on. Requests that are not whole yet: the connection that has been at one for longest is
-cut off, if that is seconds; when the whole is above twice the budget, in any case.
+cut off as ``slow``, if that is seconds; when the whole is above twice the budget, in any case, as
+``memory``. One that is alone with its request, of all connections, is never cut off for its size.
 
 Work is shared out as well. In one turn an app has so many units done (``ROUND``), the rest in the
 next ones. While some ask for much and others for little, it is a small portion each, and at the
@@ -304,16 +305,18 @@ class Hub:
     def relieve(self, ledger: Ledger, now: float) -> None:
         """Cut an app's connections off that have been at a request for longest.
 
-        Only while there is too much that is not whole, and more of the app than its fair share.
+        Only while there is too much that is not whole, and more of the app than its fair share. The
+        last connection stays if no other app holds anything: a frame is as large as it may be.
         """
         account = ledger.unfinished
         budget = account.budget
-        while account.over:
+        while account.over and (len(ledger.writing) > 1 or budget.holders > 1):
             peer, began = next(iter(ledger.writing.items()))
-            if now - began < _PATIENCE_S and budget.held <= 2 * budget.limit:
+            slow = now - began >= _PATIENCE_S
+            if not slow and budget.held <= 2 * budget.limit:
                 return
             budget.held_back += 1
-            peer.cut("slow")
+            peer.cut("slow" if slow else "memory")
 
     def sweep(self, now: float) -> None:
         """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second.

@@ -1,7 +1,8 @@
 """What a new journal takes of the disk, said before and while its files are made.
 
 A journal's files are filled with zeros and synced before anything is stored in them: hundreds of
-megabytes on an empty folder, seconds on a slow disk, and nobody is answered meanwhile.
+megabytes on an empty folder, seconds on a slow disk, and nobody is answered meanwhile. A reserve
+that cannot be is refused before.
 """
 
 from __future__ import annotations
@@ -18,11 +19,74 @@ from ternmq.journal.disk import Disk
 from ternmq.journal.real_disk import RealDisk
 from ternmq.journal.segment import FOLDER
 from ternmq.journal.space import default_reserve_bytes
+from ternmq.model.errors import SettingsError
+from ternmq.settings.fields import FIELDS
 
 log = logging.getLogger("ternmq.server")
 
 _MIB: Final = 1 << 20
 _BAR: Final = 30
+
+
+def check_reserve(disk: Disk, options: Options) -> None:
+    """Refuse a reserve that was set and for which the disk has no room; nothing is made.
+
+    A new journal's has to fit into what is free, and has to leave room for messages below the
+    watermark, unless other files alone are above that. Of a journal that is there, files are the
+    reserve already, or were; only what is larger than the disk is refused then, for the broker has
+    to start on a disk that others have filled.
+
+    Raises:
+        SettingsError: One line with both numbers, and what to do.
+    """
+    reserve = options.reserve_bytes
+    if reserve is None:
+        return
+    total = disk.total_bytes()
+    if disk.names(FOLDER):
+        if reserve > total:
+            raise _refused(reserve, f"the disk has {total // _MIB} MiB in all")
+        return
+    size, free = segment_bytes_of(disk, options), disk.free_bytes()
+    watermark = options.retention.watermark
+    needed = _files(reserve, size) * size
+    takes = f"its files and the first one take {needed // _MIB} MiB, and the disk has"
+    if needed > free:
+        raise _refused(reserve, f"{takes} {free // _MIB} MiB free")
+    left = int(watermark * total) - (total - free)
+    if 0 <= left < needed:
+        raise _refused(
+            reserve,
+            f"{takes} {left // _MIB} MiB up to retention_watermark = {watermark}, above which"
+            " messages are removed before their time or sends refused",
+        )
+
+
+def _refused(reserve: int, why: str) -> SettingsError:
+    key = "reserve"
+    return SettingsError(
+        f"{key} = {FIELDS[key].write(reserve)} is too much for this disk: {why}; set {key} to less,"
+        " or to 0 for one by the size of the disk"
+    )
+
+
+def warn_of_reserve(lacks: int) -> None:
+    """Say in the log that an old journal's reserve is not whole, and cannot be.
+
+    Args:
+        lacks: Bytes that the disk would need to have free in addition; 0: nothing is said.
+    """
+    if lacks:
+        log.warning(
+            "the reserve is not whole, and the disk has %d MiB too few free for it: free disk space"
+            " or set reserve to less; until then sends may be refused",
+            -(-lacks // _MIB),
+        )
+
+
+def _files(reserve: int, size: int) -> int:
+    """Return how many files a new journal with its reserve is."""
+    return 1 + max(1, -(-reserve // size))
 
 
 @contextmanager
@@ -42,7 +106,7 @@ def said(disk: Disk, options: Options, out: TextIO | None = None) -> Iterator[No
     size = segment_bytes_of(disk, options)
     reserve = options.reserve_bytes
     reserve = default_reserve_bytes(disk, size) if reserve is None else reserve
-    files = 1 + max(1, -(-reserve // size))
+    files = _files(reserve, size)
     log.info(
         "a new journal: two files of %d MiB are made before it listens, %d in all; %d MiB of %d MiB"
         " that are free",

@@ -86,6 +86,11 @@ def _check_sizes(settings: Settings, said: _Said) -> None:
             f"{said('limits.batch')} must be at least {said('body')}, or no such message can be"
             " sent"
         )
+    if settings.memory_bytes < settings.body_bytes:
+        raise SettingsError(
+            f"{said('memory')} must be at least {said('body')}, or a client that sends such a"
+            " message is cut off before the message is whole"
+        )
     if limits.dedup_window_us < 2 * limits.send_timeout_us:
         raise SettingsError(
             f"{said('limits.dedup_window')} must be at least twice {said('limits.send_timeout')},"

@@ -137,7 +137,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         About(
             "Disk space kept free for settles and the journal's own records; `0`: 16 MiB or 4 % of"
-            " the disk, whichever is more, at most four segments.",
+            " the disk, whichever is more, at most four segments. A start refuses what does not"
+            " fit on the disk, and for a new folder what takes all up to `retention_watermark`.",
             0,
         ),
     ] = 0
@@ -164,7 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Bytes of requests without an answer, of all apps; as much again of answers that are"
             " not taken, and of requests that are not whole. Beyond, apps that hold more than"
             " their fair share (this, divided by the apps that hold something) wait, and no"
-            " others.",
+            " others. `body` at least.",
             MIB,
         ),
     ] = 64 * MIB

@@ -213,3 +213,36 @@ def test_small_disks_begin_small(
     assert files <= 5
     if total >= 4 << 30 and not least:
         assert files * size <= min(total // 20, free // 4)
+
+
+def test_a_reserve_for_which_there_is_no_room_leaves_the_disk_to_others():
+    disk = MemoryDisk(capacity=20 * SEGMENT)
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=100 * SEGMENT)
+    make_spares(journal)
+    assert disk.free_bytes() == 15 * SEGMENT
+    assert journal.reserve_lacks_bytes == (96 - 15) * SEGMENT
+    journal.retry_spare()
+    make_spares(journal)
+    assert disk.free_bytes() == 15 * SEGMENT
+    disk.capacity = 101 * SEGMENT
+    journal.retry_spare()
+    make_spares(journal)
+    assert disk.free_bytes() == 0
+    assert journal.reserve_lacks_bytes == 0
+
+
+def test_the_free_space_is_asked_for_once_until_something_changes():
+    class Asked(MemoryDisk):
+        times = 0
+
+        def free_bytes(self) -> int:
+            self.times += 1
+            return super().free_bytes()
+
+    disk = Asked(capacity=20 * SEGMENT)
+    journal = Journal.create(disk, segment_size=SEGMENT, reserve_bytes=100 * SEGMENT)
+    make_spares(journal)
+    before = disk.times
+    for _ in range(3):
+        assert journal.wants_spare() is None
+    assert disk.times == before

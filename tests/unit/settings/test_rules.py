@@ -74,6 +74,7 @@ def test_metrics_are_for_this_machine(http: str) -> None:
         ({"segment": "2MiB"}, "must be at least 2MiB larger than body"),
         ({"body": "16MiB", "segment": "17MiB"}, "must be at least 2MiB larger than body"),
         ({"limits.batch": "1KiB"}, "limits.batch"),
+        ({"memory": "1MiB", "body": "1025KiB"}, "memory = 1MiB in a flag must be at least body"),
         ({"limits.dedup_window": "19s"}, "limits.dedup_window"),
         ({"name": "a b"}, "name"),
         ({"name": "../x"}, "name"),
@@ -101,6 +102,8 @@ def test_what_does_not_go_together(flags: dict[str, Any], part: str) -> None:
          "segment = 17MiB in a flag must be at least 2MiB larger than body = 16MiB in f,"),
         ("", {"TERNMQ_LIMITS_BATCH": "1KiB"}, {},
          "limits.batch = 1KiB in TERNMQ_LIMITS_BATCH must be at least body = 1MiB by default,"),
+        ('memory = "1MiB"\n', {"TERNMQ_BODY": "16MiB"}, {},
+         "memory = 1MiB in f must be at least body = 16MiB in TERNMQ_BODY, or a client that sends"),
         ('[limits]\nwriter_idle = "1s"\n', {}, {}, "limits.writer_idle = 1s in f must be"),
         ("", {"TERNMQ_TLS_KEY": "k"}, {}, "there is only tls_key = k in TERNMQ_TLS_KEY"),
         ("", {"TERNMQ_NAME": "a b"}, {}, "name = a b in TERNMQ_NAME: "),
@@ -124,6 +127,11 @@ def test_both_values_are_said_and_where_each_was_set(
     with pytest.raises(SettingsError) as caught:
         load("f", environ=environ, flags={"data": "d", **flags})
     assert says in str(caught.value)
+
+
+def test_memory_may_be_as_much_as_one_body() -> None:
+    assert line(memory="1MiB") == ""
+    assert line(memory="16MiB", body="16MiB") == ""
 
 
 def test_serve_needs_a_folder() -> None:
