@@ -77,4 +77,4 @@ def test_a_worker_says_why_it_waits(caplog: pytest.LogCaptureFixture, *, listens
         assert "waiting for it (ternmq://127.0.0.1:" in caplog.text
         assert "takes connections, but does not answer as a broker does)" in caplog.text
     else:
-        assert "waiting for it (Connection refused)" in caplog.text
+        assert "waiting for it (connection refused)" in caplog.text

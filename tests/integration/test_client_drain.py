@@ -208,8 +208,9 @@ async def test_a_message_that_comes_again_is_not_handled_twice_at_one_time(
 
 
 async def test_a_message_that_its_handler_gave_back_comes_again_when_it_has_ended(
-    real: InProcessBroker,
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "ternmq")
     await prepare(real.url, "again")
     client = ternmq.connect(real.url)
     at_one_time, calls = 0, 0
@@ -236,6 +237,8 @@ async def test_a_message_that_its_handler_gave_back_comes_again_when_it_has_ende
     finally:
         logging.getLogger("ternmq").removeHandler(handler)
     assert calls == 2
+    assert "it is called again when this call ends" in caplog.text
+    assert "what becomes of this call counts" not in caplog.text
     assert (await place(real.url)).floor == 1
 
 

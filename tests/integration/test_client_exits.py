@@ -400,6 +400,25 @@ async def test_a_retry_that_was_asked_for_at_the_last_attempt_is_told(
     assert rejected.levelno == logging.WARNING  # `worker -q` shows it
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_only_an_ordered_group_is_said_to_hold_a_key(
+    real: InProcessBroker, caplog: pytest.LogCaptureFixture, ordered: bool
+) -> None:
+    client = ternmq.connect(real.url)
+    retry = ternmq.RetryPolicy(first=0.0, attempts=1, exhausted=ternmq.Exhausted.HOLD)
+
+    @client.handler("t", group="g", retry=retry, mode="shared")
+    async def handle(n: int) -> None:
+        raise ValueError(n)
+
+    async with ternmq.connect(real.url) as other:
+        await other.admin.create_topic("t", ordered=ordered)
+        await other.send("t", 1, ordering_key="a" if ordered else "")
+    await run_until_dead(client, real.url, 1)
+    assert "attempt 1 of 1: it is a dead letter now" in caplog.text
+    assert "waits for an operator" not in caplog.text
+
+
 async def test_an_attempt_beyond_the_policy_is_no_number_of_it(
     real: InProcessBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

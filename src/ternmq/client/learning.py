@@ -82,7 +82,7 @@ class Policies(Member):
             return
         self._asked[ask.group] = None
         for info in answer.groups:
-            self._known[info.topic, info.group] = info.spec.retry
+            self._known[info.topic, info.group] = info.spec.policy
 
     def failed(self, ask: _Ask, error: TernMQError) -> None:
         """A question was refused: it is asked again where that may pass."""

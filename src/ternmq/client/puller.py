@@ -59,7 +59,7 @@ class Puller:
         except UnknownTopic as error:
             raise await self._suggested(source.topic, error) from None
         self._joined[source.stated] = self.session.anew, joined
-        self.settler.policies.joined(source.topic, source.group, joined.spec.retry)
+        self.settler.policies.joined(source.topic, source.group, joined.spec.policy)
         if joined.created:
             log.info("made group %s on topic %s, starting at %s", source.group, source.topic,
                      joined.spec.start.value)  # fmt: skip

@@ -82,10 +82,15 @@ class Running:
 
     def came_again(self, delivery: Delivery) -> None:
         """Its message was handed out again: the outcome is for that delivery as well."""
-        log.warning(
-            "%r came again while its handler runs: it is not called twice at one time, and what "
-            "becomes of this call counts: %s", delivery, self,
-        )  # fmt: skip
+        own = self.delivery
+        if own.offset in own.lease.settled and not own.lost:
+            log.info("%r came again, as its handler had it; it is called again when this call "
+                     "ends: %s", delivery, self)  # fmt: skip
+        else:
+            log.warning(
+                "%r came again while its handler runs: it is not called twice at one time, and "
+                "what becomes of this call counts: %s", delivery, self,
+            )  # fmt: skip
         delivery.lease.running.add(delivery.offset)
         self.again = (*self.again, delivery)
 

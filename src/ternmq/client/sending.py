@@ -28,6 +28,7 @@ from ternmq.client.validation import (
     check_topic,
     flag,
     seconds_of,
+    timeout_of,
 )
 from ternmq.model.errors import (
     BufferFull,
@@ -97,7 +98,7 @@ class Sending(Parts):
             TernMQError: The broker's refusal; nothing was stored.
         """
         if timeout is not None:
-            timeout = seconds_of("timeout", timeout)
+            timeout = timeout_of("timeout", timeout)
         if type(topic) is not str:
             topic = self._declarations.name_of(topic)
         if self._declarations.middlewares.sends:

@@ -147,8 +147,22 @@ def length_of(what: str, seconds: object) -> float:
     """
     length = seconds_of(what, seconds)
     if not 0 < length < float("inf"):
-        raise InvalidRequest(f"{what} must be more than 0 seconds, not {length}")
+        raise InvalidRequest(f"{what} must be more than 0 seconds, and finite, not {length:g}")
     return length
+
+
+def timeout_of(what: str, seconds: object) -> float:
+    """Return for how many seconds an answer is waited for: more than none, or without end.
+
+    Raises:
+        InvalidRequest: It is no such time.
+    """
+    if isinstance(seconds, int | float | timedelta) and not isinstance(seconds, bool):
+        length = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
+        if length > 0:
+            return length
+        raise InvalidRequest(f"{what} must be more than 0 seconds, not {length:g}")
+    return seconds_of(what, seconds)
 
 
 def wait_of(what: str, seconds: object) -> float:

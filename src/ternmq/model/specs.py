@@ -163,6 +163,13 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Most rows of a queue leased at one time."""
     paused: bool = False
 
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retry policy as it has effect: only groups that keep order hold messages."""
+        if self.retry.exhausted is Exhausted.HOLD and self.mode is not Mode.ORDERED:
+            return msgspec.structs.replace(self.retry, exhausted=Exhausted.DEAD_LETTER)
+        return self.retry
+
     def check(self) -> SubscriptionSpec:
         """Return self, or raise InvalidRequest naming the field."""
         self.retry.check()

@@ -110,6 +110,14 @@ def test_a_timeout_has_an_end(name: str) -> None:
         ternmq.connect(URL, **wrong)
 
 
+@pytest.mark.parametrize("wrong", [0, -1, timedelta(0), float("nan")])
+async def test_a_send_waits_for_more_than_no_time(wrong: Any) -> None:
+    with pytest.raises(ternmq.InvalidRequest, match=r"^timeout must be more than 0 seconds"):
+        await ternmq.connect(URL).send("t", 1, timeout=wrong)
+    with pytest.raises(ternmq.InvalidRequest, match=r"^timeout must be more than 0 seconds"):
+        ternmq.sync.connect(URL).send("t", 1, timeout=wrong)
+
+
 def test_bulk_options_take_timedeltas() -> None:
     options = bulk_line.BulkOptions(url=URL, timeout=timedelta(minutes=1), connect_timeout=2)
     assert (options.timeout, options.resolved().timeout) == (60.0, 60.0)
