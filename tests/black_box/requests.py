@@ -114,6 +114,7 @@ def sound_requests(topic: str, group: str = "g") -> list[tuple[int, bytes]]:
         (60, pack({})), (61, pack({})),
         (APP_PUT, pack({"app": "other", "grants": [{"right": "consume", "topic": "a*"}]})),
         (71, pack({"app": "other"})), (72, pack({})),
+        (73, pack({"questions": [{"command": SEND, "topic": topic}, {"command": PULL, **both}]})),
         (TRANSACTION_COMMIT, pack({"writer": "writer", "batch_id": 1, "ids": [1], "digest": 7})),
         (TRANSACTION_ABORT, pack({"writer": "writer", "batch_id": 1})),
         (TRANSACTION_LIST, pack({"limit": 10, "after": ""})),

@@ -60,7 +60,7 @@ def test_a_later_start_changes_nothing(broker: Broker, caplog: pytest.LogCapture
     broker.start()
     token = broker.token
     caplog.clear()
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "ternmq.server")
     assert not broker.start()
     assert broker.token == token
     assert broker.lets_in(token)
@@ -111,7 +111,7 @@ def test_a_file_that_lets_nobody_in(
     if found is not None:
         broker.file.write_text(found)
     caplog.clear()
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "ternmq.server")
     assert not broker.start()
     (record,) = caplog.records
     assert record.levelno == level
@@ -130,7 +130,7 @@ def test_an_app_that_was_deleted_comes_again_when_asked(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.apps["shop"] = admin_app(new_token(), 0)
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "ternmq.server")
     assert not broker.start()
     assert ANEW in caplog.text
     assert not broker.file.exists()
@@ -150,7 +150,7 @@ def test_a_new_token_is_never_the_one_in_the_file(broker: Broker) -> None:
 def test_the_settings_say_which_and_no_file_is_written(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "ternmq.server")
     one, other = "chosen-and-long-enough", "another-one-as-long"
     assert broker.start(given=one)
     assert broker.lets_in(one)
