@@ -237,7 +237,7 @@ async def test_a_message_that_its_handler_gave_back_comes_again_when_it_has_ende
     finally:
         logging.getLogger("ternmq").removeHandler(handler)
     assert calls == 2
-    assert "it is called again when this call ends" in caplog.text
+    assert "is called again when this call ends" in caplog.text
     assert "what becomes of this call counts" not in caplog.text
     assert (await place(real.url)).floor == 1
 

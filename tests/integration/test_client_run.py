@@ -496,14 +496,21 @@ def test_the_delivery_is_of_the_type_that_is_annotated(
 async def test_stopped_by_a_thread_while_nothing_happens_in_its_loop(
     monkeypatch: pytest.MonkeyPatch, has_loop: bool
 ) -> None:
-    monkeypatch.setattr("ternmq.client.consumer.LONGEST_WAIT", 250.0)
-    with broker(manual=False, settings={"heartbeat": "300s"}) as one:
+    with broker(manual=False) as one:
         client = ternmq.connect(one.url)
 
         @client.handler(ternmq.Topic("orders"), group="g")
         async def on_order(order: Order) -> None:
             """Nothing comes."""
 
+        stopped_in: list[int] = []
+        stop_here = client._stop_here
+
+        def noted(*, at_once: bool) -> None:
+            stopped_in.append(threading.get_ident())
+            stop_here(at_once=at_once)
+
+        monkeypatch.setattr(client, "_stop_here", noted)
         thread = threading.Thread(target=lambda: asyncio.run(client.run(signals=False)))
         thread.start()
 
@@ -518,8 +525,9 @@ async def test_stopped_by_a_thread_while_nothing_happens_in_its_loop(
             client.stop()  # the loop of this test is not the client's
         else:
             await asyncio.to_thread(client.stop)
-        await asyncio.to_thread(thread.join, 7)  # after 10 s something else wakes its loop
+        await asyncio.to_thread(thread.join, 50)
         assert not thread.is_alive()
+        assert stopped_in == [thread.ident], "its own loop was woken for it"
 
 
 async def test_stopped_by_a_thread_before_it_runs(real: InProcessBroker) -> None:

@@ -22,6 +22,8 @@ class Living(Protocol):
 
     def __contains__(self, token: int, /) -> bool: ...
 
+    def __len__(self) -> int: ...
+
 
 class Deadlines:
     """Deadlines of tokens. Loop only.
@@ -42,15 +44,15 @@ class Deadlines:
         """Return how many are kept, with those that are over."""
         return len(self._new) + len(self._old)
 
-    def add(self, us: int, token: int, living: int) -> None:
-        """Take a deadline in; ``living`` says how many tokens wait."""
+    def add(self, us: int, token: int) -> None:
+        """Take a deadline in."""
         heappush(self._new, (us, token))
         old = self._old
         if old:
             for one in (old.pop() for _ in range(min(_MOVED, len(old)))):
                 if one[1] in self._living:
                     heappush(self._new, one)
-        elif len(self._new) > STALE + 2 * living:
+        elif len(self._new) > STALE + 2 * len(self._living):
             self._new, self._old = old, self._new
 
     def first_us(self) -> int | None:

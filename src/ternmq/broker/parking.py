@@ -116,7 +116,7 @@ class Parking:
         waiter = Waiter(token, session, subscription, max_messages, max_bytes, deadline_us, at_once)
         self.waiters.add(token, waiter)
         self._by_session.setdefault(session, {})[token] = waiter
-        self._deadlines.add(deadline_us, token, len(self.waiters))
+        self._deadlines.add(deadline_us, token)
         subscription.waiters.add(token, waiter)
         if subscription.filter is not None:
             self._awake[subscription] = None  # what it has not scanned yet may match

@@ -26,7 +26,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import msgspec.inspect
@@ -35,6 +35,8 @@ from ternmq.client.models import UnionDecoder, dumped_with
 from ternmq.client.reasons import safe_str
 from ternmq.model.errors import DecodeError, EncodeError, InvalidRequest
 from ternmq.model.words import article
+
+T = TypeVar("T")
 
 TEXT: Final = "text/plain"
 JSON: Final = "application/json"
@@ -146,6 +148,22 @@ class Codecs:
                 wanted = f"valid {content_type}"
             raise DecodeError(f"the body is no {wanted}: {_told(error)}") from error
 
+    def decode_at(
+        self, place: tuple[str, int, int], body: bytes, content_type: str, kind: type[T]
+    ) -> T:
+        """Return the body of the message at a topic, queue and offset, as ``decode`` does.
+
+        Raises:
+            DecodeError: It is none; says which message has it.
+        """
+        try:
+            value: T = self.decode(body, content_type, kind)
+        except DecodeError as error:
+            topic, queue, offset = place
+            located = DecodeError(f"message {queue}/{offset} of {topic}: {error.args[0]}")
+            raise located from error.__cause__
+        return value
+
     def check(self, kind: Any) -> None:
         """See that there may be bodies that can be decoded as values of ``kind``.
 
@@ -171,11 +189,6 @@ class Codecs:
                 f"how {article(_shown(unknown))} is decoded is not known: make it a dataclass, a "
                 "msgspec.Struct or a pydantic model, or register a codec"
             )
-
-
-def located(error: DecodeError, topic: str, queue: int, offset: int) -> DecodeError:
-    """Return an error that says which message has the body."""
-    return DecodeError(f"message {queue}/{offset} of {topic}: {error.args[0]}")
 
 
 def _check_callable(name: str, function: object, wanted: str, arguments: int) -> None:

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from ternmq.client.chunk import Chunk, Origin
-from ternmq.client.codecs import Codecs, located
+from ternmq.client.codecs import Codecs
 from ternmq.client.lease import Lease
 from ternmq.client.message import message_id
 from ternmq.client.reasons import error_text, reason_text
 from ternmq.client.telling import fate_of, last_attempt, last_fate_of, where
 from ternmq.client.validation import seconds_of
-from ternmq.model.errors import ClientError, DecodeError, InvalidRequest, LeaseExpired
+from ternmq.model.errors import ClientError, InvalidRequest, LeaseExpired
 from ternmq.record.facts import Outcome
 
 log: Final = logging.getLogger("ternmq")
@@ -159,11 +159,8 @@ class Delivery:
         Raises:
             DecodeError: It is none.
         """
-        try:
-            value: T = self._codecs.decode(self.body, self.content_type, kind)
-        except DecodeError as error:
-            raise located(error, self.topic, self.queue, self.offset) from error.__cause__
-        return value
+        place = self.topic, self.queue, self.offset
+        return self._codecs.decode_at(place, self.body, self.content_type, kind)
 
     @property
     def born_at(self) -> datetime:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from ternmq.client.codecs import Codecs, located
+from ternmq.client.codecs import Codecs
 from ternmq.client.message import message_id
 from ternmq.client.places import queue_meant
 from ternmq.client.session import Session
 from ternmq.client.topic import Topic, name_of
 from ternmq.client.validation import check_positive, text, time_us, whole
-from ternmq.model.errors import DecodeError, InvalidRequest, MessageNotFound
+from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.batch import Batch, Row
 from ternmq.wire import control
 from ternmq.wire.commands import Command
@@ -68,11 +68,8 @@ class FoundMessage:
         Raises:
             DecodeError: It is none.
         """
-        try:
-            value: T = self._codecs.decode(self.body, self.content_type, kind)
-        except DecodeError as error:
-            raise located(error, self.topic, self.queue, self.offset) from error.__cause__
-        return value
+        place = self.topic, self.queue, self.offset
+        return self._codecs.decode_at(place, self.body, self.content_type, kind)
 
     @property
     def body(self) -> bytes:

@@ -84,8 +84,8 @@ class Running:
         """Its message was handed out again: the outcome is for that delivery as well."""
         own = self.delivery
         if own.offset in own.lease.settled and not own.lost:
-            log.info("%r came again, as its handler had it; it is called again when this call "
-                     "ends: %s", delivery, self)  # fmt: skip
+            log.info("%r came again because its handler gave it back; the handler is called again "
+                     "when this call ends: %s", delivery, self)  # fmt: skip
         else:
             log.warning(
                 "%r came again while its handler runs: it is not called twice at one time, and "

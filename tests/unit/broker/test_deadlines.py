@@ -39,7 +39,7 @@ def test_the_same_as_a_list(steps: list[tuple[str, int]], times: int) -> None:
             token += 1
             living.add(token)
             model[token] = now + number
-            deadlines.add(now + number, token, len(living))
+            deadlines.add(now + number, token)
         elif what == "end" and model:
             gone = sorted(model)[number % len(model)]
             living.discard(gone)
@@ -62,13 +62,13 @@ def test_what_is_over_is_forgotten_a_few_at_a_time() -> None:
     deadlines = Deadlines(living)
     for token in range(20_000):
         living.add(token)
-        deadlines.add(10**6 + token, token, len(living))
+        deadlines.add(10**6 + token, token)
     for token in range(10, 20_000):
         living.discard(token)
     most = 0
     for token in range(20_000, 24_000):
         before = living.asked
-        deadlines.add(10**6 + token, token, len(living))  # over at once: it never waits
+        deadlines.add(10**6 + token, token)  # over at once: it never waits
         most = max(most, living.asked - before)
     assert most <= 8, "so many were looked at in one step"
     assert len(deadlines) <= STALE + 2 * 10 + 1
@@ -79,7 +79,7 @@ def test_of_the_same_time_the_oldest_is_first() -> None:
     living = Living({3, 5, 9})
     deadlines = Deadlines(living)
     for token in (5, 3, 9):
-        deadlines.add(7, token, 3)
+        deadlines.add(7, token)
     found = []
     while (one := deadlines.pop(7)) is not None:
         found.append(one)
