@@ -65,6 +65,15 @@ def test_an_app_from_its_token_to_its_end(admin: CommandLine, topic: str) -> Non
     admin("send", topic, "hello", "--app", "shop", "--token", new, code=5)
 
 
+def test_an_app_without_rights_sees_nothing_and_is_told_why(admin: CommandLine, topic: str) -> None:
+    admin("topic", "create", topic)
+    token = admin("app", "create", f"no-{topic}").out.strip()
+    as_nobody = ("--app", f"no-{topic}", "--token", token)
+    for command in (("topic", "list"), ("group", "list"), ("group", "lag")):
+        said = admin(*command, *as_nobody).err
+        assert said.startswith(f"no {command[0]}s on which app 'no-{topic}' has a right; ")
+
+
 def test_names_that_are_not_there(admin: CommandLine) -> None:
     said = admin("app", "set", "nobody", "--owner", "x", code=4).err
     assert "there is no app 'nobody' (`ternmq app list` shows them)" in said
@@ -190,10 +199,15 @@ def test_an_apply_that_lacks_a_right_changes_nothing(
     for dry_run in ((), ("--dry-run",)):
         said = admin("apply", deployed, *dry_run, *as_part, code=5)
         assert f"`ternmq app set {app} --grant manage:{topic}-b` gives it" in said.err
-        assert f"--grant consume:{topic}-b:g` gives it" in said.err
+        assert "consume" not in said.err
+        assert f"--grant manage:{topic}-b:g" not in said.err
         assert f"manage:{topic}-a" not in said.err
         admin("topic", "show", f"{topic}-a", code=4)
     assert "created" not in admin("apply", deployed, *as_part, code=5).out
+    admin("topic", "create", f"{topic}-b")
+    said = admin("apply", deployed, "--dry-run", *as_part, code=5)
+    assert f"`ternmq app set {app} --grant manage:{topic}-b:g` gives it" in said.err
+    assert "consume" not in said.err
     admin("app", "set", app, "--grant", f"manage:{topic}-b")
     admin("apply", deployed, *as_part)
 

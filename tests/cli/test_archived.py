@@ -103,7 +103,7 @@ def test_without_what_reads_tables(
     client.admin.create_topic(topic)
     monkeypatch.setitem(sys.modules, "ternmq.pipeline.lookup", None)
     ended = cli("message", "find", topic, "-k", "x", "--tables", tmp_path, code=2)
-    assert "pip install 'ternmq[spark]'" in ended.err
+    assert "pip install 'ternmq[tables]'" in ended.err
 
 
 def test_a_message_of_another_topic_is_none(

@@ -40,6 +40,13 @@ def test_a_group_is_made_listed_shown_changed_and_deleted(cli: CommandLine, fill
     cli("group", "set", filled, "billing", "--no-retry")
     assert cli("group", "show", filled, "billing", "--json").json["retry"]["enabled"] is False
     assert "retry    off" in cli("group", "show", filled, "billing").out
+    both = cli("group", "set", filled, "billing", "--no-retry", "--retry-attempts", 3, code=2)
+    assert "--retry-attempts says how failed messages come again" in both.err
+    cli("group", "set", filled, "billing", "--no-retry", "--exhausted", "dead-letter")
+    said = cli("group", "set", filled, "billing", "--retry-attempts", 3).err
+    assert said.startswith(f"changed group billing on {filled}; retry is off: ")
+    said = cli("group", "set", filled, "billing", "--retry").err
+    assert said == f"changed group billing on {filled}\n"
 
     assert "say --yes" in cli("group", "delete", filled, "billing", code=1).err
     cli("group", "delete", filled, "billing", "--yes")
@@ -184,18 +191,23 @@ def test_a_reset_shows_what_it_does_and_does_it_when_told(cli: CommandLine, fill
     cli("group", "create", filled, "billing")
     cli("consume", filled, "-g", "billing", "-n", 4)
     preview = cli("group", "reset", filled, "billing", "--to", "earliest", "--dry-run")
-    assert preview.rows == [["0", "4", "0", "10", "0"]]
+    assert preview.rows == [["0", "4", "0", "0", "10", "0"]]
     refused = cli("group", "reset", filled, "billing", "--to", "earliest", code=1)
-    assert refused.rows == [["0", "4", "0", "10", "0"]]
+    assert refused.rows == [["0", "4", "0", "0", "10", "0"]]
     assert "say --yes" in refused.err
     assert cli("group", "lag", filled).rows[0][2] == "6"
 
     cli("group", "reset", filled, "billing", "--to", "earliest", "--yes")
     assert cli("group", "lag", filled).rows[0][2] == "10"
+    ahead = cli("group", "reset", filled, "billing", "--to", "latest", "--dry-run")
+    assert ahead.rows == [["0", "0", "10", "10", "0", "0"]]
+    assert "skipped: 10 messages that the group has not read" in ahead.err
     done = cli("group", "reset", filled, "billing", "--to", "latest", "--yes", "--json").json
     assert done == {
         "done": True,
-        "queues": [{"queue": 0, "before": 0, "offset": 10, "unread": 0, "forgotten": 0}],
+        "queues": [
+            {"queue": 0, "before": 0, "offset": 10, "skipped": 10, "unread": 0, "forgotten": 0}
+        ],
     }
     cli("group", "reset", filled, "billing", "--offset", 7, "-y")
     assert cli("group", "lag", filled).rows[0][2] == "3"

@@ -190,8 +190,14 @@ def test_a_job_that_fails_is_named(cli: CommandLine, tables: Path, sent: str) ->
 def test_without_what_reads_tables(
     cli: CommandLine, tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ternmq.pipeline.runner", None)
-    assert "pip install 'ternmq[spark]'" in cli(*RUN, "--once", code=2).err
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ternmq.pipeline.runner", None)
+        assert "pip install 'ternmq[tables]'" in cli(*RUN, "--once", code=2).err
+    patch_spark = dict.fromkeys([one for one in sys.modules if one.startswith("pyspark")])
+    for name in {"pyspark", *patch_spark}:
+        monkeypatch.setitem(sys.modules, name, None)
+    ended = cli(*RUN, "--once", "--engine", "spark", code=2)
+    assert "pip install 'ternmq[spark]'" in ended.err
 
 
 def test_without_spark_it_runs_here_unless_spark_was_asked_for(

@@ -1,4 +1,4 @@
-"""A reserve that no disk has room for is refused before a file of the journal is made."""
+"""A reserve that no disk has room for, and a data folder that is a file, are refused at once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def test_a_new_folder(processes: Processes, command: str) -> None:
     assert last.startswith("ternmq: reserve = 1000000000GiB is too much for this disk: ")
     assert "MiB free; set reserve to less" in last
     assert not (processes.folder / "data" / "journal").exists()
+
+
+@pytest.mark.parametrize("command", ["serve", "dev"])
+@pytest.mark.parametrize("data", ["settings.toml", "settings.toml/data"])
+def test_a_folder_that_is_a_file(processes: Processes, command: str, data: str) -> None:
+    (processes.folder / "settings.toml").write_text("not a folder")
+    ended = processes.run(command, *START[:-1], data, code=2)
+    last = ended.err.splitlines()[-1]
+    assert last == f"ternmq: data = {data!r} cannot be a folder: settings.toml is a file"
 
 
 def test_a_folder_that_is_there(processes: Processes) -> None:

@@ -287,8 +287,9 @@ def test_what_it_gives_up_for_is_a_line_of_its_log(
         assert worker.process.wait(DEADLINE) == ExitCode.NOT_FOUND
     last = worker.said.splitlines()[-1]
     said = (
-        f"ternmq: there is no topic '{topic}': `ternmq apply shop:client` makes what the program "
-        "declares; `ternmq topic list` shows those there are"
+        f"ternmq: there is no topic '{topic}': declare it (ternmq.Topic) and run `ternmq apply "
+        "shop:client`, or make it with `ternmq topic create`; `ternmq topic list` shows those "
+        "there are"
     )
     assert last.endswith(said)
     assert re.match(r"\d{4}-\d\d-\d\dT\S+ ERROR    ternmq: ", last) or own_log

@@ -17,6 +17,7 @@ import pytest
 
 import ternmq
 import ternmq.sync
+from ternmq.client.telling import LIBRARY
 from ternmq.testing import InProcessBroker, broker
 from tests.asynchronous import until
 
@@ -128,13 +129,16 @@ class Odd(BaseException):
 
 
 @pytest.mark.parametrize("kind", ["async-def", "def", "def-in-awaited-middleware"])
-@pytest.mark.parametrize("raised", [Odd("odd"), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize(
+    "raised", [Odd("odd"), KeyboardInterrupt(), GeneratorExit(), StopIteration()], ids=repr
+)
 @pytest.mark.parametrize("blocking", [False, True], ids=["asyncio", "sync"])
 async def test_whatever_a_handler_raises_is_a_failure_of_its_message(
     real: InProcessBroker, kind: str, raised: BaseException, blocking: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    """The worker goes on, and the log names the message."""
+    """The worker goes on; the log names the message, and shows code of the application alone."""
+    caplog.set_level(logging.INFO, "ternmq")
     made = ternmq.sync.connect(real.url) if blocking else ternmq.connect(real.url)
 
     if kind == "async-def":
@@ -169,6 +173,9 @@ async def test_whatever_a_handler_raises_is_a_failure_of_its_message(
     text = "RuntimeError: the handler raised " + type(raised).__name__
     assert reasons == [[text + (": odd" if str(raised) else "")] * 2] * 2
     assert "<Delivery t/0/0 attempt 2> failed, attempt 2 of 2" in caplog.text
+    frames = [line for line in caplog.text.splitlines() if line.lstrip().startswith('File "')]
+    assert frames
+    assert [frame for frame in frames if LIBRARY in frame] == []
 
 
 class Quits:

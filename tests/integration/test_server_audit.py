@@ -93,19 +93,26 @@ def test_changes_are_told_and_questions_are_not(
     reset = control.GroupReset(topic="orders", group="billing", offset=0, queue=0, dry_run=True)
     admin.manage(Command.GROUP_RESET, reset, control.ResetDone)
     put(admin, "shop")
-    put(admin, "shop", new_token=True)
+    put(
+        admin,
+        "shop",
+        control.GrantInfo(right="produce", topic="orders", group="*"),
+        control.GrantInfo(right="consume", topic="o*", group="billing", deny=True),
+        new_token=True,
+    )
     with pytest.raises(TernMQError):
         admin.create("orders")
     admin.manage(Command.APP_DELETE, control.AppDelete(app="shop"), control.Nothing)
     admin.manage(Command.TOPIC_DELETE, control.TopicDelete(topic="orders"), control.Nothing)
-    fields = ("app", "command", "topic", "group", "target", "new_token", "outcome")
+    grants = "produce:orders not:consume:o*:billing"
+    fields = ("app", "command", "topic", "group", "target", "grants", "new_token", "outcome")
     assert [tuple(one.get(name) for name in fields) for one in told(caplog)] == [
-        ("admin", "TOPIC_CREATE", "orders", "", None, None, "done"),
-        ("admin", "GROUP_JOIN", "orders", "billing", None, None, "done"),
-        ("admin", "APP_PUT", "", "", "shop", "no", "done"),
-        ("admin", "APP_PUT", "", "", "shop", "yes", "done"),
-        ("admin", "APP_DELETE", "", "", "shop", None, "done"),
-        ("admin", "TOPIC_DELETE", "orders", "", None, None, "done"),
+        ("admin", "TOPIC_CREATE", "orders", "", None, None, None, "done"),
+        ("admin", "GROUP_JOIN", "orders", "billing", None, None, None, "done"),
+        ("admin", "APP_PUT", "", "", "shop", "", "no", "done"),
+        ("admin", "APP_PUT", "", "", "shop", grants, "yes", "done"),
+        ("admin", "APP_DELETE", "", "", "shop", None, None, "done"),
+        ("admin", "TOPIC_DELETE", "orders", "", None, None, None, "done"),
     ]
 
 

@@ -92,7 +92,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
         return
     output.table(
         ("app", "owner", "grants"),
-        [(one.app, one.owner, " ".join(map(_written, one.grants))) for one in found],
+        [(one.app, one.owner, " ".join(map(str, one.grants))) for one in found],
         "no apps; `ternmq app create` makes one",
     )
 
@@ -200,11 +200,6 @@ def _denied(grants: Sequence[GrantInfo]) -> list[GrantInfo]:
 
 def _place(one: GrantInfo) -> tuple[str, str, str]:
     return (one.right, one.topic, one.group)
-
-
-def _written(one: GrantInfo) -> str:
-    text = f"{one.right}:{one.topic}" + (f":{one.group}" if one.group != "*" else "")
-    return f"not:{text}" if one.deny else text
 
 
 def _plain(info: AppInfo) -> dict[str, object]:

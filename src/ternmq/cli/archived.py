@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ternmq.pipeline.lookup import Archived, Lookup
 
 TABLES: Final = "TERNMQ_TABLES"
+_OF_SPARK: Final = {"pyspark", "py4j", "pandas"}
+"""What the extra ``spark`` brings beyond ``tables``."""
 _PRINTED: Final = re.compile(r"[0-9a-f]{16}:[0-9a-f]{1,16}")
 
 tables_option: Callable[[Any], Any] = click.option(
@@ -38,6 +40,17 @@ def folder(tables: str | None) -> str:
     return tables or where(click.get_current_context()).tables
 
 
+def missing(error: ImportError, what: str) -> Failed:
+    """Return what to install for something that cannot be imported.
+
+    Args:
+        error: It names the module.
+        what: What needs it, such as ``the pipeline needs``.
+    """
+    extra = "spark" if (error.name or "").partition(".")[0] in _OF_SPARK else "tables"
+    return Failed(f"{what} {error.name}: pip install 'ternmq[{extra}]'", ExitCode.USAGE)
+
+
 @contextmanager
 def archive(tables: str) -> Iterator[Lookup]:
     """Give what looks messages up in the archive.
@@ -50,10 +63,7 @@ def archive(tables: str) -> Iterator[Lookup]:
         from ternmq.pipeline.folder import Folder
         from ternmq.pipeline.lookup import Lookup
     except ImportError as error:
-        raise Failed(
-            f"the archive cannot be read without {error.name}: pip install 'ternmq[spark]'",
-            ExitCode.USAGE,
-        ) from None
+        raise missing(error, "the archive cannot be read without") from None
     lookup = Lookup(Folder(tables))
     try:
         yield lookup

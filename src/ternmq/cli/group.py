@@ -95,7 +95,8 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
             )
             for one in found
         ],
-        "no groups; consuming makes one, or `ternmq group create`",
+        f"{output.none_of('groups', client.admin.app)}; consuming makes one, or "
+        "`ternmq group create`",
     )
 
 
@@ -119,7 +120,7 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
             ("mode", spec.mode.value),
             ("tags", spec.tags),
             ("start", spec.start.value),
-            ("retry", write_retry(spec.retry)),
+            ("retry", write_retry(spec.policy)),
             ("lease", write_duration(spec.lease_us)),
             ("window", spec.window),
             ("members", ", ".join(info.members)),
@@ -179,11 +180,18 @@ async def set_(
     changes = _policy(**policy)
     if not own and not changes:
         raise click.UsageError("say what to change", click.get_current_context())
+    off = False
     if changes:
         now = RetryPolicy.of((await client.admin.group(topic, group)).spec.retry)
-        own["retry"] = dataclasses.replace(now, **changes)
+        own["retry"] = changed = dataclasses.replace(now, **changes)
+        off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
     await client.admin.change_group(topic, group, **own)
-    output.note(f"changed group {group} on {topic}")
+    output.note(f"changed group {group} on {topic}" + (f"; {_RETRY_IS_OFF}" if off else ""))
+
+
+_OF_RETRIES: Final = {"first", "factor", "cap", "jitter", "attempts"}
+"""Fields of a retry policy that mean nothing while retry is off."""
+_RETRY_IS_OFF: Final = "retry is off: a message that fails once is not tried again until --retry"
 
 
 def _policy(
@@ -196,7 +204,7 @@ def _policy(
     exhausted: str | None,
 ) -> dict[str, Any]:
     """Return the fields of a retry policy that are to be changed."""
-    return given(
+    changes = given(
         enabled=retry,
         first=retry_first,
         factor=retry_factor,
@@ -205,6 +213,14 @@ def _policy(
         attempts=retry_attempts,
         exhausted=None if exhausted is None else Exhausted(exhausted),
     )
+    useless = [one for one in changes if retry is False and one in _OF_RETRIES]
+    if useless:
+        raise click.UsageError(
+            f"--retry-{useless[0]} says how failed messages come again, and --no-retry that they "
+            "do not: give one of them",
+            click.get_current_context(),
+        )
+    return changes
 
 
 @group.command()
@@ -276,7 +292,7 @@ def plain(info: GroupInfo) -> dict[str, object]:
         "paused": spec.paused,
         "lease_s": spec.lease_us / 1e6,
         "window": spec.window,
-        "retry": _plain_policy(spec.retry),
+        "retry": _plain_policy(spec.policy),
         "members": info.members,
         "queues": [
             {

@@ -123,7 +123,8 @@ async def lag(
                 output.table(("time", *columns), rows, header=turn == 0)
             else:
                 spare = _SPARE_OF_QUEUES if by_queue else SPARE
-                output.table(columns, rows, "no groups; consuming makes one", spare=spare)
+                none = f"{output.none_of('groups', client.admin.app)}; consuming makes one"
+                output.table(columns, rows, none, spare=spare)
 
 
 async def _live(

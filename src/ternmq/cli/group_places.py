@@ -90,15 +90,30 @@ def _check_queue(info: GroupInfo, queue: int | None) -> None:
 
 def _show(info: GroupInfo, preview: list[ResetQueue]) -> None:
     output.table(
-        ("queue", "now at", "goes on at", "unread then", "forgotten"),
+        ("queue", "now at", "goes on at", "skipped", "unread then", "forgotten"),
         [
-            (one.queue, info.queues[one.queue].cursor, one.offset, one.unread, one.forgotten)
+            (
+                one.queue,
+                info.queues[one.queue].cursor,
+                one.offset,
+                _skipped(info, one),
+                one.unread,
+                one.forgotten,
+            )
             for one in preview
         ],
     )
+    skipped = sum([_skipped(info, one) for one in preview])
+    if skipped:
+        output.note(f"skipped: {counted(skipped, 'message')} that the group has not read")
     forgotten = sum([one.forgotten for one in preview])
     if forgotten:
         output.note(f"forgotten: {counted(forgotten, 'message')} in hand or waiting for a retry")
+
+
+def _skipped(info: GroupInfo, one: ResetQueue) -> int:
+    """Return how many messages the group then never reads."""
+    return max(0, one.offset - info.queues[one.queue].cursor)
 
 
 def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
@@ -106,6 +121,7 @@ def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
         "queue": one.queue,
         "before": info.queues[one.queue].cursor,
         "offset": one.offset,
+        "skipped": _skipped(info, one),
         "unread": one.unread,
         "forgotten": one.forgotten,
     }

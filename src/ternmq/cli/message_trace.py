@@ -13,7 +13,6 @@ import click
 from ternmq.cli import archived, output
 from ternmq.cli.commands import Command
 from ternmq.cli.connection import asks_broker
-from ternmq.cli.exits import ExitCode, Failed
 from ternmq.cli.parameters import COUNT, NAME, check_one
 from ternmq.cli.problems import not_found
 from ternmq.cli.shapes import Found, shown
@@ -247,10 +246,7 @@ def _traces(tables: str) -> Iterator[TraceLookup | None]:
         from ternmq.pipeline.trace_lookup import TraceLookup
         from ternmq.pipeline.trace_schema import TRACE
     except ImportError as error:
-        raise Failed(
-            f"tables cannot be read without {error.name}: pip install 'ternmq[spark]'",
-            ExitCode.USAGE,
-        ) from None
+        raise archived.missing(error, "tables cannot be read without") from None
     folder = Folder(tables)
     if not folder.inside(TRACE.name).exists():
         yield None

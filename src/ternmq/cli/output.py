@@ -120,6 +120,16 @@ def _plain(value: Any) -> Any:
 # ----------------------------------------------------------------------------------------- people
 
 
+def none_of(what: str, app: str) -> str:
+    """Return what stands in the place of an empty list: an app sees what it has a right on.
+
+    Args:
+        what: The plural of what is listed.
+        app: The app that asked; empty where the client names none.
+    """
+    return f"no {what} on which app {app!r} has a right" if app else f"no {what}"
+
+
 def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Cell]],

@@ -42,9 +42,7 @@ def installed() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise Failed(
-            f"the pipeline needs {error.name}: pip install 'ternmq[spark]'", ExitCode.USAGE
-        ) from None
+        raise archived.missing(error, "the pipeline needs") from None
 
 
 def folder_of(tables: str | None) -> Folder:

@@ -105,7 +105,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
             )
             for one in found
         ],
-        "no topics; `ternmq topic create` makes one",
+        f"{output.none_of('topics', client.admin.app)}; `ternmq topic create` makes one",
     )
 
 

@@ -296,8 +296,8 @@ def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
     if isinstance(error, TernMQError):
         if isinstance(error, UnknownTopic):
             error.hint = (
-                f"`ternmq apply {target}` makes what the program declares; `ternmq topic list` "
-                "shows those there are"
+                f"declare it (ternmq.Topic) and run `ternmq apply {target}`, or make it with "
+                "`ternmq topic create`; `ternmq topic list` shows those there are"
             )
         worker_logs.tell_end(text_of(error))
         return code_of(error)

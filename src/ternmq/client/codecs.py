@@ -268,7 +268,8 @@ def _to_json(body: object) -> bytes:
     if any(one in encoded for one in (_NULLS if dump is None else _NULLS_AND_NAMES)):
         found = _not_finite(body, "$")
         if found is not None:
-            raise EncodeError(f"JSON has no NaN and no infinity, and {found} is one")
+            where = "the body" if found == "$" else found
+            raise EncodeError(f"JSON has no NaN and no infinity, and {where} is one")
     return encoded
 
 

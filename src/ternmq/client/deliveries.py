@@ -265,7 +265,10 @@ class Deliveries(Sequence[Delivery]):
         try:
             named = sorted({operator.index(row) for row in rows})
         except TypeError:
-            raise InvalidRequest(f"rows={rows!r}: name them by places, as rows=[0, 3]") from None
+            said = f"rows={rows!r}: name them by places, as rows=[0, 3]"
+            if isinstance(rows, str):
+                said = f"{rows!r} names no rows; a reason is given by name: reason={rows!r}"
+            raise InvalidRequest(said) from None
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}
         lost = 0

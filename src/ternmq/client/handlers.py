@@ -269,9 +269,6 @@ class Handler:
                 result = context.run(function, *arguments)
                 _check_result(result)
                 raise_found()
-            except StopIteration as stopped:  # no future takes it
-                error = RuntimeError("the handler raised StopIteration")
-                error.__cause__ = stopped
             except asyncio.CancelledError as raised:
                 error = raised  # see ``_cancelled``
             except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited

@@ -165,7 +165,7 @@ class TopicLanes:
                 if chosen != home and 0 <= chosen < facts.queues:
                     raise InvalidRequest(
                         f"topic {self.name!r} is ordered: ordering key {message.ordering_key!r} "
-                        f"belongs to queue {home}, not {chosen}; leave queue= out"
+                        f"belongs to queue {home}, not {chosen}; name no queue"
                     )
                 if chosen != home:
                     return self.of_queue(chosen)
@@ -185,7 +185,7 @@ class TopicLanes:
         if choice is not None:
             raise InvalidRequest(
                 f"topic {self.name!r} is not there yet, and its first message with an ordering key "
-                "makes it ordered: such a message goes by its key; leave queue= out"
+                "makes it ordered: such a message goes by its key; name no queue"
             )
         return self._keyed
 

@@ -124,9 +124,14 @@ def failure_of(error: BaseException) -> Exception:
 
     A library may raise what is no ``Exception`` where nobody expects it: parsers of arguments call
     ``sys.exit()``, test tools have base exceptions of their own. It is the message that failed;
-    the worker goes on.
+    the worker goes on. A StopIteration (of ``next(...)``) has one text, in a ``def`` handler and in
+    an ``async def`` handler: no future takes it, and Python makes another error of it in a
+    coroutine.
     """
-    if isinstance(error, Exception):
+    made = isinstance(error, RuntimeError) and error.args == ("coroutine raised StopIteration",)
+    if made and isinstance(error.__cause__, StopIteration):
+        error = error.__cause__
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     told = error.code if isinstance(error, SystemExit) else error
     said = safe_str(told)

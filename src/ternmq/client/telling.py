@@ -59,13 +59,14 @@ def where(error: BaseException) -> BaseException | _Info:
 
     What this library did before it called that is of no use to whoever reads the log. At level
     DEBUG it is there; and the error's own traceback is left as it is. One that has nothing of the
-    user's code is left out where a note of the error shows that code.
+    user's code is left out where a note of the error, or its cause, shows that code.
     """
     if log.isEnabledFor(logging.DEBUG):
         return error
     found = outside(error.__traceback__)
     inside = found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY)
-    return type(error), error, None if inside and hasattr(error, "__notes__") else found
+    told = hasattr(error, "__notes__") or error.__cause__ is not None
+    return type(error), error, None if inside and told else found
 
 
 def outside(traceback: TracebackType | None) -> TracebackType | None:

@@ -180,10 +180,25 @@ class Topology:
             None: The broker is too old to say.
         """
         told = await admin.refusals(
-            RightsQuestion(command=_command(one), topic=one.topic, group=one.group)
+            RightsQuestion(command=command, topic=one.topic, group=one.group)
             for one in changes
+            for command in (_command(one), _MANAGES if one.group else _command(one))
         )
-        return None if told is None else list(dict.fromkeys(one for one in told if one))
+        if told is None:
+            return None
+        # The right to take messages allows to make a group too; it is not advised to an app that
+        # takes none. Who may manage a topic may manage its groups.
+        refused = [
+            (change, told[2 * at + 1] or told[2 * at])
+            for at, change in enumerate(changes)
+            if told[2 * at]
+        ]
+        topics = {change.topic for change, _ in refused if not change.group}
+        return list(
+            dict.fromkeys(
+                said for change, said in refused if not change.group or change.topic not in topics
+            )
+        )
 
     async def _make(
         self, admin: Admin, changes: Sequence[Change], made: Callable[[Change], None]
@@ -243,6 +258,10 @@ def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], list[Change]]:
     for one in changes:
         found.setdefault((one.topic, one.group), []).append(one)
     return found
+
+
+_MANAGES: Final = Command.GROUP_CHANGE
+"""A command that only the right to manage allows."""
 
 
 def _command(change: Change) -> Command:

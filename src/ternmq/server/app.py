@@ -117,8 +117,8 @@ class Server:
         """Recover the journal, then listen. Blocks the loop while it recovers.
 
         Raises:
-            SettingsError: A file of the certificate or its key cannot be used, or the disk has no
-                room for the reserve; no file of the journal was made.
+            SettingsError: A file of the certificate or its key cannot be used, the data folder is
+                a file, or the disk has no room for the reserve; no file of the journal was made.
             AlreadyRunning: Another process owns the data folder.
             CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
             OSError: The address cannot be had.
@@ -127,6 +127,8 @@ class Server:
         tls = tls_context(settings)  # before anything is made on the disk
         loop = asyncio.get_running_loop()
         self.stopped = loop.create_future()
+        if self._disk is None:
+            making.check_folder(settings.data)
         disk = self._disk if self._disk is not None else RealDisk(settings.data)
         disk.lock()
         try:

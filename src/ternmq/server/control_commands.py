@@ -100,9 +100,11 @@ class ControlCommands:
 
 
 def _about(asked: msgspec.Struct) -> dict[str, str]:
-    """Return what else the audit tells of a change: of which app, and whether its token went."""
+    """Return what else the audit tells of a change: of which app, its grants from then on."""
     if isinstance(asked, control.AppPut):
-        return {"target": asked.app, "new_token": "yes" if asked.new_token else "no"}
+        grants = " ".join(map(str, asked.grants))
+        new_token = "yes" if asked.new_token else "no"
+        return {"target": asked.app, "grants": grants, "new_token": new_token}
     if isinstance(asked, control.HoldDelete):
         return {"target": asked.name}
     return {"target": asked.app} if isinstance(asked, control.AppDelete) else {}

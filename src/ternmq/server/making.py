@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, TextIO
 
 from ternmq.broker.start import Options, segment_bytes_of
@@ -26,6 +27,19 @@ log = logging.getLogger("ternmq.server")
 
 _MIB: Final = 1 << 20
 _BAR: Final = 30
+
+
+def check_folder(data: str) -> None:
+    """Refuse a data folder that is a file, or lies in one; nothing is made.
+
+    Raises:
+        SettingsError: What is a file.
+    """
+    for path in (Path(data), *Path(data).parents):
+        if path.is_dir():
+            return
+        if path.exists():
+            raise SettingsError(f"data = {data!r} cannot be a folder: {path} is a file")
 
 
 def check_reserve(disk: Disk, options: Options) -> None:

@@ -21,6 +21,11 @@ class GrantInfo(Body, frozen=True, kw_only=True):
     deny: bool = False
     """Must not; it wins over every grant."""
 
+    def __str__(self) -> str:
+        """Return it as it is written: ``produce:orders``; ``not:...`` of one that denies."""
+        text = f"{self.right}:{self.topic}" + (f":{self.group}" if self.group != "*" else "")
+        return f"not:{text}" if self.deny else text
+
 
 class AppPut(Body, frozen=True, kw_only=True):
     """Make an app, change its grants, or (``new_token``) give it another token.
