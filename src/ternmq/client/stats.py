@@ -1,12 +1,12 @@
-"""What a client counts of itself."""
+"""Counts of a client's own work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CONNECTIONS: int = 2
-"""Most connections of a client at one time: the one that everything shares, and that of the keeper,
-made when the first lease needs to be extended."""
+"""Most connections of a client at one time: the shared one, and that of the keeper, made when the
+first lease needs to be extended."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -41,7 +41,7 @@ class ClientStats:
 
 
 class Traffic:
-    """Counts of one kind of connection, one after the other. One thread only."""
+    """Counts of successive connections of one kind. One thread only."""
 
     __slots__ = ("bytes_received", "bytes_sent", "opened", "requests")
 
