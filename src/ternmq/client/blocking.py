@@ -315,7 +315,7 @@ class BlockingDelivery:
 
     @property
     def settled(self) -> bool:
-        """It was acked, retried, rejected or released, and the broker has not refused that."""
+        """Whether it was acked, retried, rejected or released, and that was not refused."""
         return self._delivery.settled
 
     @property
@@ -350,8 +350,7 @@ class BlockingDelivery:
         return BlockingProcessing(self, reraise=reraise)
 
     def conclude(self, error: BaseException | None, *, reraise: bool = False) -> bool:
-        """Settle it after its processing, without waiting; return whether ``error`` goes no
-        further."""
+        """Settle it after its processing, without waiting; return whether ``error`` is over."""
         delivery = self._delivery
         if error is None:
             self._portal.post(lambda: conclude(delivery, None))

@@ -223,7 +223,7 @@ class Bulk:
             with_bodies: False: large MESSAGES records come without bodies.
 
         Raises:
-            JournalExpired: The journal begins above the position; ``error.oldest`` is its begin.
+            JournalExpired: The journal begins above the position, at ``error.oldest``.
         """
         self._ask_journal(position, max_bytes, wait_of("wait", wait), with_bodies=with_bodies)
         return self._take_journal()
@@ -315,7 +315,7 @@ class Bulk:
         self._control(Command.HOLD_DELETE, control.HoldDelete(name=name), control.Nothing)
 
     def holds(self) -> Holds:
-        """Return all holds, and the begin and end of the journal."""
+        """Return all holds, and the beginning and end of the journal."""
         return self._control(Command.HOLD_LIST, control.HoldList(), control.Holds)
 
     def _control(self, command: Command, asked: msgspec.Struct, kind: type[T]) -> T:

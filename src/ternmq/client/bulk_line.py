@@ -49,19 +49,19 @@ PAGE_BYTES: Final = 1 << 17
 
 @dataclass(slots=True, frozen=True, init=False)
 class BulkOptions:
-    """How to reach a broker for bulk work; plain values, so that it may travel to a worker process.
+    """How to reach a broker for bulk work; plain values, so that a worker process can get them.
 
     Attributes:
-        url: Where the broker is, as for ``ternmq.connect``; app and token may stand in it. Empty:
+        url: Address of the broker, as for ``ternmq.connect``; it may contain app and token. Empty:
             from the environment, as for ``ternmq.connect``; likewise the next two.
-        app: The application; empty where the broker asks for none.
+        app: The app; empty if the broker requires none.
         token: Its secret; it is never shown.
-        timeout: How long an answer may take, besides what it was asked to wait. Times are seconds,
-            or are given as timedeltas.
-        connect_timeout: How long one attempt to connect may take.
-        tries: How often something is tried when the connection is lost, or the broker is busy.
-        first_backoff: How long the second try waits; each further one waits twice as long.
-        longest_backoff: But no longer than this.
+        timeout: Most time for an answer, besides the wait that was requested. Times are seconds, or
+            are given as timedeltas.
+        connect_timeout: Most time for one attempt to connect.
+        tries: Most tries when the connection is lost, or the broker is busy.
+        first_backoff: Pause before the second try; each further one is twice as long.
+        longest_backoff: Longest pause.
         read_bytes: Bytes of records in one answer: small enough that other clients of the broker
             wait no longer than a few milliseconds for their turn.
     """

@@ -12,18 +12,18 @@ TOPIC_MISSING: Final = "topic"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A difference between what is declared and what is there.
+    """A difference between the declared and the existing state.
 
     Attributes:
         action: ``create``, ``change``, or ``conflict``: it cannot be changed.
         topic: The topic.
         group: The group on it; empty: the topic itself.
-        setting: What differs; empty for what is created; ``topic`` where a group's topic is
-            neither there nor declared.
-        has: As it is.
-        wants: As it is declared; for what is created all that is stated.
-        why: Why it cannot be, where the declaration contradicts itself or the topic; else empty.
-        remedy: What to declare instead, then.
+        setting: The setting that differs; empty for what is created; ``topic`` if a group's topic
+            is neither declared nor existing.
+        has: The existing value.
+        wants: The declared value; for what is created, all stated settings.
+        why: Why it is impossible, if the declaration contradicts itself or the topic; else empty.
+        remedy: What to declare instead, in that case.
     """
 
     action: str

@@ -333,8 +333,8 @@ class Client(Transacting, Receiving):
     async def run(self, *, signals: bool | None = None) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
-        The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored; they are taken in the main
-        thread, and unless SIGTERM already has a handler, such as a web server's.
+        The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored. They are taken only in the
+        main thread, and not if SIGTERM already has a handler, such as a web server's.
 
         ``run`` waits for a broker that is not there. On stopping, no more messages are taken, and
         those that were not begun are given back. Running handlers have ``drain_timeout`` to finish;

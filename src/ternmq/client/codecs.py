@@ -1,6 +1,6 @@
 """Bodies: encoding of values to bytes, and decoding of bytes to the types of annotations.
 
-The content type of a body tells how it was encoded::
+The content type of a body shows how it was encoded::
 
     bytes, bytearray, memoryview                            (none)
     str                                                     text/plain

@@ -19,8 +19,8 @@ class Composed:
     """A handler with all that runs around it.
 
     Attributes:
-        declared: Its function does it all, save ``outside``.
-        outside: Middlewares that are awaited, around a handler that runs in a thread.
+        declared: Its function includes everything but ``outside``.
+        outside: Async middlewares, around a handler that runs in a thread.
     """
 
     declared: Declaration

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from asyncio import _get_running_loop as running_loop  # asked for every message: no exception
+from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections import OrderedDict, deque
 from types import TracebackType
 from typing import Final, Self
@@ -158,7 +158,7 @@ class Consumer(Member):
         self._wake_all()
 
     async def close(self) -> None:
-        """Stop, give back what is not settled, and wait until the settles were sent."""
+        """Stop, give back what is not settled, and wait some seconds for the broker's answers."""
         self.stop()
         for lease in list(self._leases):
             give_back(lease)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import _get_running_loop as running_loop  # asked for every message: no exception
+from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -213,7 +213,7 @@ class Delivery:
 
     @property
     def settled(self) -> bool:
-        """It was acked, retried, rejected or released, and the broker has not refused that."""
+        """Whether it was acked, retried, rejected or released, and that was not refused."""
         lease, offset = self._lease, self.offset
         return lease is not None and offset in lease.settled and offset not in lease.gone
 

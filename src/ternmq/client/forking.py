@@ -27,8 +27,7 @@ class Watched(Protocol):
     """Is notified of forks."""
 
     def after_fork(self) -> None:
-        """Adapt to being in the child. No other thread runs; must not take a lock, block, or
-        raise."""
+        """Adapt to being in the child. No other thread runs; must not lock, block, or raise."""
 
 
 _watched: dict[int, weakref.ref[Watched]] = {}

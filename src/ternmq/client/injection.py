@@ -63,8 +63,7 @@ class Plan:
     given: tuple[tuple[str, int], ...]
 
     async def make(self, stack: AsyncExitStack, delivery: object) -> dict[str, object]:
-        """Return the handler's arguments; their clean-up goes on the stack. For the client's
-        loop."""
+        """Return the handler's arguments; the stack undoes them. For the client's loop."""
         made: list[object] = []
         for step in self.steps:
             arguments = _arguments(step, made, delivery)

@@ -105,8 +105,7 @@ class Lease:
         return self.settler.policies.of(self.topic, self.group)
 
     def last_reason(self, offset: int) -> str:
-        """Return why the previous attempt at a row failed; "" if none did, or if it is not
-        known."""
+        """Return why the previous attempt at a row failed; "" if none did, or if unknown."""
         failures = self.failures
         at = bisect_right(failures, offset, key=lambda one: one.start) - 1
         if at < 0 or offset >= failures[at].start + failures[at].rows:

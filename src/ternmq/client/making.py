@@ -2,8 +2,9 @@
 
 Where a broker creates topics on first use (``dev``, tests), the first send or join would create
 them with the broker's own settings, and a client that declared others could never run. So a client
-that finds one of its declared topics missing creates it first. For an existing topic this costs no
-additional request. A broker that does not create topics on first use refuses the use.
+that finds one of its declared topics missing creates it first. An existing topic is
+used as it is, without a comparison. A broker that does not create topics on first use refuses the
+use.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Making:
                 self.made(name)
 
     async def before_join(self, name: str) -> None:
-        """Create a missing declared topic before a join would create it; asked once.
+        """Create a missing declared topic before a join would create it; one request each.
 
         Redeclaration is waited for: it changes settings of groups that other clients made, which
         would refuse a join with the declared settings.
@@ -96,8 +97,7 @@ class Making:
         self._seen(name)
 
     def refused(self, name: str, error: TernMQError) -> None:
-        """Note that the broker did not create a topic: it is used as it is, or as the broker makes
-        it."""
+        """Note that the broker did not create a topic: it will be used as the broker has it."""
         self._refused.add(name)
         if not isinstance(error, TopicExists):  # another client was faster
             log.warning("topic %s is not created as declared: %s", name, error)

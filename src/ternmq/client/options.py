@@ -1,4 +1,4 @@
-"""What a client is told when it is made."""
+"""Settings of a client."""
 
 from __future__ import annotations
 

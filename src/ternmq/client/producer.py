@@ -183,7 +183,7 @@ class Producer(Member, Unsent):
 
         Args:
             topic_name: Name of the topic.
-            items: What failures name, one per message.
+            items: The objects that failures name, one per message.
             messages: The messages, encoded; bare bytes for messages that have only a body.
             queue: Queue of messages that do not name one; None: the broker chooses.
 

@@ -118,7 +118,7 @@ class Puller:
             ask = _Pull(self, source, loop)
             self.settler.asking()  # settles first: this pull may return what they release
             id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
-            # The broker's clock may run slower than ours: that of the testing kit stands still.
+            # The broker's clock may be slower than ours: that of the testing kit stops.
             ends = loop.call_later(left + _LATE_S, _end, link, id_)
             try:
                 # The broker answers in time; the additional time is for a link that is silent.

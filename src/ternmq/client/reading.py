@@ -31,7 +31,7 @@ _LONGEST_PAUSE: Final = 1.0
 
 @dataclass(slots=True, frozen=True)
 class Span:
-    """From where to where: offsets, times, or the words ``earliest`` and ``latest``."""
+    """The range to read: offsets, times, or the words ``earliest`` and ``latest``."""
 
     start: int | datetime | str
     stop: int | datetime | None
@@ -115,7 +115,7 @@ async def _queues(session: Session, topic: str) -> list[control.QueueInfo]:
 
 @dataclass(slots=True, frozen=True)
 class _Reader:
-    """Reads a queue. ``anew``: see ``Session.ask``."""
+    """Reads a queue. ``anew``: as in ``Session.ask``."""
 
     session: Session
     codecs: Codecs

@@ -155,7 +155,7 @@ class Receiving(Parts):
         Args:
             topic: The topic.
             start: An offset, a time, ``earliest`` or ``latest``.
-            stop: An offset or a time to stop before; None: the end of the queue at the beginning.
+            stop: An offset or a time to stop before; None: the end when reading begins.
             queue: The queue; None: all, one after the other (``follow`` allows only one).
             follow: Continue, waiting for new messages.
 

@@ -1,4 +1,4 @@
-"""A call of a handler for a message: from its begin to its end, whatever happens to the lease.
+"""A call of a handler for a message: from its beginning to its end, whatever happens to the lease.
 
 A thread cannot be ended from outside, and a coroutine may ignore its cancellation. So the end of a
 call is what counts: until then its message is not given back, its lease is extended, and the same
@@ -29,11 +29,11 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """The function's."""
+        """Name of the function."""
 
     @property
     def is_async(self) -> bool:
-        """It runs in the client's loop, and ends with that at the latest; else in a thread."""
+        """Whether it runs in the client's loop, and ends with that; else in a thread."""
 
 
 class Running:
@@ -47,10 +47,10 @@ class Running:
         began: Monotonic time of the call.
         again: Later deliveries of the same message, while the handler ran.
         threaded: Whether a thread works on it.
-        returned: Whether the thread has ended, and reported that to the loop. Any thread.
-        over: Whether it has ended. Any thread.
-        error: The error that it raised; None: none. Any thread.
-        left: Whether its client was closed before it ended: the keeper settles it. Any thread.
+        returned: Whether the thread has ended, and reported that to the loop. For any thread.
+        over: Whether it has ended. For any thread.
+        error: The error that it raised; None: none. For any thread.
+        left: Whether its client was closed before it ended: the keeper settles it. For any thread.
     """
 
     again: tuple[Delivery, ...] = ()

@@ -127,8 +127,7 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this process was forked from the one that used the session. Any thread may
-        ask."""
+        """Whether this process was forked from the session's process. Callable from any thread."""
         return self._loop is not None and self._pid != os.getpid()
 
     @property

@@ -161,7 +161,7 @@ class Kept:
         """Ignore the answer."""
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Log the refusal."""
         log.debug("KEEP was refused: %s", error)
 
     def lost(self) -> None:

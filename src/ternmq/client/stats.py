@@ -11,20 +11,20 @@ first lease needs to be extended."""
 
 @dataclass(slots=True, frozen=True)
 class ClientStats:
-    """What a client did since it was made; see ``Client.stats``.
+    """Counts of a client since it was made; see ``Client.stats``.
 
     Attributes:
-        connections_open: Now: at most 2, the second one only to extend leases.
-        connections_opened: So far; all requests share one as long as it lasts.
-        reconnects: Of these, those that replaced one that was lost.
-        requests: Asked of the broker, heartbeats included.
-        sends: Messages that left, each counted once.
-        batches: That they left in, each counted once.
-        resends: Batches that left once more, after a lost connection or a refusal that may pass.
+        connections_open: Open connections: at most 2, the second one only to extend leases.
+        connections_opened: Connections made so far; all requests share one as long as it lasts.
+        reconnects: Those among them that replaced a lost one.
+        requests: Requests sent to the broker, heartbeats included.
+        sends: Messages sent, each counted once.
+        batches: Batches they were sent in, each counted once.
+        resends: Batches sent again, after a lost connection or a temporary refusal.
         stored: Messages that the broker answered as stored.
         failed: Messages that were given up.
-        bytes_sent: Written to connections.
-        bytes_received: Read from connections.
+        bytes_sent: Bytes written to connections.
+        bytes_received: Bytes read from connections.
     """
 
     connections_open: int

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 try:
-    import opentelemetry.environment_variables  # noqa: F401 - says that its API is there, no more
+    import opentelemetry.environment_variables  # noqa: F401 - only tests that its API is installed
 except ImportError:
     enabled = False
 else:

@@ -51,8 +51,7 @@ class Unsent:
         """Do nothing: what waits is the parent's, which ``Session.forked`` reports."""
 
     def tell_unsent(self) -> None:
-        """Log what will not be sent any more, once. From any thread, when the loop no longer
-        runs."""
+        """Log what will not be sent any more, once. From any thread, after the loop's end."""
         if self._told or self._session.forked:
             return
         self._told = True

@@ -77,8 +77,7 @@ class Window:
             self.taken_bytes -= load.size_bytes
 
     def answered(self, load: Load, now: float) -> None:
-        """Learn from the answer to a load that was sent once. A few bytes count as a whole
-        batch."""
+        """Learn from the answer to a load that was sent once. A few bytes count as a batch."""
         if now - self._since >= _MEASURED_S:
             self._since = now
             self._before = self._took_s / self._bytes
@@ -97,7 +96,6 @@ class Window:
         return When.NOW
 
     def expected_s(self, size_bytes: int) -> float:
-        """Return the expected seconds until an answer with this many bytes up to and including
-        it."""
+        """Return the expected seconds until the last of ``size_bytes`` bytes is answered."""
         pace = min(self._took_s / self._bytes, self._before)
         return _MARGIN * pace * max(size_bytes, self._whole)
