@@ -3,8 +3,8 @@
 ``Bulk`` is what a Spark worker, a notebook or a script uses: it requests ranges, records and pages
 of the journal from a broker, and reports its progress. Every request may be repeated, so a lost
 connection is replaced and the request sent again, a limited number of times; an error raised after
-that is final. Records come as stored bytes: ``ternmq.record.coalesce`` makes Arrow
-record batches of them.
+that is final. Records come as stored bytes: ``ternmq.record.coalesce`` makes Arrow record batches
+of them.
 
     with Bulk(BulkOptions(url="ternmq://localhost:7117", app="pipeline", token=token)) as broker:
         (topic,) = broker.ranges([RangesAsk(topic="orders")])

@@ -1,7 +1,7 @@
 """Plan of a handler's providers: their order, and their arguments.
 
-``plan_of`` checks and sorts once, at the declaration; for each message the steps of the plan are
-run one after the other, and undone in reverse order when the handler is done.
+``plan_of`` checks at the declaration, and sorts at the start of a run. For each message the steps
+of the plan are run one after the other, and undone in reverse order when the handler is done.
 """
 
 from __future__ import annotations
@@ -100,6 +100,9 @@ def plan_of(
         injected: Its parameters that depend on a provider.
         is_async: Whether it is awaited in the loop; else it runs in a thread.
         overrides: Providers that replace others.
+
+    Raises:
+        InvalidHandler: A provider cannot be called, or depends on itself.
     """
     sorting = _Sorting(handler, is_async, overrides)
     given = tuple((name, sorting.place(one.provider)) for name, one in injected.items())
