@@ -108,7 +108,7 @@ class Consumer(Member):
         self._keys: dict[tuple[Lease, int], str] = {}  # ordered: the key of each unsettled row
         self._overdue: set[Lease] = set()
 
-    # -- its life
+    # -- start and end
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -83,7 +83,7 @@ class Handler:
                     "dead letter"
                 ) from error
 
-    # -- its life
+    # -- start and end
 
     async def start(self, puller: Puller) -> None:
         """Join the group and begin; raises as ``Consumer.start``."""
