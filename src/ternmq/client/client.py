@@ -94,7 +94,7 @@ class Client(Transacting, Receiving):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: make one in each process")
 
-    # -- start and end -----------------------------------------------------------------------------
+    # -- start and end ----------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.connect().__await__()

@@ -90,7 +90,7 @@ class Client:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: make one in each process")
 
-    # -- start and end -----------------------------------------------------------------------------
+    # -- start and end ----------------------------------------------------------------------------
 
     def reach(self) -> tuple[LoopThread, engine.Client]:
         """Return the loop's thread and the client in that loop; made at first use.
