@@ -1,4 +1,4 @@
-"""``ternmq group replay``: messages that a group gets again."""
+"""``ternmq group replay``: delivers messages to a group again."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _check_found(topic: str, replayed: Replayed) -> None:
 
 
 def _ids(missing: Sequence[str]) -> str:
-    """Return ids as text, the first of them if they are many."""
+    """Return ids as text; at most the first ten."""
     word = "id" if len(missing) == 1 else "ids"
     more = f" and {len(missing) - 10:,} more" if len(missing) > 10 else ""
     return f"{word} {', '.join(missing[:10])}{more}"
