@@ -112,7 +112,7 @@ async def consume(
             output.note(f"giving {counted(sum(map(len, held)), 'message')} back to {group}")
     finally:
         told.close()
-        # If the output's pipe broke, it is unknown which messages were read: release them.
+        # Release what was not acked: because of --no-ack, or because the output's pipe broke.
         for one in held:
             if one.unsettled:
                 one.settle_soon(None, Outcome.RELEASED)

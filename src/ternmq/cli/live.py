@@ -139,7 +139,7 @@ class Screen:
         stale: str,
         spare: Sequence[str] = (),
     ) -> None:
-        """Draw a table and a line below it; ``stale``, if not empty, says that they are old.
+        """Draw a table and a line below it; ``stale`` is shown if the figures are old.
 
         ``spare`` are the columns to drop on a narrow terminal, in this order.
         """

@@ -46,7 +46,7 @@ _MOST_NAMED: Final = 5
 """Most topics named in the note about topics that were not searched."""
 
 NOT_OWED: Final = "not owed"
-"""State of a message that a group has finished or was never to receive: the broker keeps no more."""
+"""State of a message that a group finished or was never to receive; the broker keeps no more."""
 _ABOUT_NOT_OWED: Final = (
     "not owed: done, or skipped, or deleted as a dead letter, or not for the group (its filter or "
     "start): the broker does not keep which of them. With --tables the table `trace` says it, if "

@@ -31,7 +31,7 @@ log: Final = logging.getLogger("ternmq")
 LIFELINE: Final = "TERNMQ_WORKER_LIFELINE"
 """Variable of a supervised process: the descriptor of its pipe."""
 FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSOUND})
-"""Statuses with which another process would end too, until somebody changes something."""
+"""A new process would end with the same status until something is changed."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 _HEALTHY: Final = 60.0

@@ -183,7 +183,7 @@ def read(path: Path, *, killed: bool = False) -> Iterator[AnyRecord]:
 
 
 class SyncedFile:
-    """A file whose lines are on disk when ``write`` returns. For one event loop.
+    """A file whose lines are on disk when ``write`` returns. Not thread-safe: for one event loop.
 
     Lines that are written while a sync runs share the next one.
     """

@@ -12,7 +12,7 @@ broker, range by range), ``archive_job``; ``audit`` (what was sent against what 
 ``audit_archive`` are functions; ``audit_schemas``, ``audit_tables`` and ``audit_job`` do the rest);
 ``compaction`` with ``compaction_job``, ``rewrite``, ``retention``, ``erase``, ``cleaning`` (what
 becomes of files later); ``lookup`` with ``finding``.
-The fate of messages: ``journal_feed``, ``trace_schema``, ``trace_rows``, ``trace_known``,
+The history of messages: ``journal_feed``, ``trace_schema``, ``trace_rows``, ``trace_known``,
 ``trace_fold`` and ``trace_life`` (pure: rows and events become rows), ``trace_queue`` (the files of
 a queue), ``trace_pass`` (what is committed, in which order), ``trace_job``, ``trace_lookup``; made
 of it ``stats_schema``, ``stats``, ``stats_job``, ``sketches``, ``deadletters``,

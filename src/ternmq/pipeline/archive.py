@@ -74,7 +74,7 @@ def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[p
     Args:
         source: The broker.
         span: The range.
-        lenient: Continue behind rows that have expired.
+        lenient: Skip rows that have expired.
 
     Raises:
         DataLoss: Rows expired before they were read, and ``lenient`` is not set.
@@ -110,7 +110,7 @@ class Done:
         lost: Missing rows, recorded in ``archive_gaps``.
         commits: Commits to the table.
         bytes: Total size of the files written.
-        stands: For each queue, the offset behind its last archived row.
+        stands: For each queue, the offset after its last archived row.
     """
 
     rows: int = 0

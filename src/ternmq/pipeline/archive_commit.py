@@ -70,7 +70,7 @@ def judge(stands: int | None, start: int, stop: int) -> Verdict:
     Args:
         stands: End of the table's rows; None: it has none of this queue.
         start: The first offset.
-        stop: The offset behind the last.
+        stop: The offset after the last.
     """
     if stands is None or start == stands:
         return Verdict.COMMIT

@@ -1,7 +1,7 @@
 """Sends messages of the archive again, into a topic: each once, in the order of their queue.
 
 Each queue of the archive is a writer of transactions (``Source.writer``), and the number of a
-transaction is the offset behind its rows::
+transaction is the offset after its rows::
 
     the queue       |---- 1 ----|---- 2 ----|---- 3 ----|      selected rows [start, stop)
     transactions         w           2w        stop
@@ -314,7 +314,7 @@ def rows_of(reading: Reading, source: Source, start: int) -> Iterator[pa.RecordB
 def windows(
     rows: Iterable[pa.RecordBatch], source: Source, start: int
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Split rows into transactions: yield the offset behind each, and its rows, to be read at once.
+    """Split rows into transactions: yield the offset after each, and its rows, to be read at once.
 
     The end of a transaction does not depend on where reading began: two tasks that send the same
     rows at the same time split them in the same places.
@@ -329,7 +329,7 @@ def windows(
 def _pieces(
     rows: Iterable[pa.RecordBatch], source: Source, start: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield pieces of rows, each within one transaction, with the offset behind that."""
+    """Yield pieces of rows, each within one transaction, with the offset after that."""
     known = start - 1
     for batch in rows:
         offsets = batch.column("offset").to_numpy()

@@ -31,7 +31,7 @@ class Source(msgspec.Struct, frozen=True):
         queue: The queue.
         files: Paths, in the order of their rows, with the first and last offset of each.
         rows: Number of selected rows.
-        stop: Offset behind the last row of the last file.
+        stop: Offset after the last row of the last file.
         window: Offsets per transaction.
         queues: Queues of the topic, as far as the archive knows.
         first_us: When the first selected row was stored, µs since 1970.

@@ -24,7 +24,7 @@ def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[
     Args:
         table: A table that is partitioned by ``day`` or ``hour``.
         now_us: Now, µs since 1970.
-        keep_days: Number of days before today that stay.
+        keep_days: Days to keep besides today.
         partition: Only this one, such as a ``topic``.
 
     Raises:

@@ -39,7 +39,7 @@ class Work:
         begin: Position from which on events are folded.
         counted: Position from which on events are counted in statistics.
         known_from: Position from which on events move ``end`` and ``cursors``.
-        end: Offset behind its newest message, before the events.
+        end: Offset after its newest message, before the events.
         cursors: Cursors of groups, before the events.
         files: Files of the table with rows of the queue.
         prepared: As in ``trace_fold.fold``.

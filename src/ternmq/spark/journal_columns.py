@@ -21,7 +21,7 @@ from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.messages import PREFIX_BYTES
 
 _MOST_FACTS: Final = 16
-"""Records with more facts are left. The n-th facts of all records are read together: n passes."""
+"""Records with more facts are decoded one by one: each pass reads the n-th facts of all records."""
 _OUTCOMES: Final = tuple(one.name.lower() for one in facts.Outcome)
 _CAUSES: Final = tuple(one.name.lower() for one in facts.Cause)
 _FAILING: Final = np.array([facts.failing(one) for one in facts.Outcome], np.bool_)

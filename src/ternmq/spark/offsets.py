@@ -15,7 +15,7 @@ from ternmq.model.errors import OptionError
 EARLIEST: Final = -2
 """In options: the oldest message kept."""
 LATEST: Final = -1
-"""In options: behind the newest message."""
+"""In options: after the newest message."""
 
 
 class Place(NamedTuple):
