@@ -191,7 +191,7 @@ def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float 
     """Connect, work, disconnect; end early at SIGTERM or when the output's reader is gone.
 
     Raises:
-        TernMQError: The work failed.
+        TernMQError: The connection or the work failed.
         Terminated, Interrupted, BrokenPipeError: It was ended from outside.
     """
     from ternmq.client.client import Client

@@ -27,7 +27,7 @@ from ternmq.cli.shapes import details, plain, shown
 from ternmq.client.causes import reason_of
 from ternmq.model.words import counted
 
-if TYPE_CHECKING:  # with the client that moves messages; commands of groups need none of it
+if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need
     from ternmq.client.client import Client
     from ternmq.client.deadletters import FailedMessage
 

@@ -26,7 +26,7 @@ from ternmq.cli.problems import not_found
 from ternmq.client.again import Replayed
 from ternmq.model.words import counted, verb
 
-if TYPE_CHECKING:  # with the client that moves messages; `group list` needs none of it
+if TYPE_CHECKING:  # imports the client that moves messages, which `group list` does not need
     from ternmq.client.client import Client
 
 

@@ -46,7 +46,7 @@ class Source(Protocol):
         """Return topics."""
 
     def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
-        """Return what queues hold."""
+        """Return the ranges of rows that queues hold."""
 
     def fetch(self, topic: str, queue: int, start: int, stop: int) -> Iterator[Rows]:
         """Yield pages of rows."""
@@ -286,7 +286,7 @@ class ArchiveJob:
         return spans
 
     def _asked(self, asks: Sequence[RangesAsk], sizes: Mapping[str, int]) -> Iterator[TopicRanges]:
-        """Split requests as the broker accepts them; an answer lists all queues of a topic."""
+        """Request ranges in batches of allowed size; an answer lists all queues of a topic."""
         some: list[RangesAsk] = []
         queues = 0
         for ask in asks:

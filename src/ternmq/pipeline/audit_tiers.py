@@ -56,7 +56,7 @@ class _Rows:
         return totals(self.topics.index[run], some.lengths * chosen, len(self.topics))
 
     def others(self, compared: pa.Table, pieces: Pieces) -> Bools:
-        """Return the pieces whose ids differ in a run of ``compared``, the second set.
+        """Return a mask of the pieces whose ids differ in a run of ``compared``, the second set.
 
         If any piece is there twice, none are compared.
         """

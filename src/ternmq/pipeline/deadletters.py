@@ -92,7 +92,7 @@ def fingerprint(reason: str | None, cause: str | None) -> Fingerprint:
         cause: The broker's cause; used if there is no reason.
     """
     text = (reason or "").strip()
-    if cause is not None and text == UNSAID_BY_NAME.get(cause):  # as clients have it, not tables
+    if cause is not None and text == UNSAID_BY_NAME.get(cause):  # clients show it for no reason
         text = ""
     found = _CLASS.match(text)
     exception = found[1] if found else ""

@@ -83,7 +83,7 @@ class Erased:
 
 
 def find(archive: Archive, request: Request) -> pa.Table:
-    """Return place, id, stored time and file of the messages that a request names: a dry run."""
+    """Return place, id, stored time and file of the messages of a request; changes nothing."""
     files = (
         archive.table.files() if request.topic is None else archive.table.files(topic=request.topic)
     )

@@ -66,7 +66,7 @@ class Numbers(Collector):
             return ""
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every family."""
+        """Yield every metric family."""
         with self._lock:
             runs = CounterMetricFamily(
                 "ternmq_pipeline_runs", "Runs of jobs.", labels=("job", "result")

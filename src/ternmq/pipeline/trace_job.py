@@ -64,7 +64,7 @@ class TraceJob:
                             break  # read again in the next run: avoids empty commits every round
                         rows += passing.fold(at, stop, events)
                 except TableConflict:
-                    # Another run of this job was quicker.
+                    # Another run of this job committed first.
                     conflicts += 1
                     if conflicts == _TRIES:
                         raise
