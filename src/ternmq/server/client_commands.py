@@ -21,18 +21,18 @@ from ternmq.wire.commands import TABLE, Command, Right, Scope
 from ternmq.wire.session import Request
 
 STATUS_GROUPS: Final = 32
-"""Groups whose series STATUS has: what it is asked for again and again stays some ten kilobytes."""
+"""Groups whose series STATUS contains: it is requested often, and so stays at some 10 kB."""
 _RIGHTS: Final = frozenset(one.value for one in Right)
 _CHECKED: Final = frozenset(
     command
     for command, entry in TABLE.items()
     if entry.policy.scope not in {Scope.NOTHING, Scope.TRANSACTION}
 )
-"""Commands whose rights can be told by what a request names."""
+"""Commands whose rights depend only on the topic and group that a request names."""
 
 
 class ClientCommands(ControlCommands):
-    """Sessions, reports, apps, status. Loop only."""
+    """Handlers about clients, apps and status. Not thread-safe: call it from the broker's loop."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class ClientCommands(ControlCommands):
         }
 
     def ping(self, peer: Peer, request: Request) -> None:
-        """PING: say what time it is."""
+        """PING: answer with broker time."""
         bodies.unpack_nothing(request.body)
         peer.answer(request, bodies.pack_pong(self._core.now_us()))
 
     def report(self, peer: Peer, asked: control.Report) -> Told:
-        """REPORT: keep what a producer says to have sent."""
+        """REPORT: record the counts that a producer reports."""
         entries = [
             Count(
                 one.bucket_us,
@@ -138,7 +138,7 @@ class ClientCommands(ControlCommands):
     def put_app(self, peer: Peer, asked: control.AppPut) -> Told:
         """APP_PUT: make an app, change its grants, give it another token.
 
-        With another token, connections that came with the one before are closed.
+        With another token, the app's other connections are closed.
         """
         check_name(asked.app)
         grants = [_grant(one) for one in asked.grants]
@@ -165,7 +165,7 @@ class ClientCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def _close_all(self, app: str, asker: Peer, why: str) -> None:
-        """Close the connections of an app, save the one that is to be answered."""
+        """Close the connections of an app, except the one that the answer goes to."""
         for other in list(self._hub.peers):
             if other.app == app and other is not asker and other.session:
                 other.abandon(why)
@@ -189,7 +189,7 @@ class ClientCommands(ControlCommands):
         return control.Apps(apps=apps, next=page.next), page.position
 
     def check_rights(self, peer: Peer, asked: control.RightsCheck) -> Told:
-        """RIGHTS_CHECK: say what this app would be refused. It is no refusal: no audit tells it."""
+        """RIGHTS_CHECK: return what this app would be refused. The audit logs no refusal for it."""
         refusals = [self._refusal(peer.app, one) for one in asked.questions]
         return control.RightsChecked(refusals=refusals), 0
 
@@ -204,7 +204,7 @@ class ClientCommands(ControlCommands):
 
 
 def short(client: str) -> str:
-    """Return enough of a client's name to tell it by: who knows all of it has the session."""
+    """Return the beginning of a client's name: the whole name would give access to its session."""
     return client[:8]
 
 
