@@ -21,7 +21,7 @@ class FairQueue(Generic[A, M, K, T]):
     def __init__(self) -> None:
         self._apps: OrderedDict[A, OrderedDict[M, OrderedDict[K, T]]] = OrderedDict()
         self._alone: tuple[A, M, K, T] | None = None
-        """The only item of a queue that was empty before: the fast path, without the dictionaries."""
+        """The only item of a queue that was empty before: the fast path, without dictionaries."""
         self._count = 0
 
     def __len__(self) -> int:
