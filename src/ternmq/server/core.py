@@ -185,8 +185,8 @@ class Core:
         self.disk = disk
         self.in_turn = self.pressed = False
         """``in_turn``: ``_end_turn`` runs; answers that are made now leave with this turn.
-        ``pressed``, set by the hub: some app has more work than one turn does, and another app asks
-        for little."""
+        ``pressed``, set by the hub: some app has more work than one turn does, and another app has
+        little."""
         self._told: dict[str, float] = {}
         """Error text about unreadable bytes -> loop time of its last log line."""
         self._turn: asyncio.Handle | None = None

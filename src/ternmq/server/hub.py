@@ -13,10 +13,10 @@ are held back, and no others:
   is never cut off for the size of it.
 
 Work is shared as well. In one turn an app has at most ``ROUND`` units done; the rest waits for the
-next turns. While some apps ask for much and others for little, each app gets a small portion, and
-further portions at the end of the turn for at most ``RUN_S``, so that a turn stays short. Apps take
-turns, and so do the connections of an app. Reads of rows, look-ups and lists run last in a turn,
-after its sync and its answers: a few at a time, apps taking turns again.
+next turns. While several apps are active and not all of them are busy (``ledgers``), each app gets
+a small portion, and further portions at the end of the turn for at most ``RUN_S``, so that a turn
+stays short. Apps take turns, and so do the connections of an app. Reads of rows, look-ups and lists
+run last in a turn, after its sync and its answers: a few at a time, apps taking turns again.
 """
 
 from __future__ import annotations

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from ternmq.server.peer import Peer
 
 ROUND: Final = 256
-"""Units of work that an app may have done in a turn while no other app asks for anything: 256
-single sends, some 4 ms. The turn itself adds 2 % to that."""
+"""Units of work that an app may have done in a turn while no other app is active: 256 single sends,
+some 4 ms. The turn itself adds 2 % to that."""
 SHARED_ROUND: Final = 64
-"""Units for each app in a turn while several apps ask, all of them for much: each app delays the
+"""Units for each app in a turn while several apps are active, all of them busy: each app delays the
 others by 1 ms a turn."""
 PORTION: Final = 16
-"""Units for each app in a turn while some apps ask for little: further work waits for the turn's
-end, where more portions run for a limited time."""
+"""Units for each app in a turn while several apps are active, not all of them busy: further work
+waits for the turn's end, where more portions run for a limited time."""
 MUCH: Final = 100
-"""An app asks for much if a portion left some of its work over this often in one second: it had
-more work than it may have done for some 40 turns."""
+"""An app is busy if its units left some of its work over this often in one second: it had more work
+than it may have done for some 40 turns."""
 CONTROL_UNITS: Final = 16
 """Units of a control command: it takes 0.1 to 1 ms, a send 0.015 ms."""
 RESERVE_SHIFT: Final = 3
@@ -150,7 +150,7 @@ class Ledger:
         unfinished: Bytes of requests that are not received whole.
         units: Units of work that the app may still have done in this turn.
         round: Number of the turn that ``units`` is for.
-        second: Number of the second in which the app last asked for something.
+        second: Number of the second in which the app last had a request.
         left: How often some of its work was left over in this second.
         runnable: Connections with requests that wait for the next turn, or for ``pending``.
         held_back: Connections that set requests aside until ``unwritten`` has room.
@@ -231,15 +231,15 @@ class Ledgers:
         self.second = 1
         """Number of the current second; ``cool_down`` increments it."""
         self.mixed = False
-        """Several apps ask, or did in the second before, and not all of them for much."""
+        """Several apps are active, or were in the second before, and not all of them are busy."""
         self.units = ROUND
         """Units of work with which each app begins a turn."""
         self._asking = 0
-        """Number of apps that asked for something in this second."""
+        """Number of apps that were active (had a request) in this second."""
         self._asked = 0
-        """Number of apps that asked for something in the second before."""
+        """Number of apps that were active in the second before."""
         self._greedy = self._were_greedy = 0
-        """Numbers of apps that asked for much in this second, and in the one before."""
+        """Numbers of apps that were busy (``MUCH``) in this second, and in the one before."""
         self._cool_down_s = cool_down_s
         self._left: deque[tuple[float, Ledger, int]] = deque()
         """(loop time at which the charge ends, ledger, untaken bytes) of ended connections; oldest
@@ -273,7 +273,7 @@ class Ledgers:
         self._share()
 
     def asks_much(self) -> None:
-        """Note that an app asks for much; called at most once a second for each app."""
+        """Note that an app is busy; called at most once a second for each app."""
         self._greedy += 1
         self._share()
 

@@ -25,7 +25,7 @@ WOKEN: Final = 256
 """Most reads for queues with new rows that one turn passes to ``Hub.read_late``."""
 MIXED_ROWS: Final = 1024
 MIXED_BYTES: Final = 1 << 20
-"""Most rows and bytes of an answer while other apps ask for little: 10,000 small messages, or
+"""Most rows and bytes of an answer while other apps have little work: 10,000 small messages, or
 8 MiB, take 6 to 10 ms to gather, and all other requests wait meanwhile."""
 Place = tuple[int, int]
 """Numbers of topic and queue."""

@@ -7,8 +7,8 @@ while a sync runs in the loop, nothing else does. So it runs there only if all o
 
 * Either a single answer waits for it, and no other request came since the sync before: a send that
   arrives meanwhile would have to wait for this sync and a second one anyway. Or the loop is
-  *pressed*: an app has more work than one turn does, and another asks for little. Then the app that
-  floods loses the time of the sync, and a send is answered in the turn in which it arrived.
+  *pressed*: an app has more work than one turn does, and another has little. Then the busy app
+  loses the time of the sync, and a send is answered in the turn in which it arrived.
 * Little was written, into one file, and no background job uses the disk.
 * The disk has been quick: of the last ``WINDOW`` small syncs at most one in ten took longer than
   ``QUICK_S``, and none longer than ``TURN_S``.
