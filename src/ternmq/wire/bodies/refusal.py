@@ -21,7 +21,7 @@ ERROR: Final = Struct("<HBBI")
 RETRIABLE: Final = 1
 REFRESH_ROUTES: Final = 2
 MAX_TEXT_BYTES: Final = 1024
-"""Longest text, longer ones are cut: it may quote the request, and must not be larger than that."""
+"""Longest text; longer ones are cut, so that a small request cannot cause a large answer."""
 
 
 def pack_error(code: int, text: str, *, retriable: bool, refresh_routes: bool) -> bytes:
