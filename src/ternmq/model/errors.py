@@ -22,9 +22,8 @@
 This is the one table of errors: each class has a stable ``code``; ``retriable``, whether the same
 request may succeed later (also for errors that leave its outcome unknown); ``refresh_routes``,
 whether the client should find out again where its topics are; ``http``, the status of the answer
-over HTTP;
-and a ``hint``: what to do. Codes are never reused; ``tests/golden/errors.json`` contains all of
-them. On the wire an error is its code and text; ``of_code`` returns its class. The table in
+over HTTP; and a ``hint``: what to do. Codes are never reused; ``tests/golden/errors.json`` contains
+all of them. On the wire an error is its code and text; ``of_code`` returns its class. The table in
 ``docs/protocol/errors.md`` is made of these classes.
 """
 

@@ -92,12 +92,12 @@ class BulkCommands(ControlCommands):
         return placed, reply.position
 
     def delete_hold(self, peer: Peer, asked: control.HoldDelete) -> Told:
-        """HOLD_DELETE."""
+        """HOLD_DELETE: remove a hold."""
         reply = self._broker.holding.delete(self._core.now_us(), asked.name)
         return control.Nothing(), reply.position
 
     def list_holds(self, peer: Peer, asked: control.HoldList) -> Told:
-        """HOLD_LIST."""
+        """HOLD_LIST: list the holds by name."""
         journal = self._broker.journal
         listed = control.Holds(
             holds=holds_of(self._hub),

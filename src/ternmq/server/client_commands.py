@@ -88,7 +88,7 @@ class ClientCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def list_clients(self, peer: Peer, asked: control.ClientList) -> Told:
-        """CLIENT_LIST."""
+        """CLIENT_LIST: list a page of sessions."""
         page = self._listings.sessions(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         languages: dict[int, str] = {}
         topics: dict[int, set[str]] = {one.session: set() for one in page.sessions}
@@ -115,7 +115,7 @@ class ClientCommands(ControlCommands):
         return control.Clients(clients=clients, next=page.next), page.position
 
     def status(self, peer: Peer, asked: control.StatusAsk) -> Told:
-        """STATUS: the broker as a whole, and the first groups that the app has a right on."""
+        """STATUS: return metrics of the broker, and of the first groups that the app may see."""
 
         def shows(labels: Mapping[str, str]) -> bool:
             topic, group, app = labels.get("topic"), labels.get("group"), labels.get("app")
@@ -157,7 +157,7 @@ class ClientCommands(ControlCommands):
         return control.AppToken(token=token.reveal()), reply.position
 
     def delete_app(self, peer: Peer, asked: control.AppDelete) -> Told:
-        """APP_DELETE: its connections are closed."""
+        """APP_DELETE: remove an app and close its connections."""
         self._authoriser.check_left(asked.app)
         reply = self._broker.administration.delete_app(self._core.now_us(), asked.app)
         self._authoriser.forget(asked.app)
@@ -171,7 +171,7 @@ class ClientCommands(ControlCommands):
                 other.abandon(why)
 
     def list_apps(self, peer: Peer, asked: control.AppList) -> Told:
-        """APP_LIST."""
+        """APP_LIST: list a page of apps."""
         page = self._listings.apps(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         apps = [
             control.AppInfo(

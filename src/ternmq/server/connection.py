@@ -304,7 +304,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._transport.close()
 
     def look(self, now: float) -> None:
-        """Cut the peer off if it is late; see ``Hub.sweep``."""
+        """Cut the peer off if it exceeds a time limit. Called by ``Hub.sweep``."""
         settings = self._hub.settings
         if self.closed:
             if now - max(self._farewell_at, self._progress) > FAREWELL_S:

@@ -51,7 +51,7 @@ _HOUSE_SHIFT: Final = 8
 """Upkeep also runs whenever the journal has grown by 1/256 of a segment: before there can be work
 that cannot wait."""
 READ_AGAIN_US: Final = 1_000_000
-"""For so long after a failed read of the disk, requests for the same bytes fail at once."""
+"""Time after a failed read of the disk for which requests for the same bytes fail at once."""
 _TOLD_AGAIN_S: Final = 60.0
 """Shortest time between two log lines about the same unreadable bytes."""
 _TOLD: Final = 256

@@ -126,7 +126,7 @@ class Places:
         return True
 
     def give(self, app: str) -> None:
-        """Take a place back."""
+        """Return a place of an app."""
         self.taken -= 1
         rest = self._of[app] - 1
         if rest:

@@ -95,7 +95,7 @@ class LookupCommands(ControlCommands):
         return control.FoundPage(found=told, next=following), 0
 
     def offset_at(self, peer: Peer, asked: control.OffsetAt) -> Told:
-        """OFFSET_AT."""
+        """OFFSET_AT: return the first offset stored at or after a time."""
         offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
         return control.OffsetFound(offset=offset), 0
 
@@ -150,7 +150,7 @@ class LookupCommands(ControlCommands):
         )
 
     def retry_failed(self, peer: Peer, asked: control.FailedRetry) -> Told:
-        """FAILED_RETRY."""
+        """FAILED_RETRY: deliver waiting or held rows again now."""
         _few(asked.offsets)
         reply = self._broker.operating.retry_now(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
@@ -158,7 +158,7 @@ class LookupCommands(ControlCommands):
         return _done(reply.settled, asked.offsets), reply.position
 
     def delete_failed(self, peer: Peer, asked: control.FailedDelete) -> Told:
-        """FAILED_DELETE."""
+        """FAILED_DELETE: delete waiting or dead rows."""
         _few(asked.offsets)
         reply = self._broker.operating.delete_failures(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets

@@ -164,7 +164,7 @@ class Peer:
 
     @abstractmethod
     def look(self, now: float) -> None:
-        """Cut the peer off if it is late; see ``Hub.sweep``."""
+        """Cut the peer off if it exceeds a time limit. Called by ``Hub.sweep``."""
 
     # -- requests ---------------------------------------------------------------------------------
 

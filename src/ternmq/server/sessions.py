@@ -65,7 +65,7 @@ class Sessions:
             try:
                 broker.clients.resume(hello.session, app, hello.client)
             except UnknownSession:
-                pass  # its grace is over: a new one, and the answer says so
+                pass  # its grace is over: the client gets a new session, and ``resumed`` is False
             else:
                 before = self._working.get(hello.session)
                 self._working[hello.session] = peer

@@ -66,14 +66,14 @@ class TopicCommands(ControlCommands):
         }
 
     def create_topic(self, peer: Peer, asked: control.TopicCreate) -> Told:
-        """TOPIC_CREATE."""
+        """TOPIC_CREATE: make a topic."""
         reply = self._broker.administration.create_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
         return control.Nothing(), reply.position
 
     def change_topic(self, peer: Peer, asked: control.TopicChange) -> Told:
-        """TOPIC_CHANGE."""
+        """TOPIC_CHANGE: change a topic's settings; notify connections."""
         reply = self._broker.administration.change_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
@@ -81,7 +81,7 @@ class TopicCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def delete_topic(self, peer: Peer, asked: control.TopicDelete) -> Told:
-        """TOPIC_DELETE."""
+        """TOPIC_DELETE: remove a topic; notify connections."""
         reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
@@ -133,7 +133,7 @@ class TopicCommands(ControlCommands):
         return joined, broker.journal.end
 
     def change_group(self, peer: Peer, asked: control.GroupChange) -> Told:
-        """GROUP_CHANGE."""
+        """GROUP_CHANGE: change a group's settings; notify connections."""
         reply = self._broker.administration.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
         )
@@ -143,7 +143,7 @@ class TopicCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def delete_group(self, peer: Peer, asked: control.GroupDelete) -> Told:
-        """GROUP_DELETE."""
+        """GROUP_DELETE: remove a group; notify connections."""
         reply = self._broker.administration.unsubscribe(
             self._core.now_us(), asked.topic, asked.group
         )
@@ -220,7 +220,7 @@ class TopicCommands(ControlCommands):
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
     def skip_group(self, peer: Peer, asked: control.GroupSkip) -> Told:
-        """GROUP_SKIP."""
+        """GROUP_SKIP: skip rows that a group has not read."""
         reply = self._broker.operating.skip(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset
         )

@@ -10,8 +10,8 @@ Ruler::
       answer        0  u64 prepared, u32 topic, u32 queue
                    16  u32 rows, u32 flags (1 duplicate)
 
-Writer and part are 1 to 128, and 0 to 128, bytes of UTF-8 without control characters. The rows are
-no messages until TRANSACTION_COMMIT lists ``prepared``.
+The writer is 1 to 128 bytes of UTF-8 without control characters, the part 0 to 128. The rows become
+messages when a TRANSACTION_COMMIT lists ``prepared``.
 """
 
 from __future__ import annotations

@@ -14,16 +14,16 @@ Ruler::
                     .  failures, failure_bytes in all
                     .  records of kind MESSAGES, one after the other, to the end of the frame
 
-``max_messages`` is 1 or more. ``at_once``: how many messages of the group the client works on at
-one time; 0: it does not say, as to a broker whose WELCOME does not have ``pull_at_once``.
+``max_messages`` is 1 or more. ``at_once``: the number of messages of the group that the client
+works on at one time; 0: not stated, as required if the broker's WELCOME lacks ``pull_at_once``.
 
-A run names offsets; rows of a record that no run names are not for this consumer. A row of
-``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been handed out
+The runs list the offsets of the lease; other rows of the records are not for this consumer. A row
+with ``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been delivered
 before a power cut.
 
-A failure tells how the attempt before this one ended: u64 start, u32 rows, u16 reason_bytes, u8
-cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend; rows without one have not failed, or
-nothing is known of it any more.
+A failure describes the end of the previous attempt: u64 start, u32 rows, u16 reason_bytes, u8
+cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend. Rows without one have not failed, or
+their failure is no longer known.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ Ruler::
                    32  row_count x (u64 offset (2**64-1: none), u32 row, u16 flags (1 conflict),
                        u16 queue + 1 (0: none))
 
-``count`` rows were stored from ``first_offset`` on. The rows of the answer are those that were not
-stored now: their application id is known already, with the offset of the message that has it; with
-*conflict*, its body is another.
+``count`` rows were stored from ``first_offset`` on. The answer lists the rows that were not stored,
+because their application id is known already, with the offset of the message that has it.
+*conflict*: that message has another body.
 """
 
 from __future__ import annotations
