@@ -541,7 +541,7 @@ class ClientForked(ClientError):
 
 
 class UnsentMessages(ClientError):
-    """Messages of send_soon were not stored, or this is not known; ``failures`` lists them."""
+    """Messages of send_soon were not stored, or may not have been; ``failures`` lists them."""
 
     code = 407
     hint = "`failures` has each message, with why"

@@ -201,8 +201,8 @@ class Core:
         """Position up to which syncs have been started."""
         self._changed = self.broker.views.figures.changed
         self._pace = SyncPace()
+        # Cold read -> the calls that wait for it.
         self._reading: dict[Job, list[Callable[[], None]]] = {}
-        """Cold read -> the calls that wait for it."""
         self._cold: FairQueue[str | None, Reader, Job, Job] = FairQueue()
         """Cold reads that were not given to the thread yet."""
         self._cold_reads = 0

@@ -95,7 +95,7 @@ class GroupPlace(Body, frozen=True, kw_only=True):
 
     queue: Number
     offset: Offset
-    """The next row; every row below it is done."""
+    """The next row to read."""
 
 
 class GroupCommit(Body, frozen=True, kw_only=True):

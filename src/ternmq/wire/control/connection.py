@@ -77,7 +77,7 @@ class Welcome(Body, frozen=True, kw_only=True):
     """A send to a topic that does not exist makes it (`dev`)."""
     forgets: bool = False
     """All data is deleted when this broker ends (`dev` without a folder). The next broker at its
-    address has another epoch and none of the data: clients of the old one start from nothing."""
+    address has another epoch and none of the data: clients of the old one must begin again."""
     pull_at_once: bool = False
     """The broker accepts the field `at_once` of PULL. A broker without this refuses a PULL in which
     it is not 0."""

@@ -169,7 +169,7 @@ class ResetDone(Body, frozen=True, kw_only=True):
 
 
 class GroupSkip(Body, frozen=True, kw_only=True):
-    """Skip the rows below an offset that a group has not read yet."""
+    """Skip a group's unread rows below an offset."""
 
     topic: str
     group: str
