@@ -6,12 +6,12 @@ Entry point: ``app.Server``. Reading order:
 * A peer: ``connection`` (its socket, its time limits), ``peer`` (its budgets), ``sessions`` (which
   connections belong to which session), ``admission`` (limits on the number of connections).
 * All peers: ``hub``, ``ledgers`` (what an app may hold), ``fairqueue``, ``telling`` (pushes).
-* Requests: ``dispatch`` (checks rights, calls the handler), ``messages``, ``pulls``, ``reads``,
+* Requests: ``dispatch`` (calls the handlers), ``messages``, ``pulls``, ``reads``,
   ``journal_reads``, ``range_reads``, ``waits`` (parked requests), ``rows`` (the answer to a pull),
-  ``settled`` (settles that are sent again), ``topic_commands``, ``client_commands``,
-  ``return_commands`` (leases that are returned), ``lookup_commands``, ``replay_commands``,
-  ``transaction_commands``, ``bulk_commands``; they share ``control_commands``; ``whole_lists``
-  answers clients that do not use pages.
+  ``settled`` (settles that are sent again), ``return_commands`` (leases that are returned);
+  ``control_commands`` (base of the following), ``topic_commands``, ``client_commands``,
+  ``lookup_commands``, ``replay_commands``, ``transaction_commands``, ``bulk_commands``;
+  ``whole_lists`` (for clients that do not use pages).
 * Metrics: ``counters``, ``rates``, ``families``, ``metrics``, ``budget_metrics``,
   ``group_series``, ``exposition`` (Prometheus's text), ``health`` with ``http_port``.
 * The process: ``admin_token``, ``audit``, ``fullness``, ``late_imports``, ``listening`` (whether

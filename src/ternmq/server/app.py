@@ -67,8 +67,8 @@ _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, n
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
 _ACCEPTING_TURNS: Final = 6
-"""Twice the turns of the loop from accepting a connection to its peer: three, by asyncio's source.
-A transport closes within as many."""
+"""Turns of the loop to wait. By asyncio's source it takes three from an accepted connection to its
+peer; this is also enough for a transport to close."""
 _LAST_ANSWERS_S: Final = 5.0
 """Longest that a stop waits for the last answers; clients send unanswered requests again to the
 next broker."""
@@ -197,10 +197,10 @@ class Server:
     def _options(self, clocks: Clocks) -> Options:
         """Return the options of the core.
 
-        A broker that forgets has no journal to count epochs in. Its epoch is the time in tenths of
-        a second, modulo the room of a lease id (19 days). So it differs from the epoch of the
-        broker before it: clients notice the change, and leases of that broker are not taken for
-        leases of this one.
+        A broker that forgets has a new journal at each start, so its epochs would always be the
+        same. Instead its epoch is the time in tenths of a second, modulo the room of a lease id (19
+        days): clients notice that it is another broker, and leases of the one before are not taken
+        for leases of this one.
         """
         options = self.settings.options()
         if self.settings.forgets:

@@ -21,7 +21,7 @@ from ternmq.wire.commands import TABLE, Command, Right, Scope
 from ternmq.wire.session import Request
 
 STATUS_GROUPS: Final = 32
-"""Groups whose series STATUS contains: it is requested often, and so stays at some 10 kB."""
+"""Most groups whose series STATUS contains: it is requested often, so it is kept to some 10 kB."""
 _RIGHTS: Final = frozenset(one.value for one in Right)
 _CHECKED: Final = frozenset(
     command
@@ -138,7 +138,7 @@ class ClientCommands(ControlCommands):
     def put_app(self, peer: Peer, asked: control.AppPut) -> Told:
         """APP_PUT: make an app, change its grants, give it another token.
 
-        With another token, the app's other connections are closed.
+        With another token, the app's connections are closed, except the one that gets the answer.
         """
         check_name(asked.app)
         grants = [_grant(one) for one in asked.grants]

@@ -67,7 +67,7 @@ class MessageCommands:
         self._journal.wake()
 
     def wake_waiting(self) -> None:
-        """Call ``wake`` once more in a turn, if any pulls or reads are parked."""
+        """Call ``wake`` once more in a turn; only for journal reads if no others are parked."""
         if self._hub.waiting.taken:
             self.wake()
         else:

@@ -330,8 +330,8 @@ class Peer:
         Args:
             request: The request.
             body: Body of the answer.
-            position: The answer waits for the record that ends here; 0: it depends on none.
-            rests: Whether that record must be durable or only written.
+            position: The answer leaves when the journal is durable up to here; 0: at once.
+            rests: Whether the journal must be durable or only written up to ``position``.
         """
         size = len(request.body) + REQUEST_BYTES
         if request.one_way:

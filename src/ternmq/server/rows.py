@@ -3,8 +3,8 @@
 A record is sent as it is stored if all its rows are requested, or if it is small or compressed. Of
 a large uncompressed batch only the requested rows are sent: as a MESSAGES record made for this
 answer, with the position and time of the stored one, around a slice of its batch. Copies in MOVED
-records are always sent that way, so that clients get only one kind of record. Bodies of messages
-are not read.
+records are always sent in such made records, so that clients get only one kind of record. Bodies of
+messages are not read.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ interpreter and for a core, and a new send waits for the rest of that sync and f
 while a sync runs in the loop, nothing else does. So it runs there only if all of this holds:
 
 * Either a single answer waits for it, and no other request came since the sync before: a send that
-  arrives meanwhile would have to wait for this sync and a second one anyway. Or the loop is
+  arrives meanwhile would have to wait for this sync and a second one anyway, and a client that
+  reads is not delayed, since its reads count as requests. Or the loop is
   *pressed*: an app has more work than one turn does, and another has little. Then the busy app
   loses the time of the sync, and a send is answered in the turn in which it arrived.
 * Little was written, into one file, and no background job uses the disk.
