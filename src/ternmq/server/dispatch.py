@@ -1,7 +1,8 @@
-"""Carries requests out: who may, which handler, and what becomes of errors.
+"""Runs requests: finds the handler and turns errors into answers.
 
-Every request passes ``Authoriser.check`` with what its policy in ``wire.commands.TABLE`` names. A
-command without a handler here, or the other way round, keeps the server from starting.
+Handlers call ``Authoriser.check`` with the topic and group that the command's policy in
+``wire.commands.TABLE`` needs. A command without a handler, or a handler without a command, keeps
+the server from starting.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ from ternmq.wire.session import Request
 log = logging.getLogger("ternmq.server")
 
 IN_ORDER: Final = frozenset({Command.SEND})
-"""When one of these waits for the disk, what its connection asked after it waits as well."""
+"""Commands that keep the order: while one waits for the disk, its connection's later requests wait
+as well."""
 
 
 class Dispatcher:
     """The one place where requests enter the broker.
 
     Args:
-        hub: What connections share.
-        sessions: Who is who.
-        authoriser: Who may what.
+        hub: State shared by all connections.
+        sessions: Sessions and their connections.
+        authoriser: Checks the token of a HELLO.
         handlers: For every command of the table but HELLO.
         welcome: Makes the answer to HELLO.
         withdraw: Takes a connection's parked requests back.
-        gone: Told that a connection is lost.
+        gone: Called when a connection is lost.
 
     Raises:
-        ValueError: Table and handlers do not fit each other.
+        ValueError: A command has no handler, or a handler no command.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Dispatcher:
         self._gone = gone
 
     def greet(self, peer: Peer, hello: Hello) -> Place:
-        """Say who a connection is; see ``Commands.greet``."""
+        """Authenticate a connection and enter its session. Raises the error that refuses it."""
         self._authoriser.authenticate(hello.app, hello.token)
         self._hub.enter(peer, hello.app)
         place = self._sessions.enter(peer, hello.app, hello, peer.address)
@@ -83,12 +85,12 @@ class Dispatcher:
         return place
 
     def gone(self, peer: Peer) -> None:
-        """A connection is lost."""
+        """Clean up after a lost connection."""
         self._gone(peer)
         self._sessions.gone(peer, peer.session)
 
     def run(self, peer: Peer, request: Request) -> None:
-        """Carry a request out; every error becomes an answer, or ends the broker."""
+        """Run a request, or queue it if it is a late one; every error is answered or fatal."""
         if peer.closed:
             return
         if request.command in LATE:
@@ -97,7 +99,7 @@ class Dispatcher:
             self._carry_out(peer, request)
 
     def read(self, peer: Peer, request: Request) -> None:
-        """Carry a request out that came last; see ``Commands.read``."""
+        """Run a request that ``Hub.read_late`` has queued."""
         self._carry_out(peer, request)
 
     def _carry_out(self, peer: Peer, request: Request) -> None:

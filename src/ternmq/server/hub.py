@@ -1,18 +1,22 @@
-"""What all connections share: who there is, the budgets of all apps, the end of a turn.
+"""State shared by all connections: the set of peers, the budgets of all apps, the end of a turn.
 
-Three budgets bound what clients can make the broker hold; each is ``memory_bytes``, and each app
-has its fair share of it (``ledgers``). When the whole is above a budget, apps above their share are
-held back, and no others. Requests without an answer: nothing more is read from such an app. Answers
-that are made and not taken yet: what makes large answers (pulls, reads, look-ups) waits, sends and
-settles go on. Requests that are not whole yet: the connection that has been at one for longest is
-cut off as ``slow``, if that is seconds; when the whole is above twice the budget, in any case, as
-``memory``. One that is alone with its request, of all connections, is never cut off for its size.
+Three budgets limit the memory that clients can make the broker use. Each is ``memory_bytes``, and
+each app has a fair share of it (``ledgers``). While a budget is exceeded, apps above their share
+are held back, and no others:
 
-Work is shared out as well. In one turn an app has so many units done (``ROUND``), the rest in the
-next ones. While some ask for much and others for little, it is a small portion each, and at the
-turn's end portions for a time, so that a turn stays short. Apps take turns, and the connections of
-an app. Reads of rows, look-ups and lists come last in a turn: behind its sync and its answers, a
-few at a time, in turns as well.
+* Requests without an answer: nothing more is read from such an app.
+* Answers that are made and not taken yet: the app's pulls, reads and look-ups wait, since their
+  answers are large; its sends and settles go on.
+* Requests that are not received whole yet: the app's connection with the oldest such request is cut
+  off as ``slow`` if that request is older than ``_PATIENCE_S``; above twice the budget it is cut
+  off whatever its age, as ``memory``. If it is the only connection of all with such a request, it
+  is never cut off for the size of it.
+
+Work is shared as well. In one turn an app has at most ``ROUND`` units done; the rest waits for the
+next turns. While several apps are active and not all of them are busy (``ledgers``), each app gets
+a small portion, and further portions at the end of the turn for at most ``RUN_S``, so that a turn
+stays short. Apps take turns, and so do the connections of an app. Reads of rows, look-ups and lists
+run last in a turn, after its sync and its answers: a few at a time, apps taking turns again.
 """
 
 from __future__ import annotations
@@ -43,36 +47,41 @@ log = logging.getLogger("ternmq.server")
 
 READ_BYTES: Final = 256 * 1024
 FEW_BYTES: Final = 16 * 1024
-"""What is read at a time of who sends small requests: 270 of the smallest take 0.5 ms to parse."""
+"""Bytes read at a time from a peer that sends small requests: 270 of the smallest take 0.5 ms to
+parse."""
 FEW_REQUESTS: Final = 16
-"""Who sent no more in as many bytes as were read at a time sends large ones."""
+"""A peer sends large requests if a read that filled its buffer brought at most this many."""
 
 READS_S: Final = 0.0002
-"""Once reads took so much of a turn, no more are begun in it: who came meanwhile is first."""
+"""Once reads have taken this much of a turn, no more are begun in it: new requests go first."""
 RUN_S: Final = 0.0003
-"""Once the end of a turn took so long, no app has more than one portion of work done in it."""
+"""Once the end of a turn has taken this long, no app has more than one portion of work done."""
 
 SWEPT_A_TURN: Final = 200
-"""Connections that are looked at in one pass of the loop, whether they are late."""
+"""Connections whose time limits are checked in one pass of the loop."""
 _PATIENCE_S: Final = 5.0
-"""How long a request may take to come when too many are on their way."""
+"""Time that a request may take to arrive while unfinished requests exceed their budget."""
 
 Handler = Callable[["Peer", Request], None]
-"""Carries a request out and answers it, now or later; may raise what refuses it."""
+"""Runs a request and answers it, now or later; may raise the error that refuses it."""
 
 
 class _Late(NamedTuple):
-    """A request that comes last in a turn."""
+    """A request that runs last in a turn."""
 
     request: Request
     go_on: Callable[[], None] | None
 
 
 class Commands(Protocol):
-    """What a connection asks to carry out requests."""
+    """What a connection needs of the dispatcher."""
 
     def greet(self, peer: Peer, hello: Hello) -> Place:
-        """Say who it is; raises a TernMQError that refuses it."""
+        """Authenticate a connection and return its session's place.
+
+        Raises:
+            TernMQError: The connection is refused.
+        """
         ...
 
     def welcome(self, place: Place) -> Welcome:
@@ -80,29 +89,29 @@ class Commands(Protocol):
         ...
 
     def run(self, peer: Peer, request: Request) -> None:
-        """Carry a request out; it is answered through the peer, now or later."""
+        """Run a request; it is answered through the peer, now or later."""
         ...
 
     def read(self, peer: Peer, request: Request) -> None:
-        """Carry a request out that had been handed to ``Hub.read_late``."""
+        """Run a request that ``Hub.read_late`` has queued."""
         ...
 
     def gone(self, peer: Peer) -> None:
-        """Its connection is lost."""
+        """Clean up after a lost connection."""
         ...
 
     def withdraw(self, peer: Peer) -> list[Request]:
-        """Take its parked requests back, to be asked again when it reads."""
+        """Take the peer's parked requests back; they run again when the peer reads."""
         ...
 
 
 class Hub:
-    """What all connections share. Loop only.
+    """State shared by all connections. Not thread-safe: call it from the broker's loop.
 
     Args:
         core: The broker.
         settings: Limits.
-        counters: Numbers.
+        counters: Counters for the metrics.
     """
 
     def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
@@ -117,25 +126,25 @@ class Hub:
         """Pulls and reads that wait for messages."""
         self.audit = Audit(counters, core.loop.time)
         self.buffer = memoryview(bytearray(READ_BYTES))
-        """Where bytes are read into; copied out before the loop does anything else."""
+        """Buffer of all connections' reads; its content is copied out at once."""
         self.small_buffer = self.buffer[:FEW_BYTES]
-        """Its beginning."""
+        """Beginning of ``buffer``, for peers that send small requests."""
         self.http_address = ""
-        """Where HTTP is spoken, for those who ask here; empty: nowhere."""
+        """Address of the HTTP port, for HTTP requests that arrive here; empty: there is none."""
         self.draining = False
         self.stopped = False
-        """The last turns are made: no request is carried out any more."""
+        """The broker runs its last turns: no request is run any more."""
         self._dirty: list[Peer] = []
         self.round = 0
-        """Counts turns: ``Ledger.units`` are for one of them."""
+        """Number of the turn; ``Ledger.units`` holds for one turn."""
         self._runnable: OrderedDict[Ledger, None] = OrderedDict()
         """Apps with requests that wait for the next turn, or for memory."""
         self._held_back: dict[Ledger, None] = {}
-        """Apps with requests that wait until answers were taken."""
+        """Apps with requests that wait until their peers have taken answers."""
         self._late: FairQueue[Ledger, Peer, int, _Late] = FairQueue()
         self._reading_late = False
         self._twice = 0
-        """Requests that came last in a turn, under an id that was in use."""
+        """Number of late requests whose id was in use."""
         core.on_turn = self.flush
 
     # -- coming and going -------------------------------------------------------------------------
@@ -151,7 +160,7 @@ class Hub:
         peer.ledger = self.ledgers.enter(app)
 
     def forget(self, peer: Peer) -> None:
-        """A connection is gone: nothing of it waits any more."""
+        """Remove a lost connection from everything that waits."""
         ledger = peer.ledger
         ledger.runnable.pop(peer, None)
         ledger.held_back.pop(peer, None)
@@ -171,7 +180,7 @@ class Hub:
             self.core.touch()
 
     def flush(self) -> None:
-        """Write what the turn's answers are; read on where there is room again."""
+        """Write the turn's answers; run late reads, and requests that had to wait."""
         self.round += 1
         until = time.perf_counter() + RUN_S if self._runnable else 0.0
         self._write_out()
@@ -199,19 +208,20 @@ class Hub:
     def read_late(
         self, peer: Peer, request: Request, go_on: Callable[[], None] | None = None
     ) -> None:
-        """Have a read made behind the turn's sync and answers, a few in each turn.
+        """Queue a read behind the turn's sync and answers; a few run in each turn.
 
-        However many read at full speed: who sends waits for one read, not for all of them; who
-        reads waits for one read of each app.
+        So a send waits for one read at most, and a read for one read of each app, however many
+        clients read at full speed.
 
         Args:
-            peer: Who asks.
-            request: For what.
-            go_on: Called instead, for what is done in pieces; None: the request is carried out.
+            peer: The connection that requests it.
+            request: The request.
+            go_on: Continues a request that is answered in pieces; None: the request is run.
         """
         key = request.id
         if self._late.get(peer.ledger, peer, key) is not None:
-            # An id twice at a time is its client's mistake: it cannot be cancelled, and waits too.
+            # The client uses one id twice, which is its mistake: this one waits too, and cannot be
+            # cancelled.
             self._twice += 1
             key = -self._twice
         self._late.put(peer.ledger, peer, key, _Late(request, go_on))
@@ -219,7 +229,7 @@ class Hub:
             self.core.touch()
 
     def hurry(self, peer: Peer, id_: int | None = None) -> None:
-        """Have a read of a connection (None: all) wait for nothing when its turn comes."""
+        """End the waiting time of a connection's queued read (None: of all its reads)."""
         late, ledger = self._late, peer.ledger
         for key in late.keys_of(ledger, peer) if id_ is None else [id_]:
             one = late.get(ledger, peer, key)
@@ -242,22 +252,22 @@ class Hub:
                         self.commands.read(peer, request)
                     else:
                         go_on()
-                except Exception:  # of no concern to the turn, and to others who read
+                except Exception:  # must not stop the turn or the reads of others
                     log.exception("%s: a read failed", peer.address)
                     peer.abandon("a read failed")
                 if time.perf_counter() > until:
                     break
-            self.core.release()  # a refusal may rest on something
+            self.core.release()  # a refusal may depend on a record
         finally:
             self._reading_late = False
         self._write_out()
         if late:
             self.core.touch()
 
-    # -- what apps have to wait for ---------------------------------------------------------------
+    # -- work that has to wait --------------------------------------------------------------------
 
     def run_later(self, peer: Peer) -> None:
-        """Have a connection go on in the next turn, or when there is memory again."""
+        """Let a connection go on in the next turn, or once its app is within the budget again."""
         ledger = peer.ledger
         ledger.runnable[peer] = None
         self._runnable[ledger] = None
@@ -267,8 +277,8 @@ class Hub:
     def _run_some(self, until: float) -> None:
         """Run requests that had to wait: apps take turns, a portion of units each.
 
-        Each app's first portion in a turn is that of ``Ledger.begin``, which may be used up. While
-        there are apps that ask for little the others have more of them, until the time is over.
+        An app's first portion in a turn is that of ``Ledger.begin``; it may be used up already.
+        While ``Ledgers.mixed``, apps get further portions until ``until``.
         """
         ledgers, runnable = self.ledgers, self._runnable
         mixed, units, each = ledgers.mixed, ROUND - PORTION, len(runnable)
@@ -286,7 +296,7 @@ class Hub:
                 ledger.units = PORTION
             before = ledger.units
             while waiting and ledger.units > 0 and not account.over:
-                waiting.popitem(last=False)[0].go_on()  # if it has to wait again: behind the others
+                waiting.popitem(last=False)[0].go_on()  # may queue itself again, behind the others
             if waiting:
                 runnable[ledger] = None
                 ledger.left_over()
@@ -298,15 +308,15 @@ class Hub:
         runnable.update(dict.fromkeys(full))
 
     def hold_back(self, peer: Peer) -> None:
-        """Have a connection take up what it set aside when its app's answers have been taken."""
+        """Let a connection run its set-aside requests once its app's answers have been taken."""
         peer.ledger.held_back[peer] = None
         self._held_back[peer.ledger] = None
 
     def relieve(self, ledger: Ledger, now: float) -> None:
-        """Cut an app's connections off that have been at a request for longest.
+        """Cut off the app's connections with the oldest unfinished requests.
 
-        Only while there is too much that is not whole, and more of the app than its fair share. The
-        last connection stays if no other app holds anything: a frame is as large as it may be.
+        Only while the unfinished requests exceed their budget, and the app its fair share. The
+        app's last such connection stays if no other app has one: its frame is within the limits.
         """
         account = ledger.unfinished
         budget = account.budget
@@ -319,9 +329,10 @@ class Hub:
             peer.cut("slow" if slow else "memory")
 
     def sweep(self, now: float) -> None:
-        """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second.
+        """Cut off peers that are late with HELLO, reading or heartbeats. Called once a second.
 
-        Some in each pass of the loop: to look at thousands takes some milliseconds.
+        Checks ``SWEPT_A_TURN`` connections in each pass of the loop: thousands at once would take
+        some milliseconds.
         """
         self.ledgers.cool_down(now)
         self._sweep_some(now, iter(list(self.peers)))
@@ -337,13 +348,13 @@ class Hub:
             self.core.loop.call_soon(self._sweep_some, now, peers)
 
     def make_room(self, now: float) -> None:
-        """Cut off what is not whole for too long, and too much, of apps above their share."""
+        """Call ``relieve`` for all apps if unfinished requests exceed their budget."""
         if self.ledgers.unfinished.held > self.ledgers.unfinished.limit:
             for ledger in [*self.ledgers.by_app.values(), self.ledgers.strangers]:
                 self.relieve(ledger, now)
 
     def stop(self) -> None:
-        """Carry out nothing more: what is not answered is asked again of the next broker."""
+        """Run no more requests: clients send unanswered ones again to the next broker."""
         self.stopped = True
         for peer in self.peers:
             peer.regulate()

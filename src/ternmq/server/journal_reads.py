@@ -1,7 +1,7 @@
-"""JOURNAL_READ: pages of the journal, at once or when there is something.
+"""JOURNAL_READ: pages of the journal, at once or when there are new records.
 
-A page is put together by the thread that reads the disk, never in the loop. A read that waits is
-looked at when the durable mark has moved. Loop only.
+The thread that reads the disk makes the pages, never the loop. A parked read is checked when the
+durable mark has moved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 
 
 class JournalReads:
-    """Handler of JOURNAL_READ, and the reads that wait."""
+    """Handler of JOURNAL_READ. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, hub: Hub, authoriser: Authoriser) -> None:
         self._hub = hub
@@ -49,13 +49,13 @@ class JournalReads:
         self._authoriser = authoriser
         self._waiting: dict[Key, _Waiting] = {}
         self._ends: dict[Key, Callable[[], None]] = {}
-        """What cancels the timers of ``_waiting``."""
+        """Functions that cancel the timers of ``_waiting``."""
         self._places = Places(MAX_WAITING)
         self._seen = 0
-        """The durable mark when the reads that wait were looked at last."""
+        """The durable mark at the last check of the parked reads."""
 
     def read(self, peer: Peer, request: Request) -> None:
-        """JOURNAL_READ: records from a position on, or wait for some."""
+        """JOURNAL_READ: answer with the records from a position on, or wait for some."""
         self._authoriser.check(peer.app, Command.JOURNAL_READ)
         asked = bodies.unpack_journal_read(request.body)
         check_id(peer, request)
@@ -87,7 +87,7 @@ class JournalReads:
         self._core.read_first(WouldBlock(page), partial(self._read, peer, request, page), peer)
 
     def _read(self, peer: Peer, request: Request, page: PageRead) -> None:
-        """A page was read."""
+        """Answer with a page that was read from the disk."""
         if peer.closed:
             return
         if not peer.roomy:
@@ -148,7 +148,7 @@ class JournalReads:
         self._ends[key] = core.clocks.call_at(at, partial(self._time_over, key))
 
     def _time_over(self, key: Key) -> None:
-        """End a read whose time should be over; the clocks may have drifted apart."""
+        """End a read whose time is over; set the timer again if broker time is behind it."""
         until_us = self._waiting[key].until_us
         self._core.touch()
         if self._core.now_us() < until_us:
@@ -157,7 +157,7 @@ class JournalReads:
             self._again(key, until_us)
 
     def wake(self) -> None:
-        """Run the reads again that have something to read now."""
+        """Run the parked reads again for which there are records now."""
         durable = self._journal.durable
         if not self._waiting or durable == self._seen:
             return
@@ -175,18 +175,18 @@ class JournalReads:
             peer.put_back(request)
 
     def end(self, peer: Peer, id_: int) -> None:
-        """Answer a read that waits at once."""
+        """Answer a parked read at once."""
         if (peer, id_) in self._waiting:
             self._again((peer, id_), 1)
 
     def end_all(self, peer: Peer) -> None:
-        """Answer all reads of a connection that wait."""
+        """Answer all parked reads of a connection at once."""
         for other, id_ in list(self._waiting):
             if other is peer:
                 self.end(peer, id_)
 
     def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's waiting reads back."""
+        """Take a connection's parked reads back, to run again later; they keep their deadlines."""
         found: list[Request] = []
         for key in [one for one in self._waiting if one[0] is peer]:
             waiting = self._unpark(key)

@@ -1,7 +1,4 @@
-"""The commands that move messages: send, settle, extend here; pulls and reads in their files.
-
-Loop only.
-"""
+"""The commands that move messages: send, settle and extend here, pulls and reads in their files."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from ternmq.wire import bodies
 from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
+# Names of the module: looking a member up in its class takes 0.2 us (Python 3.11).
 _SEND: Final = Command.SEND
 _DURABLE: Final = Rests.DURABLE
 _UNCOMPRESSED: Final = b"", b"\0"
@@ -35,7 +32,7 @@ _OUTCOMES: Final = {
 
 
 class MessageCommands:
-    """Handlers of the message commands."""
+    """Handlers of the message commands. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         self._hub = hub
@@ -58,10 +55,10 @@ class MessageCommands:
             Command.CANCEL: self.cancel,
         }
 
-    # -- what waits -------------------------------------------------------------------------------
+    # -- parked requests --------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over, and the reads that have something to read."""
+        """Answer parked pulls that have rows or are out of time; run reads that have rows."""
         parking = self._broker.parking
         if parking.stirs(self._core.now_us()):
             self._pulls.wake()
@@ -70,14 +67,14 @@ class MessageCommands:
         self._journal.wake()
 
     def wake_waiting(self) -> None:
-        """Do the same once more in a turn, as far as anybody waits."""
+        """Call ``wake`` once more in a turn; only for journal reads if no others are parked."""
         if self._hub.waiting.taken:
             self.wake()
         else:
             self._journal.wake()
 
     def cancel(self, peer: Peer, request: Request) -> None:
-        """CANCEL: answer a waiting pull or read at once; then this."""
+        """CANCEL: answer a parked pull or read at once, then the CANCEL."""
         id_ = bodies.unpack_cancel(request.body)
         self._pulls.end(peer, id_)
         self._reads.end(peer, id_)
@@ -86,25 +83,25 @@ class MessageCommands:
         peer.answer(request, b"")
 
     def end_all(self, peer: Peer) -> None:
-        """Answer everything of a connection that waits, as if its time was over."""
+        """Answer all parked requests of a connection, as if their time was over."""
         self._pulls.end_all(peer)
         self._reads.end_all(peer)
         self._hub.hurry(peer)
         self._journal.end_all(peer)
 
     def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's parked pulls and reads back; they keep the time of their end."""
+        """Take a connection's parked pulls and reads back; they keep their deadlines."""
         found = self._pulls.withdraw(peer) + self._reads.withdraw(peer)
         return found + self._journal.withdraw(peer)
 
     def gone(self, peer: Peer) -> None:
-        """A connection is lost: nothing waits for it any more."""
+        """Remove a lost connection's parked requests."""
         self.withdraw(peer)
 
     # -- send -------------------------------------------------------------------------------------
 
     def send(self, peer: Peer, request: Request) -> None:
-        """SEND: store a batch; answered when it is durable (``fast``: written)."""
+        """SEND: store a batch; the answer leaves when it is durable (``fast``: written)."""
         topic, queue, batch = bodies.unpack_send(request.body)
         self._authoriser.check(peer.app, _SEND, topic)
         settings = self._hub.settings
@@ -147,9 +144,9 @@ class MessageCommands:
     # -- settle -----------------------------------------------------------------------------------
 
     def settle(self, peer: Peer, request: Request) -> None:
-        """SETTLE: say what became of rows; answered when that is durable.
+        """SETTLE: record the outcome of rows; the answer leaves when that is durable.
 
-        The same word of the same session again, when it can do nothing any more, gets the first
+        If the same session sends the same settle again after its lease is over, it gets the first
         answer again.
         """
         asked = bodies.unpack_settle(request.body)
@@ -188,7 +185,7 @@ class MessageCommands:
         settled[outcome] = settled.get(outcome, 0) + rows
 
     def extend(self, peer: Peer, request: Request) -> None:
-        """EXTEND: let a lease last longer."""
+        """EXTEND: prolong a lease."""
         asked = bodies.unpack_extend(request.body)
         self._authoriser.check(peer.app, Command.EXTEND, asked.topic, asked.group)
         now = self._core.now_us()
@@ -210,11 +207,11 @@ def check_bodies(batch: bytes, limit: int) -> None:
     """Refuse a batch with a body above the limit, which counts uncompressed bytes.
 
     Raises:
-        MessageTooLarge: It has one.
+        MessageTooLarge: A body exceeds the limit.
     """
     if len(batch) <= limit and batch[COMPRESSION_AT : COMPRESSION_AT + 1] in _UNCOMPRESSED:
         return
-    import numpy as np  # not before: see `late_imports`
+    import numpy as np  # imported late, see `late_imports`
 
     try:
         whole = Batch(batch)

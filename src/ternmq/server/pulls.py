@@ -1,9 +1,9 @@
 """PULL: rows leased to a session, at once or when there are some.
 
-What was leased and cannot be handed out is given back: to a peer that is gone or has no room, or
-whose rights were taken while it waited. Rows whose bytes cannot be read count as failed, with the
-reason: the group's policy says when they come again, in the end they are dead letters, and the
-rows behind them go on. Loop only.
+Leased rows that cannot be delivered are released: if the peer is gone or has no room, or its app
+lost the right while the pull was parked. Rows whose bytes cannot be read count as failed, with the
+reason: they are retried by the group's policy and become dead letters in the end, and the rows
+behind them are delivered.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 
 WOKEN_CALLS: Final = 4
-"""So often the core is asked in a turn for parked pulls that are over."""
+"""Most calls of ``woken_pulls`` in one turn."""
 WOKEN_S: Final = 0.0003
-"""Once these took so long, it is not asked again in this turn."""
+"""Once answering parked pulls has taken this long, no more are requested in this turn."""
 
 
 class Parked(NamedTuple):
-    """A pull that waits in the core."""
+    """A pull that waits for rows in the core."""
 
     peer: Peer
     request: Request
@@ -53,7 +53,7 @@ class Parked(NamedTuple):
 
 
 class PullCommands:
-    """Handler of PULL, and the pulls that wait."""
+    """Handler of PULL, and parked pulls. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         self._hub = hub
@@ -62,13 +62,13 @@ class PullCommands:
         self._authoriser = authoriser
         self._queries = queries
         self._parked: Tokens[Parked] = Tokens()
-        """By the core's token."""
+        """Parked pulls by the core's token."""
         self._tokens: dict[Peer, dict[int, int]] = {}
-        """Tokens by connection and request id."""
+        """Connection -> request id -> token."""
         self._waking = False
 
     def pull(self, peer: Peer, request: Request) -> None:
-        """PULL: lease rows, or wait for some."""
+        """PULL: lease rows and answer with them, or wait for some."""
         asked = bodies.unpack_pull(request.body)
         self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
         check_id(peer, request)
@@ -105,7 +105,7 @@ class PullCommands:
         reply: PullReply | None,
         failures: LastFailures | None = None,
     ) -> None:
-        """Answer a pull with what was leased; gives it back if that is nobody's any more."""
+        """Answer a pull with the leased rows; release them if the peer is gone."""
         now = self._core.now_us()
         if reply is None:
             peer.answer(request, self.nothing())
@@ -175,14 +175,14 @@ class PullCommands:
         peer.expect(-size)
         self._hand_out(peer, request, asked, reply, failures)
 
-    # -- what cannot be handed out ----------------------------------------------------------------
+    # -- rows that cannot be delivered ------------------------------------------------------------
 
     def _give_back(self, peer: Peer, asked: Pull, reply: PullReply) -> None:
-        """Release what was leased, uncounted."""
+        """Release the leased rows; this counts as no attempt."""
         self._settle(peer, asked, reply, Outcome.RELEASED)
 
     def _set_apart(self, peer: Peer, asked: Pull, reply: PullReply, reason: str) -> None:
-        """Let the rows that cannot be read count as failed; release the others."""
+        """Settle the rows that cannot be read as failed; release the others."""
         bad = self._unreadable(reply)
         self._settle(peer, asked, reply, Outcome.RETRY, bad, reason)
         self._give_back(peer, asked, reply)
@@ -196,7 +196,7 @@ class PullCommands:
         spans: list[Span] | None = None,
         reason: str = "",
     ) -> None:
-        # Refused, the lease ends by its session or its time.
+        # If the settle is refused, the lease ends with its session or its time.
         with contextlib.suppress(RefusedError, JournalFull):
             self._broker.settle(
                 self._core.now_us(),
@@ -212,7 +212,7 @@ class PullCommands:
             )
 
     def _unreadable(self, reply: PullReply) -> list[Span]:
-        """Return the rows of a reply whose records cannot be read; all, if it is not these."""
+        """Return the rows of a reply whose records cannot be read; all rows if none is found."""
         runs = [(start, stop) for start, stop, _, _ in reply.runs]
         bad: set[Span] = set()
         for places in reply.places:
@@ -229,13 +229,13 @@ class PullCommands:
                         if max(start, first) < min(stop, end)
                     )
                 except (WouldBlock, MessageNotFound):
-                    pass  # nothing is known against it
+                    pass  # not known to be unreadable
         return sorted(bad) or runs
 
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over, some in each turn."""
+        """Answer parked pulls that have rows or are out of time, some in each turn."""
         core = self._core
         if self._waking:
             return
@@ -269,33 +269,34 @@ class PullCommands:
         peer, request, until_us = parked
         asked = bodies.unpack_pull(request.body)
         if reply is not None:
-            try:  # its grants may be others by now
+            try:  # the app's grants may have changed since
                 self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
             except RefusedError as error:
                 self._give_back(peer, asked, reply)
                 peer.refuse(request, error)
                 return
         if reply is not None and not peer.roomy and not peer.closed:
-            # Others of its pulls woke in this turn: this one asks again when their answers are out.
+            # The peer's other pulls were answered in this turn: this one runs again once it has
+            # taken those answers.
             self._give_back(peer, asked, reply)
             peer.put_back(request.until(until_us))
             return
         self._hand_out(peer, request, asked, reply)
 
     def end(self, peer: Peer, id_: int) -> None:
-        """Answer a pull that waits at once: with nothing, or what had just come for it."""
+        """Answer a parked pull at once: with nothing, or the rows that it was just leased."""
         token = self._tokens.get(peer, {}).get(id_)
         if token is not None:
             over = self._broker.cancel(token)
             self._over(self._unpark(token), None if over is None else over.reply)
 
     def end_all(self, peer: Peer) -> None:
-        """Answer all pulls of a connection that wait."""
+        """Answer all parked pulls of a connection at once."""
         for id_ in list(self._tokens.get(peer, ())):
             self.end(peer, id_)
 
     def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's parked pulls back."""
+        """Take a connection's parked pulls back, to run again later; they keep their deadlines."""
         requests: list[Request] = []
         for token in list(self._tokens.get(peer, {}).values()):
             over = self._broker.cancel(token)
@@ -307,7 +308,7 @@ class PullCommands:
         return requests
 
     def _unpark(self, token: int) -> Parked:
-        """Take a pull that waits out."""
+        """Remove a parked pull and return it."""
         parked = self._parked.pop(token)
         peer, id_ = parked.peer, parked.request.id
         tokens = self._tokens[peer]
@@ -320,5 +321,5 @@ class PullCommands:
         return parked
 
     def nothing(self) -> bytes:
-        """Return the answer to a pull that nothing came to."""
+        """Return the answer to a pull that got no rows."""
         return bodies.delivery_head(0, 0, 0, 0, 0, self._core.now_us(), 0, ())

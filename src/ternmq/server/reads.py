@@ -1,7 +1,7 @@
 """READ: rows without a group, at once or when there are some.
 
-A read that waits follows its queue: the core names a queue once when its next rows are durable, and
-only who waits for that queue is looked at. Loop only.
+A parked read follows its queue: the core reports a queue once when its next rows are durable, and
+only reads that wait for that queue are checked.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ternmq.wire.commands import Command
 from ternmq.wire.session import Request
 
 WOKEN: Final = 256
-"""Reads at queues with new rows that are taken up in a turn; see then ``Hub.read_late``."""
+"""Most reads for queues with new rows that one turn passes to ``Hub.read_late``."""
 MIXED_ROWS: Final = 1024
 MIXED_BYTES: Final = 1 << 20
-"""Most that a read is answered with while other apps ask for little: 10,000 small messages, or
-8 MiB, take 6 to 10 ms to gather, and everybody waits."""
+"""Most rows and bytes of an answer while other apps have little work: 10,000 small messages, or
+8 MiB, take 6 to 10 ms to gather, and all other requests wait meanwhile."""
 Place = tuple[int, int]
 """Numbers of topic and queue."""
 
 
 class Waiting(NamedTuple):
-    """A read that waits."""
+    """A parked read."""
 
     peer: Peer
     request: Request
@@ -41,7 +41,7 @@ class Waiting(NamedTuple):
 
 
 class ReadCommands:
-    """Handler of READ, and the reads that wait."""
+    """Handler of READ, and parked reads. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
         self._hub = hub
@@ -51,21 +51,21 @@ class ReadCommands:
         self._queries = queries
         self._waiting: dict[Key, Waiting] = {}
         self._of: dict[Peer, dict[int, None]] = {}
-        """Request ids by connection."""
+        """Connection -> request ids of its parked reads."""
         self._at: dict[Place, dict[Key, None]] = {}
-        """Who waits at which queue."""
+        """Queue -> the reads that wait for its next rows."""
         self._grown: deque[Key] = deque()
-        """Who waited at a queue that has new rows; not all of them wait still."""
+        """Reads whose queue got new rows; some of them may have ended since."""
         self._ends: dict[Key, Callable[[], None]] = {}
-        """What cancels the timers of ``_waiting``."""
+        """Functions that cancel the timers of ``_waiting``."""
 
     @property
     def woken(self) -> bool:
-        """Whether some that wait are to be looked at in the next turn."""
+        """Whether parked reads are to be checked in the next turn."""
         return bool(self._grown)
 
     def read(self, peer: Peer, request: Request) -> None:
-        """READ: rows from an offset on, or wait for some."""
+        """READ: answer with rows from an offset on, or wait for some."""
         asked = bodies.unpack_read(request.body)
         self._authoriser.check(peer.app, Command.READ, asked.topic)
         check_id(peer, request)
@@ -77,7 +77,7 @@ class ReadCommands:
             self._park(peer, request, until_us)
 
     def _answered(self, peer: Peer, request: Request, *, even_empty: bool) -> bool:
-        """Answer a read if there is something, or if it may be empty; return whether it was."""
+        """Answer a read if it finds rows or ``even_empty``; return whether it was answered."""
         asked = bodies.unpack_read(request.body)
         broker = self._broker
         limits = broker.limits
@@ -126,7 +126,7 @@ class ReadCommands:
         peer.park(request)
 
     def _unpark(self, key: Key) -> Waiting:
-        """Take a read that waits out."""
+        """Remove a parked read and return it."""
         self._ends.pop(key)()
         waiting = self._waiting.pop(key)
         waiting.peer.waiting.discard(waiting.request.id)
@@ -143,7 +143,7 @@ class ReadCommands:
         return waiting
 
     def wake(self) -> None:
-        """Have the reads that wait at queues with new rows made, late in this turn or the next."""
+        """Queue the reads for queues with new rows; they run late in this turn or the next."""
         grown = self._broker.parking.grown
         while grown:
             queue = grown.pop()
@@ -162,7 +162,7 @@ class ReadCommands:
         self._ends[key] = core.clocks.call_at(at, partial(self._time_over, key))
 
     def _time_over(self, key: Key) -> None:
-        """Look at a read whose time should be over; the clocks may have drifted apart."""
+        """Run a read again whose time is over; set the timer again if broker time is behind it."""
         until_us = self._waiting[key].until_us
         if self._core.now_us() < until_us:
             self._end_at(key, until_us)
@@ -171,24 +171,24 @@ class ReadCommands:
             self._again(key)
 
     def _again(self, key: Key) -> None:
-        """Have a read that waits made, late in this turn or the next; it may wait again."""
+        """Queue a parked read, to run late in this turn or the next; it may be parked again."""
         waiting = self._unpark(key)
         again = waiting.request.until(waiting.until_us)
         self._hub.read_late(waiting.peer, again)
 
     def end(self, peer: Peer, id_: int) -> None:
-        """Answer a read that waits at once, with what there is."""
+        """Answer a parked read at once, with the rows that there are."""
         if (peer, id_) in self._waiting:
             request = self._unpark((peer, id_)).request
             self._hub.commands.read(peer, request.until(1))
 
     def end_all(self, peer: Peer) -> None:
-        """Answer all reads of a connection that wait."""
+        """Answer all parked reads of a connection at once."""
         for id_ in list(self._of.get(peer, ())):
             self.end(peer, id_)
 
     def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's waiting reads back."""
+        """Take a connection's parked reads back, to run again later; they keep their deadlines."""
         requests: list[Request] = []
         for id_ in list(self._of.get(peer, ())):
             waiting = self._unpark((peer, id_))

@@ -1,9 +1,10 @@
 """Which connections belong to which session, and coming back to one.
 
-A session lives in the core, which counts its connections: it outlives the last by a grace, and
-restarts of the broker. Here is only which connections those are: one that works, and auxiliary ones
-(a client's lease keeper). A client that comes back over a new connection while the old one seems
-alive (a cut cable, a frozen peer) takes the session over.
+The core stores sessions and counts their connections: a session outlives its last connection by its
+grace, and restarts of the broker. This module only knows which connections they are: one working
+connection, and auxiliary ones (a client's lease keeper). If a client comes back over a new
+connection while the old one still seems alive (a cut cable, a frozen peer), the new one takes the
+session over.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from ternmq.wire.control import Hello
 
 
 class Peer(Protocol):
-    """A connection, as far as sessions know it."""
+    """A connection, as this module needs it."""
 
     def abandon(self, why: str) -> None:
-        """Close without a word: somebody else speaks for the session now."""
+        """Close without a last frame: another connection has the session now."""
         ...
 
 
 class Place:
-    """What a HELLO led to."""
+    """The result of a HELLO: a session, and the record that the answer depends on (0: none)."""
 
     __slots__ = ("position", "rests", "resumed", "session")
 
@@ -38,7 +39,7 @@ class Place:
 
 
 class Sessions:
-    """Sessions that have connections. Loop only."""
+    """Sessions that have connections. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -49,9 +50,9 @@ class Sessions:
         """Give a connection its session: a new one, or the one it comes back to.
 
         Raises:
-            InvalidRequest: The client's name is no name.
-            UnknownSession: An auxiliary connection's session is not there, or not its own.
-            Busy: Too many sessions.
+            InvalidRequest: The client's name is not allowed.
+            UnknownSession: An auxiliary connection's session does not exist, or is not its own.
+            Busy: There are too many sessions.
         """
         check_name(hello.client)
         broker = self._core.broker
@@ -64,7 +65,7 @@ class Sessions:
             try:
                 broker.clients.resume(hello.session, app, hello.client)
             except UnknownSession:
-                pass  # its grace is over: a new one, and the answer says so
+                pass  # its grace is over: the client gets a new session, and ``resumed`` is False
             else:
                 before = self._working.get(hello.session)
                 self._working[hello.session] = peer
@@ -79,7 +80,7 @@ class Sessions:
         return Place(session, reply.position, resumed=False)
 
     def gone(self, peer: Peer, session: int) -> None:
-        """A connection ended; with the last one of its session the core begins the grace."""
+        """Note a connection's end; after the last one of a session the core begins its grace."""
         others = self._auxiliary.get(session)
         if others is not None:
             others.discard(peer)
@@ -91,7 +92,7 @@ class Sessions:
         self._core.touch()
 
     def left(self, session: int, asker: Peer) -> None:
-        """The client closed its session, over ``asker``: its other connections are closed."""
+        """Close the other connections of a session that its client ended over ``asker``."""
         working = self._working.pop(session, None)
         others = self._auxiliary.pop(session, set())
         for peer in [*others] if working is None else [working, *others]:

@@ -1,4 +1,4 @@
-"""What waiting pulls and reads have in common: how long, how many, and under which id."""
+"""Checks shared by parked pulls and reads: the longest wait, their number, their ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_WAIT_MS: Final = 300_000
 
 
 def wait_us(wait_ms: int) -> int:
-    """Return a wait that was asked for, in microseconds.
+    """Return the wait of a request in microseconds.
 
     Raises:
         InvalidRequest: It is too long.
@@ -27,20 +27,20 @@ def wait_us(wait_ms: int) -> int:
 
 
 def check_id(peer: Peer, request: Request) -> None:
-    """Refuse to wait twice under one id: the first could not be found any more.
+    """Refuse a request with the id of a parked one: that one could not be cancelled any more.
 
     Raises:
-        InvalidRequest: Something waits under it.
+        InvalidRequest: A request with this id is parked.
     """
     if request.id in peer.waiting:
         raise InvalidRequest(f"a request with id {request.id} waits already")
 
 
 def take_place(hub: Hub, peer: Peer) -> None:
-    """Count one more request of an app that waits.
+    """Take one of the places for parked requests for a peer's app.
 
     Raises:
-        Busy: Too many wait, or too many of this app.
+        Busy: Too many requests are parked, in all or of this app.
     """
     if not hub.waiting.take(peer.app):
         places = hub.waiting
