@@ -86,9 +86,9 @@ class Coverage:
         self.first_number = 0
         """Segments with a smaller number were removed."""
         self.floor_of: Callable[[int], int] | None = None
-        """Returns the first offset that a queue may still have: its prepared rows below were in
-        segments that were removed, although ``segments_of`` gives a smaller offset. None while no
-        queue has such rows. Set by `broker.preparedrows`."""
+        """Returns, by queue, an offset below which its prepared rows were in removed segments, 0 if
+        none were: ``segments_of`` may give a smaller first offset. None while no queue needs it.
+        Set by `broker.preparedrows`."""
         self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()
