@@ -3,8 +3,9 @@
 Positions are covered without a gap by *sources*, each inside one segment: a sealed segment by one
 run file (``index/<base>.idx``), the active one by part runs (``index/<from>-<to>.part``, cut with
 each STATE set) and the live ``Tail`` in memory. ``cut`` and ``unsealed`` freeze the tail and return
-``RunJob``s, which work in a worker thread on what no longer changes; ``installed`` then replaces
-the sources that the file covers. Until then, and if the job fails, the frozen tail is used.
+jobs (``RunJob``) for a worker thread, which write the file from sources that no longer change;
+``installed`` then replaces these sources by the file's run. Until then, and if the job fails, the
+frozen tail is used.
 """
 
 from __future__ import annotations
@@ -355,7 +356,7 @@ class Coverage:
 
         How the content is spread over tails, part runs and run files makes no difference.
         """
-        from ternmq.journal.columns import difference  # not before: it needs numpy
+        from ternmq.journal.columns import difference  # imported here: it needs numpy
 
         for number in sorted({*self.segments, *other.segments}):
             ours, theirs = self.content(number), other.content(number)
@@ -373,7 +374,7 @@ class Coverage:
 
     def content(self, number: int) -> Columns:
         """Return the whole content of the index for a segment. Blocks."""
-        from ternmq.journal.run_content import content  # not before: it needs numpy
+        from ternmq.journal.run_content import content  # imported here: it needs numpy
 
         base = Position(number * self.segment_size)
         return content(self.disk, self.sources(number) or [Tail(base, base)], self.rebuild_tail)

@@ -266,7 +266,7 @@ class Journal(Appender):
 
         Any error counts as a full disk: the file is not in use yet, so nothing is lost with it.
         """
-        del error  # the shell logs it
+        del error  # the server logs it
         self._space.done(job, made=False)
 
     def retry_spare(self) -> None:
@@ -349,7 +349,7 @@ class Journal(Appender):
                     position = self.append(
                         Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN
                     )
-                    if position != self.durable:  # it opened a segment: PAD and SEGMENT are not yet
+                    if position != self.durable:  # a new segment: PAD and SEGMENT not durable yet
                         self.flush()
                         self.sync_now()
                         self.append(Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN)

@@ -104,7 +104,7 @@ class PageRead:
         self.error: TernMQError | None = None
 
     def run(self) -> None:
-        """Read the page; an error is stored in ``error``, and the loop raises or reports it."""
+        """Read the page; an error is stored in ``error``, for the loop to report."""
         try:
             self._read()
         except FileMissing as error:

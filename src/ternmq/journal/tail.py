@@ -178,7 +178,7 @@ class QueueTail:
             return Measure(start, 0, 0)
         first = bisect_right(firsts, start) - 1
         last = bisect_left(firsts, end, first + 1)
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         sums = np.cumsum(np.frombuffer(self.lengths[first:last], np.uint32), dtype=np.uint64)
         total = int(sums[-1])
@@ -254,7 +254,7 @@ class HashTail:
 
         Only rows of records below ``before`` are searched.
         """
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         records = bisect_left(self.positions, before)
         size = self.ends[records - 1] if records else 0
@@ -359,7 +359,7 @@ class Tail:
             for row, one in enumerate(copies.sequences)
             if one == sequence and copies.producers[row] == producer
         ]
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         firsts = np.frombuffer(self.sequences.tobytes(), "<u8")
         # Unsigned: a sequence below the batch's first wraps round to more than the batch's rows.
@@ -412,7 +412,7 @@ class Tail:
         """Return the outcome of the PREPARED at ``position``, None if no RESOLVED here names it."""
         if not self.prepared:
             return None
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         found = np.frombuffer(self.prepared.tobytes(), "<u8") == np.uint64(position)
         for index in np.flatnonzero(found).tolist():

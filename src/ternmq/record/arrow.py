@@ -3,7 +3,7 @@
 The columns, in this order (``schema`` returns it); the schema allows null in every field::
 
     topic           string                only when a topic's name is given
-    producer_id     int64                 the u64's bits: Spark knows no unsigned numbers
+    producer_id     int64                 the u64's bits: Spark has no unsigned numbers
     sequence        int64                 producer_id and sequence are the message's id
     born_time       timestamp[us, UTC]
     key             string       view

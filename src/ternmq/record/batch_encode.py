@@ -43,7 +43,7 @@ _ONE_KEY: Final = struct.Struct("<Qii")  # hash column and key column of one row
 _ONE_TAG: Final = struct.Struct("<H6xIIiii")  # code column and dictionary of one row, up to the tag
 _ONE_BODY: Final = struct.Struct(
     "<IBBHIIQQqIIii"
-)  # such a batch of one row, from byte 8 to its body
+)  # a batch of one row with a body only, from byte 8 to the body
 
 
 def encode(

@@ -285,7 +285,7 @@ def _check_offsets(data: bytes, start: int, entries: int, *, filled: bool) -> in
         ascending = list(offsets) == sorted(offsets)
         empty = filled and len(set(offsets)) <= entries
     else:
-        import numpy as np  # not before: see NUMPY_FROM
+        import numpy as np  # imported here: see NUMPY_FROM
 
         numbers = np.frombuffer(data, "<i4", entries + 1, start)
         first, last = int(numbers[0]), int(numbers[-1])
@@ -347,7 +347,7 @@ def _check_compressed(data: bytes, count: int, start: int, table_start: int) -> 
 def _largest_u16(data: bytes, start: int, end: int) -> int:
     count = (end - start) // 2
     if count >= NUMPY_FROM:
-        import numpy as np  # not before: see NUMPY_FROM
+        import numpy as np  # imported here: see NUMPY_FROM
 
         return int(np.frombuffer(data, "<u2", count, start).max())
     return int(max(struct.unpack_from(f"<{count}H", data, start)))

@@ -10,7 +10,7 @@ every field may be null except those marked *never*::
     offset          int64         never
     stored_time     timestamp[us] never   broker time at which the record was stored
     position        int64         never   of the record in the journal
-    producer_id     int64         never   the u64's bits: Spark knows no unsigned numbers
+    producer_id     int64         never   the u64's bits: Spark has no unsigned numbers
     sequence        int64         never   producer_id and sequence are the message's id
     born_time       timestamp[us] never
     key             string
@@ -22,8 +22,8 @@ every field may be null except those marked *never*::
     expiry_time     timestamp[us]
     priority        int16         never   0 when the batch has none
     application_id  string
-    body            binary                null only where the record came without bodies
-    body_bytes      int64         never   length of the body, also where it is not there
+    body            binary                null only if the record was sent without bodies
+    body_bytes      int64         never   length of the body, even if the body is null
 
 ``key_bytes`` and ``ordering_key_bytes`` are the texts as binary. Empty texts and zero times are
 null, as in ``record.arrow``. Records are not checked, since a broker has verified them; call
