@@ -14,7 +14,7 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
     44  u32 block_count
     48  u64 state_begin   BEGIN of the newest complete STATE set when this was cut, 2**64-1: none
     56  u64 state_end     position of that set's END record, 2**64-1: none
-    64  i64 first_time_us broker time of the first record told of, 0: there is none
+    64  i64 first_time_us broker time of the first indexed record, 0: there is none
     72  i64 last_time_us  of the last
     80  u64 file_length
     88  section_count x (u32 id, u32 row_bytes, u64 offset, u64 length, u32 block_bytes,

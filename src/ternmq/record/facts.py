@@ -9,7 +9,7 @@ SETTLED the attempt and the due time. Rulers::
      0 u32 group                              0 u32 group
      4 u32 topic                              4 u32 topic
      8 u32 queue                              8 u32 queue
-    12 u32 session                           12 u32 session      0: nobody's (operator, expiry)
+    12 u32 session                           12 u32 session      0: none (operator, expiry)
     16 u64 lease      number in this epoch   16 u64 lease        its number
     24 i64 until_us                          24 u32 lease_epoch  its epoch
     32 u64 cursor     after this pull        28 u32 round

@@ -5,7 +5,7 @@ Ruler of the body; one fact a record::
      0 u32 group
      4 u32 topic
      8 u32 queue
-    12 u32 session      who asked; 0: nobody's
+    12 u32 session      that requested it; 0: none
     16 u32 round        of the group queue from here on
     20 u8  cause        see ``Cause``
     21 u8  flags        bit 0: keyed
