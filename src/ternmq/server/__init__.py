@@ -5,8 +5,11 @@ Entry point: ``app.Server``. Reading order:
 * ``core`` (turns: commands, flush, answers, syncs, jobs) with ``sync_pace`` (where a sync runs).
 * A peer: ``connection`` (its socket, its time limits), ``peer`` (its budgets), ``sessions`` (who is
   who, over connections), ``admission`` (who may connect).
-* All peers: ``hub``, ``ledgers`` (what an app may hold), ``fairqueue``, ``telling`` (pushes).
-* Requests: ``dispatch`` (who may, and which handler), ``messages``, ``pulls``, ``reads``,
+* All peers: ``hub``.
+* What all callers share, natives and others: ``desk``, ``ledgers`` (what an app may hold), ``late``
+  (requests that come last in a turn) with ``fairqueue``, ``telling`` (pushes).
+* Requests, which know callers by ``wire.port`` alone: ``commands`` puts the handlers together,
+  ``dispatch`` (who may, and which handler), ``messages``, ``pulls``, ``reads``,
   ``journal_reads``, ``range_reads``, ``waits`` (what waits), ``rows`` (what a pull puts on the
   wire), ``settled`` (settles that are asked again), ``topic_commands``, ``client_commands``,
   ``return_commands`` (leases that go back), ``lookup_commands``, ``replay_commands``,

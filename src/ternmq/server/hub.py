@@ -20,21 +20,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ternmq.model.errors import Busy
 from ternmq.server.admission import Admission
-from ternmq.server.audit import Audit
-from ternmq.server.core import Core
-from ternmq.server.counters import Counters
-from ternmq.server.fairqueue import FairQueue
-from ternmq.server.ledgers import PORTION, ROUND, Ledger, Ledgers, Places
-from ternmq.server.sessions import Place
-from ternmq.settings import Settings
-from ternmq.wire.control import Hello, Welcome
-from ternmq.wire.session import Request
+from ternmq.server.desk import Desk
+from ternmq.server.ledgers import PORTION, ROUND, Ledger
+from ternmq.wire.port import Commands
 
 if TYPE_CHECKING:
     from ternmq.server.peer import Peer
@@ -47,8 +41,6 @@ FEW_BYTES: Final = 16 * 1024
 FEW_REQUESTS: Final = 16
 """Who sent no more in as many bytes as were read at a time sends large ones."""
 
-READS_S: Final = 0.0002
-"""Once reads took so much of a turn, no more are begun in it: who came meanwhile is first."""
 RUN_S: Final = 0.0003
 """Once the end of a turn took so long, no app has more than one portion of work done in it."""
 
@@ -57,65 +49,24 @@ SWEPT_A_TURN: Final = 200
 _PATIENCE_S: Final = 5.0
 """How long a request may take to come when too many are on their way."""
 
-Handler = Callable[["Peer", Request], None]
-"""Carries a request out and answers it, now or later; may raise what refuses it."""
-
-
-class _Late(NamedTuple):
-    """A request that comes last in a turn."""
-
-    request: Request
-    go_on: Callable[[], None] | None
-
-
-class Commands(Protocol):
-    """What a connection asks to carry out requests."""
-
-    def greet(self, peer: Peer, hello: Hello) -> Place:
-        """Say who it is; raises a TernMQError that refuses it."""
-        ...
-
-    def welcome(self, place: Place) -> Welcome:
-        """Return the answer to HELLO."""
-        ...
-
-    def run(self, peer: Peer, request: Request) -> None:
-        """Carry a request out; it is answered through the peer, now or later."""
-        ...
-
-    def read(self, peer: Peer, request: Request) -> None:
-        """Carry a request out that had been handed to ``Hub.read_late``."""
-        ...
-
-    def gone(self, peer: Peer) -> None:
-        """Its connection is lost."""
-        ...
-
-    def withdraw(self, peer: Peer) -> list[Request]:
-        """Take its parked requests back, to be asked again when it reads."""
-        ...
-
 
 class Hub:
-    """What all connections share. Loop only.
+    """What all native connections share. Not thread-safe: call it from the broker's loop.
 
     Args:
-        core: The broker.
-        settings: Limits.
-        counters: Numbers.
+        desk: What they share with all other callers.
     """
 
-    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+    def __init__(self, desk: Desk) -> None:
+        core = desk.core
+        self.desk = desk
         self.core = core
-        self.settings = settings
-        self.counters = counters
-        self.commands: Commands
+        self.settings = desk.settings
+        self.counters = desk.counters
+        self.ledgers = desk.ledgers
+        self.audit = desk.audit
         self.peers: set[Peer] = set()
-        self.admission = Admission(settings)
-        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
-        self.waiting = Places(settings.limits.waiters)
-        """Pulls and reads that wait for messages."""
-        self.audit = Audit(counters, core.loop.time)
+        self.admission = Admission(desk.settings)
         self.buffer = memoryview(bytearray(READ_BYTES))
         """Where bytes are read into; copied out before the loop does anything else."""
         self.small_buffer = self.buffer[:FEW_BYTES]
@@ -132,11 +83,15 @@ class Hub:
         """Apps with requests that wait for the next turn, or for memory."""
         self._held_back: dict[Ledger, None] = {}
         """Apps with requests that wait until answers were taken."""
-        self._late: FairQueue[Ledger, Peer, int, _Late] = FairQueue()
-        self._reading_late = False
-        self._twice = 0
-        """Requests that came last in a turn, under an id that was in use."""
-        core.on_turn = self.flush
+        self._late = desk.late
+        self._until = 0.0
+        """When the end of this turn has taken ``RUN_S``."""
+        desk.doors.append(self)
+
+    @property
+    def commands(self) -> Commands:
+        """What carries requests out."""
+        return self.desk.commands
 
     # -- coming and going -------------------------------------------------------------------------
 
@@ -159,7 +114,7 @@ class Hub:
             self._runnable.pop(ledger, None)
         if not ledger.held_back:
             self._held_back.pop(ledger, None)
-        self._late.drop(ledger, peer)
+        self._late.drop(peer)
         self.core.forget(peer)
 
     # -- the end of a turn ------------------------------------------------------------------------
@@ -167,19 +122,20 @@ class Hub:
     def dirty(self, peer: Peer) -> None:
         """Note that a connection has something to write when the turn ends."""
         self._dirty.append(peer)
-        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
+        if not self.core.in_turn and not self._late.running:  # its flush is still to come
             self.core.touch()
 
     def flush(self) -> None:
-        """Write what the turn's answers are; read on where there is room again."""
+        """Write the answers of a turn; see ``Door``."""
         self.round += 1
-        until = time.perf_counter() + RUN_S if self._runnable else 0.0
-        self._write_out()
-        if self._late:
-            self._read_some()
+        self._until = time.perf_counter() + RUN_S if self._runnable else 0.0
+        self.write_out()
+
+    def go_on(self) -> bool:
+        """Run what had to wait, read on where there is room again; see ``Door``."""
         if self._runnable:
-            self._run_some(until)
-        self.core.pressed = bool(self._late or self._runnable) and self.ledgers.mixed
+            self._run_some(self._until)
+        busy = bool(self._runnable)
         if self._held_back:
             for ledger in list(self._held_back):
                 if not ledger.unwritten.over:
@@ -187,72 +143,14 @@ class Hub:
                     some, ledger.held_back = list(ledger.held_back), {}
                     for peer in some:
                         peer.take_up()
+        return busy
 
-    def _write_out(self) -> None:
+    def write_out(self) -> None:
+        """Write what connections have to write; see ``Door``."""
         while self._dirty:
             some, self._dirty = self._dirty, []
             for peer in some:
                 peer.write_out()
-
-    # -- reads come last --------------------------------------------------------------------------
-
-    def read_late(
-        self, peer: Peer, request: Request, go_on: Callable[[], None] | None = None
-    ) -> None:
-        """Have a read made behind the turn's sync and answers, a few in each turn.
-
-        However many read at full speed: who sends waits for one read, not for all of them; who
-        reads waits for one read of each app.
-
-        Args:
-            peer: Who asks.
-            request: For what.
-            go_on: Called instead, for what is done in pieces; None: the request is carried out.
-        """
-        key = request.id
-        if self._late.get(peer.ledger, peer, key) is not None:
-            # An id twice at a time is its client's mistake: it cannot be cancelled, and waits too.
-            self._twice += 1
-            key = -self._twice
-        self._late.put(peer.ledger, peer, key, _Late(request, go_on))
-        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
-            self.core.touch()
-
-    def hurry(self, peer: Peer, id_: int | None = None) -> None:
-        """Have a read of a connection (None: all) wait for nothing when its turn comes."""
-        late, ledger = self._late, peer.ledger
-        for key in late.keys_of(ledger, peer) if id_ is None else [id_]:
-            one = late.get(ledger, peer, key)
-            if one is not None:
-                late.put(ledger, peer, key, one._replace(request=one.request.until(1)))
-
-    def _read_some(self) -> None:
-        late, until = self._late, time.perf_counter() + READS_S
-        self._reading_late = True
-        try:
-            while late:
-                peer, (request, go_on) = late.pop()
-                if peer.closed:
-                    continue
-                if not (peer.writable and peer.roomy):
-                    peer.put_back(request)
-                    continue
-                try:
-                    if go_on is None:
-                        self.commands.read(peer, request)
-                    else:
-                        go_on()
-                except Exception:  # of no concern to the turn, and to others who read
-                    log.exception("%s: a read failed", peer.address)
-                    peer.abandon("a read failed")
-                if time.perf_counter() > until:
-                    break
-            self.core.release()  # a refusal may rest on something
-        finally:
-            self._reading_late = False
-        self._write_out()
-        if late:
-            self.core.touch()
 
     # -- what apps have to wait for ---------------------------------------------------------------
 

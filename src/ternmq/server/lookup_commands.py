@@ -17,11 +17,11 @@ from ternmq.record.batch import Batch, Compression, slice_batch
 from ternmq.record.facts import Cause, LeasedRun, Outcome
 from ternmq.record.moved import FailureEntry
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.rows import SMALL_BYTES
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 PAGE_BYTES: Final = 1 << 20
 """What messages may take of one page; the first is there whatever its size."""
@@ -34,8 +34,8 @@ _CURSOR: Final = re.compile("[0-9]{1,19}[.][0-9]{1,9}[.][0-9]{1,20}")
 class LookupCommands(ControlCommands):
     """Find messages; list, retry, delete those that failed. Loop only."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.FIND: self.control(Command.FIND, control.Find, self.find),
             Command.OFFSET_AT: self.control(Command.OFFSET_AT, control.OffsetAt, self.offset_at),
@@ -50,7 +50,7 @@ class LookupCommands(ControlCommands):
             ),
         }
 
-    def find(self, peer: Peer, asked: control.Find) -> Told:
+    def find(self, caller: Caller, asked: control.Find) -> Told:
         """FIND: look messages up."""
         stated = [asked.id, asked.application_id, asked.key, asked.offset]
         if sum([one is not None for one in stated]) != 1:
@@ -91,12 +91,12 @@ class LookupCommands(ControlCommands):
             told.append(message)
         return control.FoundPage(found=told, next=following), 0
 
-    def offset_at(self, peer: Peer, asked: control.OffsetAt) -> Told:
+    def offset_at(self, caller: Caller, asked: control.OffsetAt) -> Told:
         """OFFSET_AT."""
         offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
         return control.OffsetFound(offset=offset), 0
 
-    def list_failed(self, peer: Peer, asked: control.FailedList) -> Told:
+    def list_failed(self, caller: Caller, asked: control.FailedList) -> Told:
         """FAILED_LIST: rows that wait, or dead letters, with their content; or how a row stands."""
         if asked.offset is not None:
             return self._standing(asked, asked.offset), self._broker.journal.end
@@ -146,7 +146,7 @@ class LookupCommands(ControlCommands):
             message=message,
         )
 
-    def retry_failed(self, peer: Peer, asked: control.FailedRetry) -> Told:
+    def retry_failed(self, caller: Caller, asked: control.FailedRetry) -> Told:
         """FAILED_RETRY."""
         _few(asked.offsets)
         reply = self._broker.operating.retry_now(
@@ -154,7 +154,7 @@ class LookupCommands(ControlCommands):
         )
         return _done(reply.settled, asked.offsets), reply.position
 
-    def delete_failed(self, peer: Peer, asked: control.FailedDelete) -> Told:
+    def delete_failed(self, caller: Caller, asked: control.FailedDelete) -> Told:
         """FAILED_DELETE."""
         _few(asked.offsets)
         reply = self._broker.operating.delete_failures(

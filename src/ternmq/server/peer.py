@@ -27,9 +27,10 @@ from abc import abstractmethod
 from collections import deque
 from typing import Final
 
-from ternmq.broker.replies import Rests
 from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
+from ternmq.model.marks import Rests
 from ternmq.server.hub import Hub
+from ternmq.server.late import LATE
 from ternmq.server.ledgers import CONTROL_UNITS, UNIT_SHIFT, Ledger
 from ternmq.wire import frames, session
 from ternmq.wire.commands import Command
@@ -39,25 +40,6 @@ log = logging.getLogger("ternmq.server.connection")
 
 REQUEST_BYTES: Final = 256
 """What a request counts for besides its body."""
-LATE: Final = frozenset(
-    {
-        Command.READ,
-        Command.FIND,
-        Command.OFFSET_AT,
-        Command.FAILED_LIST,
-        Command.TOPIC_LIST,
-        Command.GROUP_LIST,
-        Command.CLIENT_LIST,
-        Command.APP_LIST,
-        Command.RIGHTS_CHECK,
-        Command.TRANSACTION_LIST,
-        Command.HOLD_LIST,
-        Command.QUEUE_RANGES,
-        Command.JOURNAL_CATALOG,
-        Command.STATUS,
-    }
-)
-"""Much work each, they change nothing, and nobody's work waits for them: see ``Hub.read_late``."""
 HELD_BACK: Final = LATE | {Command.PULL, Command.JOURNAL_READ}
 """Requests with large answers: they wait while their app has too many that it does not take."""
 UNITS: Final = dict.fromkeys(
@@ -142,6 +124,19 @@ class Peer:
         """Ids of requests that wait for messages."""
         self.closed = False
         self.writable = True
+
+    def enter(self, app: str) -> None:
+        """Take the ledger of an app.
+
+        Raises:
+            Busy: The app has as many connections as it may.
+        """
+        self._hub.enter(self, app)
+
+    @property
+    def share(self) -> Ledger:
+        """The ledger of its app."""
+        return self.ledger
 
     # -- its ends, see ``Connection`` -------------------------------------------------------------
 
@@ -256,6 +251,10 @@ class Peer:
         """Something that held requests up is over."""
         if not self.closed:
             self._pump()
+
+    def go_on_later(self) -> None:
+        """Go on in the next turn, when it is its app's turn."""
+        self._hub.run_later(self)
 
     def block(self) -> None:
         """A send waits for the disk: what was asked after it waits as well."""

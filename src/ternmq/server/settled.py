@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ternmq.broker.replies import Rests
+from ternmq.model.marks import Rests
 
 KEPT: Final = 1024
 """Answers that are remembered: a client has a few settles under way when its connection is cut."""

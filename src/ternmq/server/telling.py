@@ -7,13 +7,11 @@ told in one turn, a change of a topic that nobody uses would hold everybody up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ternmq.server.hub import Hub
+from ternmq.server.desk import Desk
 from ternmq.wire.commands import Command
-
-if TYPE_CHECKING:
-    from ternmq.server.peer import Peer
+from ternmq.wire.port import Caller
 
 A_TURN: Final = 100
 """Connections that are looked at in a turn: below a millisecond, for apps of some grants."""
@@ -37,16 +35,16 @@ class Telling:
     that waits takes its body and no list of connections; a topic that changes again is told once.
 
     Args:
-        hub: Who is connected.
+        desk: The callers.
     """
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self._waiting: dict[bytes, _Change] = {}
         """The next round, by command and body."""
         self._changes: list[_Change] = []
         """Those of the round under way."""
-        self._looks: Iterator[tuple[Peer, _Change]] | None = None
+        self._looks: Iterator[tuple[Caller, _Change]] | None = None
 
     def tell(self, command: Command, body: bytes, sees: Callable[[str], bool]) -> None:
         """Push something to every connection there is now whose app may see it."""
@@ -64,18 +62,18 @@ class Telling:
                     self._looks = None
                     return
                 changes, self._waiting = list(self._waiting.values()), {}
-                peers = list(self._hub.peers)
-                self._looks = ((peer, change) for peer in peers for change in changes)
+                peers = list(self._desk.callers)
+                self._looks = ((caller, change) for caller in peers for change in changes)
                 continue
             _push(look[1], look[0])
-        self._hub.core.loop.call_soon(self._go_on)
+        self._desk.core.loop.call_soon(self._go_on)
 
 
-def _push(change: _Change, peer: Peer) -> None:
-    if not peer.session or peer.closed:
+def _push(change: _Change, caller: Caller) -> None:
+    if not caller.session or caller.closed:
         return
-    may = change.may.get(peer.app)
+    may = change.may.get(caller.app)
     if may is None:
-        may = change.may[peer.app] = change.sees(peer.app)
+        may = change.may[caller.app] = change.sees(caller.app)
     if may:
-        peer.push(change.command, change.body)
+        caller.push(change.command, change.body)

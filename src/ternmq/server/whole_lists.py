@@ -1,6 +1,6 @@
 """Lists that are asked for in one answer, as clients did before there were pages.
 
-Such an answer is put together from pages, each behind the reads of others (``Hub.read_late``), so
+Such an answer is put together from pages, each behind the reads of others (``LateReads``), so
 that it holds nobody up; it is bounded all the same, since it has to be encoded in one go.
 """
 
@@ -13,9 +13,9 @@ import msgspec
 
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, RefusedError
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.wire import control
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 MOST: Final = 1000
@@ -29,8 +29,8 @@ class WholeList:
     """One such request. Loop only.
 
     Args:
-        hub: What connections share.
-        peer: Who asks.
+        desk: What callers share.
+        caller: Who asks.
         request: What is answered.
         asked: Its body; it has the fields ``after`` and ``limit``.
         entries: The field of an answer that is a list; it also has a field ``next``.
@@ -39,15 +39,15 @@ class WholeList:
 
     def __init__(
         self,
-        hub: Hub,
-        peer: Peer,
+        desk: Desk,
+        caller: Caller,
         request: Request,
         asked: msgspec.Struct,
         entries: str,
         page: Page,
     ) -> None:
-        self._hub = hub
-        self._peer = peer
+        self._desk = desk
+        self._caller = caller
         self._request = request
         self._asked = msgspec.structs.replace(asked, limit=MOST)
         self._entries = entries
@@ -73,25 +73,25 @@ class WholeList:
             )
         if next_:
             self._asked = msgspec.structs.replace(self._asked, after=next_)
-            self._hub.read_late(self._peer, self._request, self._again)
+            self._desk.late.put(self._caller, self._request, self._again)
             return
         whole = {self._entries: self._found, "next": type(next_)()}
         answer = msgspec.structs.replace(self._first, **whole)
-        self._peer.answer(self._request, control.encode(answer), position)
+        self._caller.answer(self._request, control.encode(answer), position)
 
     def _again(self) -> None:
-        peer, core = self._peer, self._hub.core
-        if peer.closed:
+        caller, core = self._caller, self._desk.core
+        if caller.closed:
             return
         core.touch()
-        if not peer.roomy:
-            peer.put_back(self._request)  # it begins anew when there is room
+        if not caller.roomy:
+            caller.put_back(self._request)  # it begins anew when there is room
             return
         try:
             self.go_on()
         except WouldBlock as blocked:
-            core.read_first(blocked, self._again, peer)
+            core.read_first(blocked, self._again, caller)
         except RefusedError as error:
-            peer.refuse(self._request, error, core.broker.refusal_rests_on(error))
+            caller.refuse(self._request, error, core.broker.refusal_rests_on(error))
         except (DiskReadError, CorruptJournal) as error:
-            peer.refuse(self._request, core.unreadable(error))
+            caller.refuse(self._request, core.unreadable(error))
