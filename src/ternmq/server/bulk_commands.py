@@ -1,4 +1,4 @@
-"""The commands that a pipeline asks with: commits, holds, names. Loop only.
+"""The commands of pipelines: commits, holds, names.
 
 JOURNAL_READ is in ``journal_reads``, QUEUE_RANGES in ``range_reads``.
 """
@@ -23,15 +23,15 @@ from ternmq.wire.commands import Command
 from ternmq.wire.port import Caller
 
 PAGE_NAMES: Final = 500
-"""Most names of a page, whatever its limit says: a turn takes a millisecond for them."""
+"""Most names of a page, even if its limit is higher: a turn takes a millisecond for them."""
 _SECTIONS: Final = "tgsa"
-"""Of a catalog, in this order: topics, groups, sessions, apps. A cursor is a letter and the last
-number, or name, of the page before."""
+"""Sections of a catalog, in this order: topics, groups, sessions, apps. The place of the next page
+is a section's letter and the last number, or name, of the page before."""
 _SECTIONS_SORTS: Final = {"t": Sort.TOPIC, "g": Sort.GROUP, "s": Sort.SESSION}
 
 
 class BulkCommands(ControlCommands):
-    """What a pipeline asks, and says of its progress. Loop only."""
+    """Handlers of the pipelines' commands. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
@@ -53,7 +53,7 @@ class BulkCommands(ControlCommands):
     # -- queues -----------------------------------------------------------------------------------
 
     def commit(self, caller: Caller, asked: control.GroupCommit) -> Told:
-        """GROUP_COMMIT: how far a group has come that keeps its place itself."""
+        """GROUP_COMMIT: store the progress of a group that commits its places itself."""
         places = [Place(one.queue, one.offset) for one in asked.places]
         if len({one.queue for one in places}) < len(places):
             raise InvalidRequest("a queue is named twice")
@@ -94,12 +94,12 @@ class BulkCommands(ControlCommands):
         return placed, reply.position
 
     def delete_hold(self, caller: Caller, asked: control.HoldDelete) -> Told:
-        """HOLD_DELETE."""
+        """HOLD_DELETE: remove a hold."""
         reply = self._broker.holding.delete(self._core.now_us(), asked.name)
         return control.Nothing(), reply.position
 
     def list_holds(self, caller: Caller, asked: control.HoldList) -> Told:
-        """HOLD_LIST."""
+        """HOLD_LIST: list the holds by name."""
         journal = self._broker.journal
         listed = control.Holds(
             holds=holds_of(self._desk),
@@ -112,7 +112,7 @@ class BulkCommands(ControlCommands):
     # -- the journal ------------------------------------------------------------------------------
 
     def catalog(self, caller: Caller, asked: control.JournalCatalog) -> Told:
-        """JOURNAL_CATALOG: a page of what numbers stand for."""
+        """JOURNAL_CATALOG: return a page of the names that numbers stand for."""
         broker = self._broker
         if asked.position > broker.journal.end:
             raise InvalidRequest(f"the journal ends at {broker.journal.end}")
@@ -166,7 +166,7 @@ def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str
 
 
 def holds_of(desk: Desk) -> list[control.HoldInfo]:
-    """Return every hold as it is told of, by name."""
+    """Return every hold as answers describe it, by name."""
     broker = desk.core.broker
     journal = broker.journal
     blocking = broker.sending.blocked and desk.core.upkeep.moving.blocked_by_hold

@@ -21,18 +21,18 @@ from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 STATUS_GROUPS: Final = 32
-"""Groups whose series STATUS has: what it is asked for again and again stays some ten kilobytes."""
+"""Most groups whose series STATUS contains: it is requested often, so it is kept to some 10 kB."""
 _RIGHTS: Final = frozenset(one.value for one in Right)
 _CHECKED: Final = frozenset(
     command
     for command, entry in TABLE.items()
     if entry.policy.scope not in {Scope.NOTHING, Scope.TRANSACTION}
 )
-"""Commands whose rights can be told by what a request names."""
+"""Commands whose rights depend only on the topic and group that a request names."""
 
 
 class ClientCommands(ControlCommands):
-    """Sessions, reports, apps, status. Loop only."""
+    """Handlers about clients, apps and status. Not thread-safe: call it from the broker's loop."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class ClientCommands(ControlCommands):
         }
 
     def ping(self, caller: Caller, request: Request) -> None:
-        """PING: say what time it is."""
+        """PING: answer with broker time."""
         bodies.unpack_nothing(request.body)
         caller.answer(request, bodies.pack_pong(self._core.now_us()))
 
     def report(self, caller: Caller, asked: control.Report) -> Told:
-        """REPORT: keep what a producer says to have sent."""
+        """REPORT: record the counts that a producer reports."""
         entries = [
             Count(
                 one.bucket_us,
@@ -88,7 +88,7 @@ class ClientCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def list_clients(self, caller: Caller, asked: control.ClientList) -> Told:
-        """CLIENT_LIST."""
+        """CLIENT_LIST: list a page of sessions."""
         page = self._listings.sessions(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         languages: dict[int, str] = {}
         topics: dict[int, set[str]] = {one.session: set() for one in page.sessions}
@@ -115,7 +115,7 @@ class ClientCommands(ControlCommands):
         return control.Clients(clients=clients, next=page.next), page.position
 
     def status(self, caller: Caller, asked: control.StatusAsk) -> Told:
-        """STATUS: the broker as a whole, and the first groups that the app has a right on."""
+        """STATUS: return metrics of the broker, and of the first groups that the app may see."""
 
         def shows(labels: Mapping[str, str]) -> bool:
             topic, group, app = labels.get("topic"), labels.get("group"), labels.get("app")
@@ -138,7 +138,7 @@ class ClientCommands(ControlCommands):
     def put_app(self, caller: Caller, asked: control.AppPut) -> Told:
         """APP_PUT: make an app, change its grants, give it another token.
 
-        With another token, connections that came with the one before are closed.
+        With another token, the app's connections are closed, except the one that gets the answer.
         """
         check_name(asked.app)
         grants = [_grant(one) for one in asked.grants]
@@ -157,7 +157,7 @@ class ClientCommands(ControlCommands):
         return control.AppToken(token=token.reveal()), reply.position
 
     def delete_app(self, caller: Caller, asked: control.AppDelete) -> Told:
-        """APP_DELETE: its connections are closed."""
+        """APP_DELETE: remove an app and close its connections."""
         self._authoriser.check_left(asked.app)
         reply = self._broker.administration.delete_app(self._core.now_us(), asked.app)
         self._authoriser.forget(asked.app)
@@ -165,13 +165,13 @@ class ClientCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def _close_all(self, app: str, asker: Caller, why: str) -> None:
-        """Close the connections of an app, save the one that is to be answered."""
+        """Close the connections of an app, except the one that the answer goes to."""
         for other in list(self._desk.callers):
             if other.app == app and other is not asker and other.session:
                 other.abandon(why)
 
     def list_apps(self, caller: Caller, asked: control.AppList) -> Told:
-        """APP_LIST."""
+        """APP_LIST: list a page of apps."""
         page = self._listings.apps(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         apps = [
             control.AppInfo(
@@ -189,7 +189,7 @@ class ClientCommands(ControlCommands):
         return control.Apps(apps=apps, next=page.next), page.position
 
     def check_rights(self, caller: Caller, asked: control.RightsCheck) -> Told:
-        """RIGHTS_CHECK: say what this app would be refused. It is no refusal: no audit tells it."""
+        """RIGHTS_CHECK: return what this app would be refused. The audit logs no refusal for it."""
         refusals = [self._refusal(caller.app, one) for one in asked.questions]
         return control.RightsChecked(refusals=refusals), 0
 
@@ -204,7 +204,7 @@ class ClientCommands(ControlCommands):
 
 
 def short(client: str) -> str:
-    """Return enough of a client's name to tell it by: who knows all of it has the session."""
+    """Return the beginning of a client's name: the whole name would give access to its session."""
     return client[:8]
 
 

@@ -1,4 +1,4 @@
-"""What the handlers of control commands share: decode, authorise, carry out, answer."""
+"""Base of the handlers of control commands: decode, authorise, run, answer."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from ternmq.wire.session import Request
 T = TypeVar("T", bound=msgspec.Struct)
 
 Told = tuple[msgspec.Struct, int]
-"""An answer, and the position that it rests on (0: on nothing)."""
+"""An answer, and the position that it depends on (0: on none)."""
 
 
 class ControlCommands:
-    """Base of the handlers. Loop only.
+    """Base of the handlers. Not thread-safe: call it from the broker's loop.
 
     Args:
-        desk: What callers share.
-        authoriser: Who may what.
-        queries: Questions to the core.
+        desk: State shared by all callers.
+        authoriser: Checks rights.
+        queries: Queries to the core.
 
     Attributes:
-        handlers: By command; a subclass fills it.
+        handlers: Command -> handler; subclasses fill it.
     """
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
@@ -55,7 +55,7 @@ class ControlCommands:
     def listing(
         self, command: Command, kind: type[T], entries: str, page: Callable[[Caller, T], Told]
     ) -> Handler:
-        """Return the handler of a list: of a page of it, or of all in one answer."""
+        """Return the handler of a list command: it answers with a page, or with the whole list."""
         return partial(self._list, command, kind, entries, page)
 
     def _list(
@@ -84,7 +84,7 @@ class ControlCommands:
         caller: Caller,
         request: Request,
     ) -> None:
-        """Decode, authorise, carry out, answer."""
+        """Decode, authorise, run, answer."""
         asked = control.decode(request.body, kind)
         scope = TABLE[command].policy.scope
         topic = getattr(asked, "topic", None) if scope in (Scope.TOPIC, Scope.GROUP) else None
@@ -100,7 +100,7 @@ class ControlCommands:
 
 
 def _about(asked: msgspec.Struct) -> dict[str, str]:
-    """Return what else the audit tells of a change: of which app, its grants from then on."""
+    """Return further fields of a change's audit record: an app and its new grants, or a hold."""
     if isinstance(asked, control.AppPut):
         grants = " ".join(map(str, asked.grants))
         new_token = "yes" if asked.new_token else "no"

@@ -1,7 +1,8 @@
-"""Carries requests out: who may, which handler, and what becomes of errors.
+"""Runs requests: finds the handler and turns errors into answers.
 
-Every request passes ``Authoriser.check`` with what its policy in ``wire.commands.TABLE`` names. A
-command without a handler here, or the other way round, keeps the server from starting.
+Handlers call ``Authoriser.check`` with the topic and group that the command's policy in
+``wire.commands.TABLE`` needs. A command without a handler, or a handler without a command, keeps
+the server from starting.
 """
 
 from __future__ import annotations
@@ -34,22 +35,23 @@ from ternmq.wire.session import Request
 log = logging.getLogger("ternmq.server")
 
 IN_ORDER: Final = frozenset({Command.SEND})
-"""When one of these waits for the disk, what its connection asked after it waits as well."""
+"""Commands that keep the order: while one waits for the disk, its connection's later requests wait
+as well."""
 
 
 class Dispatcher:
     """The one place where requests enter the broker.
 
     Args:
-        desk: What callers share.
-        sessions: Who is who.
-        authoriser: Who may what.
+        desk: State shared by all callers.
+        sessions: Sessions and their callers.
+        authoriser: Checks the token of a HELLO.
         handlers: For every command of the table but HELLO.
         welcome: Makes the answer to HELLO.
-        messages: The requests that wait are theirs.
+        messages: The handlers whose requests may wait.
 
     Raises:
-        ValueError: Table and handlers do not fit each other.
+        ValueError: A command has no handler, or a handler no command.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class Dispatcher:
         self._sessions.gone(caller, caller.session)
 
     def run(self, caller: Caller, request: Request) -> None:
-        """Carry a request out; every error becomes an answer, or ends the broker."""
+        """Run a request, or queue it if it is a late one; every error is answered or fatal."""
         if caller.closed:
             return
         if request.command in LATE:
@@ -99,7 +101,7 @@ class Dispatcher:
             self._carry_out(caller, request)
 
     def read(self, caller: Caller, request: Request) -> None:
-        """Carry a request out that came last; see ``Commands.read``."""
+        """Run a request that ``Hub.read_late`` has queued."""
         self._carry_out(caller, request)
 
     def _carry_out(self, caller: Caller, request: Request) -> None:

@@ -1,7 +1,7 @@
-"""JOURNAL_READ: pages of the journal, at once or when there is something.
+"""JOURNAL_READ: pages of the journal, at once or when there are new records.
 
-A page is put together by the thread that reads the disk, never in the loop. A read that waits is
-looked at when the durable mark has moved. Loop only.
+The thread that reads the disk makes the pages, never the loop. A parked read is checked when the
+durable mark has moved.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_WAITING: Final = 1000
 
 
 class JournalReads:
-    """Handler of JOURNAL_READ, and the reads that wait."""
+    """Handler of JOURNAL_READ. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser) -> None:
         self._desk = desk
@@ -43,10 +43,10 @@ class JournalReads:
         )
         """Reads that wait, with the position from which they read."""
         self._seen = 0
-        """The durable mark when the reads that wait were looked at last."""
+        """The durable mark at the last check of the parked reads."""
 
     def read(self, caller: Caller, request: Request) -> None:
-        """JOURNAL_READ: records from a position on, or wait for some."""
+        """JOURNAL_READ: answer with the records from a position on, or wait for some."""
         self._authoriser.check(caller.app, Command.JOURNAL_READ)
         asked = bodies.unpack_journal_read(request.body)
         check_id(caller, request)
@@ -79,7 +79,7 @@ class JournalReads:
         self._core.read_first(WouldBlock(page), partial(self._read, caller, request, page), caller)
 
     def _read(self, caller: Caller, request: Request, page: PageRead) -> None:
-        """A page was read."""
+        """Answer with a page that was read from the disk."""
         if caller.closed:
             return
         if not caller.roomy:
@@ -115,7 +115,7 @@ class JournalReads:
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Run the reads again that have something to read now."""
+        """Run the parked reads again for which there are records now."""
         durable = self._journal.durable
         if not self.waiting or durable == self._seen:
             return

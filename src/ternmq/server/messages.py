@@ -1,7 +1,4 @@
-"""The commands that move messages: send, settle, extend here; pulls and reads in their files.
-
-Loop only.
-"""
+"""The commands that move messages: send, settle and extend here, pulls and reads in their files."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _OUTCOMES: Final = {
 
 
 class MessageCommands:
-    """Handlers of the message commands."""
+    """Handlers of the message commands. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
@@ -61,7 +58,7 @@ class MessageCommands:
     # -- what waits -------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over, and the reads that have something to read."""
+        """Answer parked pulls that have rows or are out of time; run reads that have rows."""
         parking = self._broker.parking
         if parking.stirs(self._core.now_us()):
             self._pulls.wake()
@@ -70,14 +67,14 @@ class MessageCommands:
         self._journal.wake()
 
     def wake_waiting(self) -> None:
-        """Do the same once more in a turn, as far as anybody waits."""
+        """Call ``wake`` once more in a turn; only for journal reads if no others are parked."""
         if self._desk.waiting.taken:
             self.wake()
         else:
             self._journal.wake()
 
     def cancel(self, caller: Caller, request: Request) -> None:
-        """CANCEL: answer a waiting pull or read at once; then this."""
+        """CANCEL: answer a parked pull or read at once, then the CANCEL."""
         id_ = bodies.unpack_cancel(request.body)
         self._pulls.waiting.end(caller, id_)
         self._reads.waiting.end(caller, id_)
@@ -86,21 +83,21 @@ class MessageCommands:
         caller.answer(request, b"")
 
     def end_all(self, caller: Caller) -> None:
-        """Answer everything of a connection that waits, as if its time was over."""
+        """Answer all parked requests of a connection, as if their time was over."""
         self._pulls.waiting.end_all(caller)
         self._reads.waiting.end_all(caller)
         self._desk.late.hurry(caller)
         self._journal.waiting.end_all(caller)
 
     def withdraw(self, caller: Caller) -> list[Request]:
-        """Take a connection's parked pulls and reads back; they keep the time of their end."""
+        """Take a connection's parked pulls and reads back; they keep their deadlines."""
         found = self._pulls.waiting.withdraw(caller) + self._reads.waiting.withdraw(caller)
         return found + self._journal.waiting.withdraw(caller)
 
     # -- send -------------------------------------------------------------------------------------
 
     def send(self, caller: Caller, request: Request) -> None:
-        """SEND: store a batch; answered when it is durable (``fast``: written)."""
+        """SEND: store a batch; the answer leaves when it is durable (``fast``: written)."""
         topic, queue, batch = bodies.unpack_send(request.body)
         self._authoriser.check(caller.app, _SEND, topic)
         settings = self._desk.settings
@@ -143,9 +140,9 @@ class MessageCommands:
     # -- settle -----------------------------------------------------------------------------------
 
     def settle(self, caller: Caller, request: Request) -> None:
-        """SETTLE: say what became of rows; answered when that is durable.
+        """SETTLE: record the outcome of rows; the answer leaves when that is durable.
 
-        The same word of the same session again, when it can do nothing any more, gets the first
+        If the same session sends the same settle again after its lease is over, it gets the first
         answer again.
         """
         asked = bodies.unpack_settle(request.body)
@@ -184,7 +181,7 @@ class MessageCommands:
         settled[outcome] = settled.get(outcome, 0) + rows
 
     def extend(self, caller: Caller, request: Request) -> None:
-        """EXTEND: let a lease last longer."""
+        """EXTEND: prolong a lease."""
         asked = bodies.unpack_extend(request.body)
         self._authoriser.check(caller.app, Command.EXTEND, asked.topic, asked.group)
         now = self._core.now_us()
@@ -206,7 +203,7 @@ def check_bodies(batch: bytes, limit: int) -> None:
     """Refuse a batch with a body above the limit, which counts uncompressed bytes.
 
     Raises:
-        MessageTooLarge: It has one.
+        MessageTooLarge: A body exceeds the limit.
     """
     if len(batch) <= limit and batch[COMPRESSION_AT : COMPRESSION_AT + 1] in _UNCOMPRESSED:
         return

@@ -1,9 +1,9 @@
 """PULL: rows leased to a session, at once or when there are some.
 
-What was leased and cannot be handed out is given back: to a caller that is gone or has no room, or
-whose rights were taken while it waited. Rows whose bytes cannot be read count as failed, with the
-reason: the group's policy says when they come again, in the end they are dead letters, and the
-rows behind them go on. Loop only.
+Leased rows that cannot be delivered are released: if the caller is gone or has no room, or its app
+lost the right while the pull was parked. Rows whose bytes cannot be read count as failed, with the
+reason: they are retried by the group's policy and become dead letters in the end, and the rows
+behind them are delivered.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 WOKEN_CALLS: Final = 4
-"""So often the core is asked in a turn for parked pulls that are over."""
+"""Most calls of ``woken_pulls`` in one turn."""
 WOKEN_S: Final = 0.0003
-"""Once these took so long, it is not asked again in this turn."""
+"""Once answering parked pulls has taken this long, no more are requested in this turn."""
 
 
 class PullCommands:
-    """Handler of PULL, and the pulls that wait."""
+    """Handler of PULL, and parked pulls. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
@@ -63,7 +63,7 @@ class PullCommands:
         self._waking = False
 
     def pull(self, caller: Caller, request: Request) -> None:
-        """PULL: lease rows, or wait for some."""
+        """PULL: lease rows and answer with them, or wait for some."""
         asked = bodies.unpack_pull(request.body)
         self._authoriser.check(caller.app, Command.PULL, asked.topic, asked.group)
         check_id(caller, request)
@@ -110,7 +110,7 @@ class PullCommands:
         reply: PullReply | None,
         failures: LastFailures | None = None,
     ) -> None:
-        """Answer a pull with what was leased; gives it back if that is nobody's any more."""
+        """Answer a pull with the leased rows; release them if the caller is gone."""
         now = self._core.now_us()
         if reply is None:
             caller.answer(request, self.nothing())
@@ -185,11 +185,11 @@ class PullCommands:
     # -- what cannot be handed out ----------------------------------------------------------------
 
     def _give_back(self, caller: Caller, asked: Pull, reply: PullReply) -> None:
-        """Release what was leased, uncounted."""
+        """Release the leased rows; this counts as no attempt."""
         self._settle(caller, asked, reply, Outcome.RELEASED)
 
     def _set_apart(self, caller: Caller, asked: Pull, reply: PullReply, reason: str) -> None:
-        """Let the rows that cannot be read count as failed; release the others."""
+        """Settle the rows that cannot be read as failed; release the others."""
         bad = self._unreadable(reply)
         self._settle(caller, asked, reply, Outcome.RETRY, bad, reason)
         self._give_back(caller, asked, reply)
@@ -219,7 +219,7 @@ class PullCommands:
             )
 
     def _unreadable(self, reply: PullReply) -> list[Span]:
-        """Return the rows of a reply whose records cannot be read; all, if it is not these."""
+        """Return the rows of a reply whose records cannot be read; all rows if none is found."""
         runs = [(start, stop) for start, stop, _, _ in reply.runs]
         bad: set[Span] = set()
         for places in reply.places:
@@ -242,7 +242,7 @@ class PullCommands:
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over, some in each turn."""
+        """Answer parked pulls that have rows or are out of time, some in each turn."""
         core = self._core
         if self._waking:
             return
@@ -309,5 +309,5 @@ class PullCommands:
         return self._broker.cancel(wait.what)
 
     def nothing(self) -> bytes:
-        """Return the answer to a pull that nothing came to."""
+        """Return the answer to a pull that got no rows."""
         return bodies.delivery_head(0, 0, 0, 0, 0, self._core.now_us(), 0, ())

@@ -1,8 +1,7 @@
-"""QUEUE_RANGES: what many queues hold, a piece at a time, so that no turn of the loop is long.
+"""QUEUE_RANGES: what many queues hold, answered in pieces, so that no turn of the loop is long.
 
-What was found is kept while a thread reads what the next queue needs: a question about very many
-queues must not begin anew with every block of the index, of which the cache might not hold all.
-Loop only.
+Results are kept while a thread reads what the next queue needs. A request for very many queues must
+not start again at each block of the index, since the cache may not hold all those blocks at once.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 TURN_S: Final = 0.002
-"""Longest that one question takes of a turn."""
+"""Longest time that one request takes of a turn, in seconds."""
 
 
 class _Ask(NamedTuple):
-    """One queue that is asked about."""
+    """One queue of a request."""
 
     into: list[control.QueueRange]
     topic: Topic
@@ -39,15 +38,15 @@ class _Ask(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """A question that is being answered."""
+    """A request that is being answered."""
 
     told: list[control.TopicRanges]
     left: list[_Ask]
-    """The next one last."""
+    """Queues that are not read yet; the next one is the last."""
 
 
 class RangeReads:
-    """Handler of QUEUE_RANGES."""
+    """Handler of QUEUE_RANGES. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
@@ -83,7 +82,7 @@ class RangeReads:
         return _Work(told, left)
 
     def _go_on(self, caller: Caller, request: Request, work: _Work) -> None:
-        """Answer some; the rest in the next turn, or when the disk was read."""
+        """Read some queues; go on in the next turn or after a read; answer at the end."""
         until = time.perf_counter() + TURN_S
         left = work.left
         while left:

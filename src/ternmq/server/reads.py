@@ -1,7 +1,7 @@
 """READ: rows without a group, at once or when there are some.
 
-A read that waits follows its queue: the core names a queue once when its next rows are durable, and
-only who waits for that queue is looked at. Loop only.
+A parked read follows its queue: the core reports a queue once when its next rows are durable, and
+only reads that wait for that queue are checked.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ WOKEN: Final = 256
 """Reads at queues with new rows that are taken up in a turn; see then ``LateReads``."""
 MIXED_ROWS: Final = 1024
 MIXED_BYTES: Final = 1 << 20
-"""Most that a read is answered with while other apps ask for little: 10,000 small messages, or
-8 MiB, take 6 to 10 ms to gather, and everybody waits."""
+"""Most rows and bytes of an answer while other apps have little work: 10,000 small messages, or
+8 MiB, take 6 to 10 ms to gather, and all other requests wait meanwhile."""
 Place = tuple[int, int]
 """Numbers of topic and queue."""
 
 
 class ReadCommands:
-    """Handler of READ, and the reads that wait."""
+    """Handler of READ, and parked reads. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         self._desk = desk
@@ -48,11 +48,11 @@ class ReadCommands:
 
     @property
     def woken(self) -> bool:
-        """Whether some that wait are to be looked at in the next turn."""
+        """Whether parked reads are to be checked in the next turn."""
         return bool(self._grown)
 
     def read(self, caller: Caller, request: Request) -> None:
-        """READ: rows from an offset on, or wait for some."""
+        """READ: answer with rows from an offset on, or wait for some."""
         asked = bodies.unpack_read(request.body)
         self._authoriser.check(caller.app, Command.READ, asked.topic)
         check_id(caller, request)
@@ -64,7 +64,7 @@ class ReadCommands:
             self._park(caller, request, until_us)
 
     def _answered(self, caller: Caller, request: Request, *, even_empty: bool) -> bool:
-        """Answer a read if there is something, or if it may be empty; return whether it was."""
+        """Answer a read if it finds rows or ``even_empty``; return whether it was answered."""
         asked = bodies.unpack_read(request.body)
         broker = self._broker
         limits = broker.limits
@@ -115,7 +115,7 @@ class ReadCommands:
             del self._at[wait.what]
 
     def wake(self) -> None:
-        """Have the reads that wait at queues with new rows made, late in this turn or the next."""
+        """Queue the reads for queues with new rows; they run late in this turn or the next."""
         grown = self._broker.parking.grown
         while grown:
             queue = grown.pop()
@@ -129,7 +129,7 @@ class ReadCommands:
             self._core.touch()
 
     def _again(self, wait: Wait[Place]) -> None:
-        """Have a read that waits made, late in this turn or the next; it may wait again."""
+        """Queue a parked read, to run late in this turn or the next; it may be parked again."""
         self.waiting.remove(wait)
         self._left(wait)
         self._desk.late.put(wait.caller, wait.again)

@@ -1,7 +1,7 @@
 """BYE and KEEP: a session returns leases, all of them or those that never reached its client.
 
-The core gives them back in pieces, one in each turn. The answer comes when all are; what the
-connection asked meanwhile waits, since it was asked of a session without these leases.
+The core returns them in pieces, one in each turn. The answer leaves when all are returned; later
+requests of the connection wait until then, since they expect a session without these leases.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ternmq.wire.session import Request
 
 
 class _Waiting(NamedTuple):
-    """A request whose leases are being given back."""
+    """A request whose leases are being returned."""
 
     caller: Caller
     request: Request
     body: bytes
-    """Of its answer."""
+    """Body of the answer."""
 
 
 class ReturnCommands:
-    """Handlers of the two. Loop only.
+    """Handlers of BYE and KEEP. Not thread-safe: call it from the broker's loop.
 
     Args:
-        desk: What callers share.
-        authoriser: Who may what.
-        sessions: Which connections a session has.
-        end_all: Answers all requests of a connection that wait.
+        desk: State shared by all callers.
+        authoriser: Checks rights.
+        sessions: The sessions' callers.
+        end_all: Answers all parked requests of a caller.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ReturnCommands:
         self.handlers: dict[Command, Handler] = {Command.BYE: self.bye, Command.KEEP: self.keep}
 
     def bye(self, caller: Caller, request: Request) -> None:
-        """BYE: close the session; what it holds goes to others, uncounted."""
+        """BYE: close the session; its rows are released, which counts as no attempt."""
         bodies.unpack_nothing(request.body)
         self._end_all(caller)
         found = self._broker.clients.leave(self._core.now_us(), caller.session)
@@ -73,7 +73,7 @@ class ReturnCommands:
         self._answer(found, _Waiting(caller, request, control.encode(control.Nothing())))
 
     def _answer(self, found: DoneReply | Drain, waiting: _Waiting) -> None:
-        """Answer now, or when the leases have been given back."""
+        """Answer now, or when the leases have been returned."""
         if isinstance(found, DoneReply):
             waiting.caller.answer(waiting.request, waiting.body, found.position)
             return
@@ -82,7 +82,7 @@ class ReturnCommands:
         self._core.touch()
 
     def answer(self) -> None:
-        """Answer those whose leases have been given back; in each turn that ticks."""
+        """Answer the requests whose leases have been returned. Called after the timers have run."""
         for drain in self._over:
             waiting = self._waiting.pop(drain, None)
             if waiting is None:

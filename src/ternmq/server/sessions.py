@@ -1,9 +1,10 @@
 """Which connections belong to which session, and coming back to one.
 
-A session lives in the core, which counts its connections: it outlives the last by a grace, and
-restarts of the broker. Here is only which connections those are: one that works, and auxiliary ones
-(a client's lease keeper). A client that comes back over a new connection while the old one seems
-alive (a cut cable, a frozen peer) takes the session over.
+The core stores sessions and counts their connections: a session outlives its last connection by its
+grace, and restarts of the broker. This module only knows which connections they are: one working
+connection, and auxiliary ones (a client's lease keeper). If a client comes back over a new
+connection while the old one still seems alive (a cut cable, a frozen caller), the new one takes the
+session over.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ternmq.wire.port import Caller, Joined
 
 
 class Sessions:
-    """Sessions that have connections. Loop only."""
+    """Sessions that have connections. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -27,9 +28,9 @@ class Sessions:
         """Give a connection its session: a new one, or the one it comes back to.
 
         Raises:
-            InvalidRequest: The client's name is no name.
-            UnknownSession: An auxiliary connection's session is not there, or not its own.
-            Busy: Too many sessions.
+            InvalidRequest: The client's name is not allowed.
+            UnknownSession: An auxiliary connection's session does not exist, or is not its own.
+            Busy: There are too many sessions.
         """
         check_name(hello.client)
         broker = self._core.broker
@@ -57,7 +58,7 @@ class Sessions:
         return Joined(session, reply.position, resumed=False)
 
     def gone(self, caller: Caller, session: int) -> None:
-        """A connection ended; with the last one of its session the core begins the grace."""
+        """Note a connection's end; after the last one of a session the core begins its grace."""
         others = self._auxiliary.get(session)
         if others is not None:
             others.discard(caller)
@@ -69,7 +70,7 @@ class Sessions:
         self._core.touch()
 
     def left(self, session: int, asker: Caller) -> None:
-        """The client closed its session, over ``asker``: its other connections are closed."""
+        """Close the other connections of a session that its client ended over ``asker``."""
         working = self._working.pop(session, None)
         others = self._auxiliary.pop(session, set())
         for caller in [*others] if working is None else [working, *others]:

@@ -27,7 +27,7 @@ from ternmq.wire.port import Caller
 
 
 class TopicCommands(ControlCommands):
-    """Make, change, list, remove topics and groups. Loop only."""
+    """Handlers about topics and groups. Not thread-safe: call it from the broker's loop."""
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
         super().__init__(desk, authoriser, queries)
@@ -66,14 +66,14 @@ class TopicCommands(ControlCommands):
         }
 
     def create_topic(self, caller: Caller, asked: control.TopicCreate) -> Told:
-        """TOPIC_CREATE."""
+        """TOPIC_CREATE: make a topic."""
         reply = self._broker.administration.create_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
         return control.Nothing(), reply.position
 
     def change_topic(self, caller: Caller, asked: control.TopicChange) -> Told:
-        """TOPIC_CHANGE."""
+        """TOPIC_CHANGE: change a topic's settings; notify connections."""
         reply = self._broker.administration.change_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
@@ -81,13 +81,13 @@ class TopicCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def delete_topic(self, caller: Caller, asked: control.TopicDelete) -> Told:
-        """TOPIC_DELETE."""
+        """TOPIC_DELETE: remove a topic; notify connections."""
         reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
 
     def list_topics(self, caller: Caller, asked: control.TopicList) -> Told:
-        """TOPIC_LIST: those that the app has a right on."""
+        """TOPIC_LIST: list the topics that the app has a right on."""
         page = self._listings.topics(
             asked.names,
             asked.after,
@@ -106,7 +106,7 @@ class TopicCommands(ControlCommands):
         return control.Topics(topics=topics, more=bool(page.next), next=page.next), page.position
 
     def join_group(self, caller: Caller, asked: control.GroupJoin) -> Told:
-        """GROUP_JOIN: see that the group is there, with the settings that are stated."""
+        """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
         broker, now = self._broker, self._core.now_us()
         catalog = broker.views.catalog
         check_name(asked.group)
@@ -133,7 +133,7 @@ class TopicCommands(ControlCommands):
         return joined, broker.journal.end
 
     def change_group(self, caller: Caller, asked: control.GroupChange) -> Told:
-        """GROUP_CHANGE."""
+        """GROUP_CHANGE: change a group's settings; notify connections."""
         reply = self._broker.administration.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
         )
@@ -143,7 +143,7 @@ class TopicCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def delete_group(self, caller: Caller, asked: control.GroupDelete) -> Told:
-        """GROUP_DELETE."""
+        """GROUP_DELETE: remove a group; notify connections."""
         reply = self._broker.administration.unsubscribe(
             self._core.now_us(), asked.topic, asked.group
         )
@@ -154,7 +154,7 @@ class TopicCommands(ControlCommands):
         return control.Nothing(), reply.position
 
     def list_groups(self, caller: Caller, asked: control.GroupList) -> Told:
-        """GROUP_LIST: those that the app has a right on."""
+        """GROUP_LIST: list the groups that the app has a right on."""
         page = self._listings.groups(
             asked.topic,
             asked.group,
@@ -184,7 +184,7 @@ class TopicCommands(ControlCommands):
         return [one for one in holds_of(self._desk) if asked.group in (None, one.name)]
 
     def reset_group(self, caller: Caller, asked: control.GroupReset) -> Told:
-        """GROUP_RESET: set where a group goes on, or say what that would do."""
+        """GROUP_RESET: set the group's next offsets, or return what that would do."""
         stated = [one is not None for one in (asked.offset, asked.time_us, asked.to)]
         if sum(stated) != 1 or (asked.offset is not None and asked.queue is None):
             raise InvalidRequest("state one of to, time_us, or offset with queue")
@@ -220,14 +220,14 @@ class TopicCommands(ControlCommands):
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
     def skip_group(self, caller: Caller, asked: control.GroupSkip) -> Told:
-        """GROUP_SKIP."""
+        """GROUP_SKIP: skip rows that a group has not read."""
         reply = self._broker.operating.skip(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset
         )
         return control.Nothing(), reply.position
 
     def _tell(self, command: Command, body: control.TopicChanged | control.GroupChanged) -> None:
-        """Push what changed to every connection whose app has a right on it."""
+        """Push a change to every connection whose app has a right on the topic or group."""
         authoriser, topic = self._authoriser, body.topic
         if isinstance(body, control.TopicChanged):
             self._telling.tell(
@@ -241,7 +241,7 @@ class TopicCommands(ControlCommands):
 
 
 def _place(token: str) -> GroupPlace | None:
-    """Return where a list of groups goes on; a token is a topic, ``/`` and a group."""
+    """Return where a list of groups continues; a token is a topic, ``/`` and a group."""
     topic, _, group = token.partition("/")
     return GroupPlace(topic, group) if token else None
 
@@ -253,7 +253,7 @@ def _named(name: str, spec: TopicSpec) -> TopicSpec:
 
 
 def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
-    """Return the settings of a group that is made: those stated, defaults for the others."""
+    """Return a new group's settings: the stated ones, and defaults for the others."""
     spec = SubscriptionSpec(mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST)
     if asked.retry is not None:
         spec = msgspec.structs.replace(spec, retry=asked.retry)

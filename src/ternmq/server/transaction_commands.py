@@ -1,4 +1,4 @@
-"""The commands of writers of transactions: prepare, commit, abort, list. Loop only."""
+"""The commands of writers of transactions: prepare, commit, abort, list."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ternmq.wire.session import Request
 
 
 class TransactionCommands(ControlCommands):
-    """Transactions belong to the app of their writer; every topic of one must allow it.
+    """Handlers of the transaction commands. Not thread-safe: call it from the broker's loop.
 
-    Operators, who may manage everything, may roll back those of others.
+    A transaction belongs to the app of its writer, and this app must have the right to produce to
+    every topic of it. An app with the right to manage everything may roll back those of others.
     """
 
     def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
@@ -39,7 +40,7 @@ class TransactionCommands(ControlCommands):
         }
 
     def prepare(self, caller: Caller, request: Request) -> None:
-        """PREPARE: store a batch, invisible; answered when it is durable."""
+        """PREPARE: store an invisible batch; the answer leaves when it is durable."""
         asked = bodies.unpack_prepare(request.body)
         topic = asked.topic
         self._authoriser.check(caller.app, Command.PREPARE, topic)
@@ -72,7 +73,7 @@ class TransactionCommands(ControlCommands):
         caller.answer(request, body, reply.position, reply.rests)
 
     def commit(self, caller: Caller, asked: control.TransactionCommit) -> Told:
-        """TRANSACTION_COMMIT: the rows are messages when this is durable."""
+        """TRANSACTION_COMMIT: turn the rows into messages, once this is durable."""
         self._check_topics(caller, Command.TRANSACTION_COMMIT, asked.writer, asked.batch_id)
         reply = self._broker.commit_transaction(
             self._core.now_us(), caller.app, asked.writer, asked.batch_id, asked.ids, asked.digest
@@ -82,7 +83,7 @@ class TransactionCommands(ControlCommands):
         return control.TransactionDone(rows=reply.rows, repeated=reply.repeated), reply.position
 
     def abort(self, caller: Caller, asked: control.TransactionAbort) -> Told:
-        """TRANSACTION_ABORT: the rows never become messages."""
+        """TRANSACTION_ABORT: roll back; the rows never become messages."""
         now, command = self._core.now_us(), Command.TRANSACTION_ABORT
         owner = self._broker.transactions.owner(now, asked.writer)
         operator = owner != caller.app and self._authoriser.operates(caller.app, command)
@@ -102,7 +103,7 @@ class TransactionCommands(ControlCommands):
         return control.TransactionDone(repeated=reply.repeated), reply.position
 
     def _check_topics(self, caller: Caller, command: Command, writer: str, batch_id: int) -> None:
-        """See that the app may still produce to every topic of a transaction."""
+        """Check that the app may still produce to every topic of a transaction."""
         topics = self._broker.transactions.topics_of(writer, batch_id)
         if not topics:
             self._authoriser.check_some(caller.app, command)
@@ -110,7 +111,7 @@ class TransactionCommands(ControlCommands):
             self._authoriser.check(caller.app, command, topic)
 
     def list_transactions(self, caller: Caller, asked: control.TransactionList) -> Told:
-        """TRANSACTION_LIST: what is undecided, and which writers there are."""
+        """TRANSACTION_LIST: list undecided transactions, and writers."""
         try:
             self._authoriser.check(caller.app, Command.CLIENT_LIST)
         except Forbidden:
@@ -156,7 +157,7 @@ class TransactionCommands(ControlCommands):
 
 
 def _place(token: str) -> TransactionPlace:
-    """Return where a list goes on; a token is a transaction's number, ``/`` and a writer's name."""
+    """Return where a list continues; a token is a transaction's number, ``/`` and a writer."""
     number, _, writer = token.partition("/")
     if not token:
         return TransactionPlace(0, "")

@@ -1,7 +1,7 @@
-"""Lists that are asked for in one answer, as clients did before there were pages.
+"""Lists in a single answer, for clients from before there were pages.
 
-Such an answer is put together from pages, each behind the reads of others (``LateReads``), so
-that it holds nobody up; it is bounded all the same, since it has to be encoded in one go.
+Such an answer is built from pages, each queued behind the reads of others (``LateReads``), so that
+it delays no other request; its size is limited, since it has to be encoded in one step.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 MOST: Final = 1000
-"""Entries of one answer."""
+"""Entries beyond which an answer takes no further page: a longer list is refused."""
 
 Page = Callable[[msgspec.Struct], "tuple[msgspec.Struct, int]"]
-"""Takes a request for a page, returns the page and the position that it rests on."""
+"""Takes a request for a page; returns the page and the position that it depends on."""
 
 
 class WholeList:
-    """One such request. Loop only.
+    """A request for a whole list. Not thread-safe: call it from the broker's loop.
 
     Args:
-        desk: What callers share.
-        caller: Who asks.
-        request: What is answered.
-        asked: Its body; it has the fields ``after`` and ``limit``.
-        entries: The field of an answer that is a list; it also has a field ``next``.
+        desk: State shared by all callers.
+        caller: The caller that requests it.
+        request: The request.
+        asked: Its decoded body; it has the fields ``after`` and ``limit``.
+        entries: Name of the list field of the answer, which also has a field ``next``.
         page: Makes a page.
     """
 
@@ -56,10 +56,10 @@ class WholeList:
         self._found: list[Any] = []
 
     def go_on(self) -> None:
-        """Make a page, and have the next one made when it is its app's turn; answer at the end.
+        """Make a page and queue the next one; answer after the last.
 
         Raises:
-            RefusedError, WouldBlock, DiskReadError, CorruptJournal: As the list does.
+            RefusedError, WouldBlock, DiskReadError, CorruptJournal: As ``page``.
         """
         page, position = self._page(self._asked)
         self._found += getattr(page, self._entries)
