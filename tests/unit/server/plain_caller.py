@@ -44,6 +44,7 @@ class PlainCaller:
     def greet(self, app: str = "shop", **fields: object) -> None:
         hello = Hello(client="plain", app=app, token="", **fields)  # type: ignore[arg-type]
         self.session = self.desk.commands.greet(self, hello).session
+        self.language = hello.language
         self.desk.core.touch()
 
     def ask(self, command: Command, body: bytes = b"") -> int:
