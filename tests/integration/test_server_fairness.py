@@ -358,7 +358,7 @@ async def test_beside_a_flood_a_send_waits_for_one_turn(
         beside = 0
         while beside < 20:
             good.send("orders", "a")
-            if not in_loop(one, lambda: len(hub._late)):
+            if not in_loop(one, lambda: len(hub.desk.late.queue)):
                 break  # the flood is over
             beside += 1
     began = [turn for turn, of in log.seen if of == GOOD]
@@ -402,7 +402,7 @@ async def test_look_ups_take_turns_by_app(
     }[what]
     evil = [stack.enter_context(RawClient(one.port, app=EVIL)) for _ in range(4)]
     log = Log(one, "read")
-    late = one._server.hub._late
+    late = one._server.hub.desk.late.queue
 
     def ask() -> None:  # all in one pass of the loop, whatever the sockets do
         for peer in [peer for peer in one._server.hub.peers if peer.app == EVIL]:

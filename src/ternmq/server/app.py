@@ -204,11 +204,11 @@ class Server:
         core, settings = self.core, self.settings
         counters = Counters()
         desk = Desk(core, settings, counters)
+        open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
         self.hub = Hub(desk)
         self._collector = BrokerCollector(self.hub, settings.metrics_groups)
         self._rates = Rates(counters)
         self._fullness = Fullness(core.broker, core.upkeep.moving)
-        open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
 
     def _welcome(self, joined: Joined) -> control.Welcome:
         core, settings = self.core, self.settings

@@ -72,13 +72,13 @@ class Desk:
         doors, late = self.doors, self.late
         for door in doors:
             door.flush()
-        if late:
+        if late.queue:
             late.run(self.commands.read)
             for door in doors:
                 door.write_out()
-            if late:
+            if late.queue:
                 self.core.touch()
         busy = False
         for door in doors:
             busy = door.go_on() or busy
-        self.core.pressed = (busy or bool(late)) and self.ledgers.mixed
+        self.core.pressed = (busy or bool(late.queue)) and self.ledgers.mixed

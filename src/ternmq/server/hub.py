@@ -59,7 +59,7 @@ class Hub:
     """What all native connections share. Not thread-safe: call it from the broker's loop.
 
     Args:
-        desk: What they share with all other callers.
+        desk: What they share with all other callers; its commands are open.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -70,6 +70,7 @@ class Hub:
         self.counters = desk.counters
         self.ledgers = desk.ledgers
         self.audit = desk.audit
+        self.commands: Commands = desk.commands
         self.peers: set[Peer] = set()
         self.admission = Admission(desk.settings)
         self.buffer = memoryview(bytearray(READ_BYTES))
@@ -92,11 +93,6 @@ class Hub:
         self._until = 0.0
         """When the end of this turn has taken ``RUN_S``."""
         desk.doors.append(self)
-
-    @property
-    def commands(self) -> Commands:
-        """What carries requests out."""
-        return self.desk.commands
 
     # -- coming and going -------------------------------------------------------------------------
 

@@ -117,7 +117,7 @@ class JournalReads:
     def wake(self) -> None:
         """Run the parked reads again for which there are records now."""
         durable = self._journal.durable
-        if not self.waiting or durable == self._seen:
+        if not self.waiting.of or durable == self._seen:
             return
         self._seen = durable
         for wait in self.waiting.all():

@@ -59,18 +59,16 @@ class LateReads:
         core: The broker.
 
     Attributes:
+        queue: The requests; the number of them is its length.
         running: Requests are being carried out now: a flush of answers follows.
     """
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._queue: FairQueue[Hashable, Caller, int, _Late] = FairQueue()
+        self.queue: FairQueue[Hashable, Caller, int, _Late] = FairQueue()
         self.running = False
         self._twice = 0
         """Number of requests that came under an id that was in use."""
-
-    def __len__(self) -> int:
-        return len(self._queue)
 
     def put(
         self, caller: Caller, request: Request, go_on: Callable[[], None] | None = None
@@ -82,18 +80,18 @@ class LateReads:
             request: The request.
             go_on: Called instead of carrying it out, for work that is done in pieces.
         """
-        key = request.id
-        if self._queue.get(caller.share, caller, key) is not None:
+        key, share = request.id, caller.share
+        if self.queue.get(share, caller, key) is not None:
             # An id twice at a time is its client's mistake: it cannot be cancelled, and waits too.
             self._twice += 1
             key = -self._twice
-        self._queue.put(caller.share, caller, key, _Late(request, go_on))
+        self.queue.put(share, caller, key, _Late(request, go_on))
         if not self._core.in_turn and not self.running:  # else the flush is still to come
             self._core.touch()
 
     def hurry(self, caller: Caller, id_: int | None = None) -> None:
         """Have a request of a caller (None: all) wait for no messages when its turn comes."""
-        queue, share = self._queue, caller.share
+        queue, share = self.queue, caller.share
         for key in queue.keys_of(share, caller) if id_ is None else [id_]:
             one = queue.get(share, caller, key)
             if one is not None:
@@ -101,11 +99,11 @@ class LateReads:
 
     def drop(self, caller: Caller) -> None:
         """Forget the requests of a caller that is gone."""
-        self._queue.drop(caller.share, caller)
+        self.queue.drop(caller.share, caller)
 
     def run(self, read: Handler) -> None:
         """Carry some out, with ``read``. A failure is the matter of its caller alone."""
-        queue, until = self._queue, time.perf_counter() + READS_S
+        queue, until = self.queue, time.perf_counter() + READS_S
         self.running = True
         try:
             while queue:

@@ -61,7 +61,11 @@ class Waiting(Generic[T]):
         withdrawn: Called for a request that has just been removed because it goes back to its
             caller; None: nothing is to be done.
         over: Called for a request that still waits when its time is over; None: no timer is set,
-            since somebody else watches the time.
+            since the core watches the time.
+
+    Attributes:
+        of: The requests, by caller and request id. Two levels, so that no table grows with all that
+            waits: a table of 50,000 takes milliseconds when it has to grow.
     """
 
     def __init__(
@@ -78,9 +82,7 @@ class Waiting(Generic[T]):
         self._end = end
         self._withdrawn = withdrawn
         self._over = over
-        # Two levels, so that no table grows with all that waits: a table of 50,000 takes
-        # milliseconds when it has to grow.
-        self._of: dict[Caller, dict[int, Wait[T]]] = {}
+        self.of: dict[Caller, dict[int, Wait[T]]] = {}
 
     def take_place(self, caller: Caller) -> None:
         """Count one more request of an app; ``add`` follows, or ``give_place``.
@@ -102,7 +104,7 @@ class Waiting(Generic[T]):
     def add(self, caller: Caller, request: Request, until_us: int, what: T) -> Wait[T]:
         """Have a request wait that has a place."""
         wait = Wait(caller, request, until_us, what)
-        self._of.setdefault(caller, {})[request.id] = wait
+        self.of.setdefault(caller, {})[request.id] = wait
         caller.waiting.add(request.id)
         if self._over is not None:
             self._arm(wait)
@@ -115,37 +117,33 @@ class Waiting(Generic[T]):
         wait.over = True
         if wait.cancel is not None:
             wait.cancel()
-        of_caller = self._of[caller]
+        of_caller = self.of[caller]
         del of_caller[id_]
         if not of_caller:
-            del self._of[caller]
+            del self.of[caller]
         caller.waiting.discard(id_)
         self._places.give(caller.app)
         caller.unpark(wait.request)
 
-    def __bool__(self) -> bool:
-        """Whether any request waits."""
-        return bool(self._of)
-
     def all(self) -> list[Wait[T]]:
         """Return all requests that wait."""
-        return [wait for of_caller in self._of.values() for wait in of_caller.values()]
+        return [wait for of_caller in self.of.values() for wait in of_caller.values()]
 
     def end(self, caller: Caller, id_: int) -> None:
         """Answer a request at once; nothing happens if it does not wait here."""
-        wait = self._of.get(caller, {}).get(id_)
+        wait = self.of.get(caller, {}).get(id_)
         if wait is not None:
             self.remove(wait)
             self._end(wait)
 
     def end_all(self, caller: Caller) -> None:
         """Answer all requests of a caller at once."""
-        for id_ in list(self._of.get(caller, ())):
+        for id_ in list(self.of.get(caller, ())):
             self.end(caller, id_)
 
     def withdraw(self, caller: Caller) -> list[Request]:
         """Remove all requests of a caller; return them as they are asked again."""
-        waits = list(self._of.get(caller, {}).values())
+        waits = list(self.of.get(caller, {}).values())
         for wait in waits:
             self.remove(wait)
             if self._withdrawn is not None:
