@@ -9,7 +9,7 @@ import msgspec
 from ternmq.broker.catalog import Queue, Topic
 from ternmq.broker.dedup import Entry
 from ternmq.broker.given_ids import GivenIds, Known
-from ternmq.broker.replies import Rests, RowOutcome, SendReply
+from ternmq.broker.replies import RowOutcome, SendReply
 from ternmq.broker.views import Views
 from ternmq.journal.journal import Journal
 from ternmq.journal.store import RecordStore
@@ -27,6 +27,7 @@ from ternmq.model.errors import (
     TopicNotOrdered,
     UnknownQueue,
 )
+from ternmq.model.marks import Rests
 from ternmq.model.specs import Durability, TopicSpec
 from ternmq.record import messages
 from ternmq.record.batch import (

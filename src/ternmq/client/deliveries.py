@@ -267,7 +267,8 @@ class Deliveries(Sequence[Delivery]):
             named = sorted({operator.index(row) for row in rows})
         except TypeError:
             said = f"rows={rows!r}: name them by places, as rows=[0, 3]"
-            if isinstance(rows, str):
+            given: object = rows
+            if isinstance(given, str):
                 said = f"{rows!r} names no rows; a reason is given by name: reason={rows!r}"
             raise InvalidRequest(said) from None
         items = self._all()

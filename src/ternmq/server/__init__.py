@@ -5,8 +5,11 @@ Entry point: ``app.Server``. Reading order:
 * ``core`` (turns: commands, flush, answers, syncs, jobs) with ``sync_pace`` (where a sync runs).
 * A peer: ``connection`` (its socket, its time limits), ``peer`` (its budgets), ``sessions`` (which
   connections belong to which session), ``admission`` (limits on the number of connections).
-* All peers: ``hub``, ``ledgers`` (what an app may hold), ``fairqueue``, ``telling`` (pushes).
-* Requests: ``dispatch`` (calls the handlers), ``messages``, ``pulls``, ``reads``,
+* All peers: ``hub``.
+* What all callers share, native connections and others: ``desk``, ``ledgers`` (what an app may
+  hold), ``late`` (requests that come last in a turn) with ``fairqueue``, ``telling`` (pushes).
+* Requests, which know callers through ``wire.port`` alone: ``commands`` (puts the handlers
+  together), ``dispatch`` (calls the handlers), ``messages``, ``pulls``, ``reads``,
   ``journal_reads``, ``range_reads``, ``waits`` (parked requests), ``rows`` (the answer to a pull),
   ``settled`` (settles that are sent again), ``return_commands`` (leases that are returned);
   ``control_commands`` (base of the following), ``topic_commands``, ``client_commands``,

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ternmq.access import Authoriser, admin_app
+from ternmq.access import admin_app
 from ternmq.broker.lease import EPOCH_LIMIT
 from ternmq.broker.pinned import pinned
 from ternmq.broker.queries import Queries
@@ -33,29 +33,22 @@ from ternmq.model.version import __version__
 from ternmq.model.words import counted
 from ternmq.server import listening, making
 from ternmq.server.admin_token import AdminToken
-from ternmq.server.bulk_commands import BulkCommands
-from ternmq.server.client_commands import ClientCommands
+from ternmq.server.commands import open_commands
 from ternmq.server.connection import Connection
 from ternmq.server.core import Clocks, Core, SystemClocks
 from ternmq.server.counters import Counters
-from ternmq.server.dispatch import Dispatcher
+from ternmq.server.desk import Desk
 from ternmq.server.fullness import Fullness
 from ternmq.server.health import Health
-from ternmq.server.hub import Handler, Hub
-from ternmq.server.lookup_commands import LookupCommands
-from ternmq.server.messages import MessageCommands
+from ternmq.server.hub import Hub
 from ternmq.server.metrics import BrokerCollector, Shows
 from ternmq.server.own_process import own_process
 from ternmq.server.rates import Rates
-from ternmq.server.replay_commands import ReplayCommands
-from ternmq.server.return_commands import ReturnCommands
-from ternmq.server.sessions import Place, Sessions
 from ternmq.server.tls import tls_context
-from ternmq.server.topic_commands import TopicCommands
-from ternmq.server.transaction_commands import TransactionCommands
 from ternmq.settings import Settings
 from ternmq.wire import control, frames
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Joined
 
 log = logging.getLogger("ternmq.server")
 
@@ -111,7 +104,6 @@ class Server:
         """Functions that are called after each sweep."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
-        self._messages: MessageCommands
         self._ready = False
 
     async def start(self) -> None:
@@ -211,44 +203,21 @@ class Server:
     def _wire_up(self) -> None:
         core, settings = self.core, self.settings
         counters = Counters()
-        self.hub = Hub(core, settings, counters)
-        authoriser = Authoriser(core.broker.views.catalog.apps, required=settings.auth)
-        queries = Queries(core.broker)
-        sessions = Sessions(core)
+        desk = Desk(core, settings, counters)
+        open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
+        self.hub = Hub(desk)
         self._collector = BrokerCollector(self.hub, settings.metrics_groups)
         self._rates = Rates(counters)
         self._fullness = Fullness(core.broker, core.upkeep.moving)
-        self._messages = MessageCommands(self.hub, authoriser, queries)
-        returns = ReturnCommands(self.hub, authoriser, sessions, self._messages.end_all)
-        core.on_ticked = returns.answer
-        handlers: dict[Command, Handler] = {
-            **self._messages.handlers,
-            **TopicCommands(self.hub, authoriser, queries).handlers,
-            **LookupCommands(self.hub, authoriser, queries).handlers,
-            **BulkCommands(self.hub, authoriser, queries).handlers,
-            **ReplayCommands(self.hub, authoriser, queries).handlers,
-            **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
-            **TransactionCommands(self.hub, authoriser, queries).handlers,
-            **returns.handlers,
-        }
-        self.hub.commands = Dispatcher(
-            self.hub,
-            sessions,
-            authoriser,
-            handlers,
-            self._welcome,
-            self._messages.withdraw,
-            self._messages.gone,
-        )
 
-    def _welcome(self, place: Place) -> control.Welcome:
+    def _welcome(self, joined: Joined) -> control.Welcome:
         core, settings = self.core, self.settings
         limits = core.broker.limits
         return control.Welcome(
             version=frames.VERSION,
             broker=settings.name,
-            session=place.session,
-            resumed=place.resumed,
+            session=joined.session,
+            resumed=joined.resumed,
             epoch=core.broker.journal.epoch,
             now_us=core.now_us(),
             heartbeat_us=settings.heartbeat_us,
@@ -371,7 +340,7 @@ class Server:
         if core.failure is None:
             await self._drain(loop)
             for peer in list(hub.peers):
-                self._messages.end_all(peer)
+                hub.commands.end_all(peer)
             hub.stop()
             await core.settle_down(_LAST_ANSWERS_S)
         for peer in list(hub.peers):
@@ -428,7 +397,7 @@ class Server:
                 peer.push(Command.DRAIN, push)
             else:
                 peer.finish()
-            self._messages.end_all(peer)
+            self.hub.commands.end_all(peer)
         self.core.touch()
         rows = self.leased_rows()
         if rows and self.hub.peers:

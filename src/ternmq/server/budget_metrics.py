@@ -32,7 +32,7 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
             (("answers",), ledgers.unwritten.held_back),
             (("unfinished",), ledgers.unfinished.held_back),
             (("connections",), hub.admission.apps.refused),
-            (("waiting",), hub.waiting.refused),
+            (("waiting",), hub.desk.waiting.refused),
         ],
     )
     yield gauge(
@@ -63,5 +63,5 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
     yield gauge(
         "waiting_requests",
         "Pulls and reads that wait for messages; limit `limits.waiters`.",
-        hub.waiting.taken,
+        hub.desk.waiting.taken,
     )

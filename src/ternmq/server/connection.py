@@ -239,7 +239,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         try:
             if hub.draining:
                 raise Busy("the broker is stopping")
-            place = hub.commands.greet(self, hello)
+            joined = hub.commands.greet(self, hello)
         except TernMQError as error:
             log.info("%s was refused: %s", self.address, error)
             self._count_refusal(error)
@@ -248,10 +248,10 @@ class Connection(Peer, asyncio.BufferedProtocol):
             self._transport.write(self._session.refuse(error))
             self._close("refused")
             return
-        self.session = place.session
+        self.session = joined.session
         self.language = hello.language
-        frame = self._session.welcome(hub.commands.welcome(place))
-        self._leave(frame, 0, place.position, place.rests)
+        frame = self._session.welcome(hub.commands.welcome(joined))
+        self._leave(frame, 0, joined.position)
         hub.core.touch()
 
     # -- ends -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from ternmq.broker.clock import BrokerClock
-from ternmq.broker.replies import Gate, Rests
+from ternmq.broker.replies import Gate
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.journal.cold import ColdRead, WouldBlock
 from ternmq.journal.disk import Disk
@@ -37,6 +37,7 @@ from ternmq.model.errors import (
     JournalFull,
     Unreadable,
 )
+from ternmq.model.marks import Rests
 from ternmq.server.fairqueue import FairQueue
 from ternmq.server.late_imports import Import, load_numpy
 from ternmq.server.sync_pace import SyncPace, TimedSync

@@ -24,21 +24,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ternmq.model.errors import Busy
 from ternmq.server.admission import Admission
-from ternmq.server.audit import Audit
-from ternmq.server.core import Core
-from ternmq.server.counters import Counters
-from ternmq.server.fairqueue import FairQueue
-from ternmq.server.ledgers import PORTION, ROUND, Ledger, Ledgers, Places
-from ternmq.server.sessions import Place
-from ternmq.settings import Settings
-from ternmq.wire.control import Hello, Welcome
-from ternmq.wire.session import Request
+from ternmq.server.desk import Desk
+from ternmq.server.ledgers import PORTION, ROUND, Ledger
+from ternmq.wire.port import Commands
 
 if TYPE_CHECKING:
     from ternmq.server.peer import Peer
@@ -52,8 +46,6 @@ parse."""
 FEW_REQUESTS: Final = 16
 """A peer sends large requests if a read that filled its buffer brought at most this many."""
 
-READS_S: Final = 0.0002
-"""Once reads have taken this much of a turn, no more are begun in it: new requests go first."""
 RUN_S: Final = 0.0003
 """Once the end of a turn has taken this long, no app has more than one portion of work done."""
 
@@ -62,69 +54,25 @@ SWEPT_A_TURN: Final = 200
 _PATIENCE_S: Final = 5.0
 """Time that a request may take to arrive while unfinished requests exceed their budget."""
 
-Handler = Callable[["Peer", Request], None]
-"""Runs a request and answers it, now or later; may raise the error that refuses it."""
-
-
-class _Late(NamedTuple):
-    """A request that runs last in a turn."""
-
-    request: Request
-    go_on: Callable[[], None] | None
-
-
-class Commands(Protocol):
-    """What a connection needs of the dispatcher."""
-
-    def greet(self, peer: Peer, hello: Hello) -> Place:
-        """Authenticate a connection and return its session's place.
-
-        Raises:
-            TernMQError: The connection is refused.
-        """
-        ...
-
-    def welcome(self, place: Place) -> Welcome:
-        """Return the answer to HELLO."""
-        ...
-
-    def run(self, peer: Peer, request: Request) -> None:
-        """Run a request; it is answered through the peer, now or later."""
-        ...
-
-    def read(self, peer: Peer, request: Request) -> None:
-        """Run a request that ``Hub.read_late`` has queued."""
-        ...
-
-    def gone(self, peer: Peer) -> None:
-        """Clean up after a lost connection."""
-        ...
-
-    def withdraw(self, peer: Peer) -> list[Request]:
-        """Take the peer's parked requests back; they run again when the peer reads."""
-        ...
-
 
 class Hub:
-    """State shared by all connections. Not thread-safe: call it from the broker's loop.
+    """What all native connections share. Not thread-safe: call it from the broker's loop.
 
     Args:
-        core: The broker.
-        settings: Limits.
-        counters: Counters for the metrics.
+        desk: What they share with all other callers; its commands are open.
     """
 
-    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+    def __init__(self, desk: Desk) -> None:
+        core = desk.core
+        self.desk = desk
         self.core = core
-        self.settings = settings
-        self.counters = counters
-        self.commands: Commands
+        self.settings = desk.settings
+        self.counters = desk.counters
+        self.ledgers = desk.ledgers
+        self.audit = desk.audit
+        self.commands: Commands = desk.commands
         self.peers: set[Peer] = set()
-        self.admission = Admission(settings)
-        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
-        self.waiting = Places(settings.limits.waiters)
-        """Pulls and reads that wait for messages."""
-        self.audit = Audit(counters, core.loop.time)
+        self.admission = Admission(desk.settings)
         self.buffer = memoryview(bytearray(READ_BYTES))
         """Buffer of all connections' reads; its content is copied out at once."""
         self.small_buffer = self.buffer[:FEW_BYTES]
@@ -141,11 +89,10 @@ class Hub:
         """Apps with requests that wait for the next turn, or for memory."""
         self._held_back: dict[Ledger, None] = {}
         """Apps with requests that wait until their peers have taken answers."""
-        self._late: FairQueue[Ledger, Peer, int, _Late] = FairQueue()
-        self._reading_late = False
-        self._twice = 0
-        """Number of late requests whose id was in use."""
-        core.on_turn = self.flush
+        self._late = desk.late
+        self._until = 0.0
+        """When the end of this turn has taken ``RUN_S``."""
+        desk.doors.append(self)
 
     # -- coming and going -------------------------------------------------------------------------
 
@@ -168,7 +115,7 @@ class Hub:
             self._runnable.pop(ledger, None)
         if not ledger.held_back:
             self._held_back.pop(ledger, None)
-        self._late.drop(ledger, peer)
+        self._late.drop(peer)
         self.core.forget(peer)
 
     # -- the end of a turn ------------------------------------------------------------------------
@@ -176,19 +123,20 @@ class Hub:
     def dirty(self, peer: Peer) -> None:
         """Note that a connection has something to write when the turn ends."""
         self._dirty.append(peer)
-        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
+        if not self.core.in_turn and not self._late.running:  # its flush is still to come
             self.core.touch()
 
     def flush(self) -> None:
-        """Write the turn's answers; run late reads, and requests that had to wait."""
+        """Write the answers of a turn; see ``Door``."""
         self.round += 1
-        until = time.perf_counter() + RUN_S if self._runnable else 0.0
-        self._write_out()
-        if self._late:
-            self._read_some()
+        self._until = time.perf_counter() + RUN_S if self._runnable else 0.0
+        self.write_out()
+
+    def go_on(self) -> bool:
+        """Run what had to wait, read on where there is room again; see ``Door``."""
         if self._runnable:
-            self._run_some(until)
-        self.core.pressed = bool(self._late or self._runnable) and self.ledgers.mixed
+            self._run_some(self._until)
+        busy = bool(self._runnable)
         if self._held_back:
             for ledger in list(self._held_back):
                 if not ledger.unwritten.over:
@@ -196,75 +144,16 @@ class Hub:
                     some, ledger.held_back = list(ledger.held_back), {}
                     for peer in some:
                         peer.take_up()
+        return busy
 
-    def _write_out(self) -> None:
+    def write_out(self) -> None:
+        """Write what connections have to write; see ``Door``."""
         while self._dirty:
             some, self._dirty = self._dirty, []
             for peer in some:
                 peer.write_out()
 
-    # -- reads come last --------------------------------------------------------------------------
-
-    def read_late(
-        self, peer: Peer, request: Request, go_on: Callable[[], None] | None = None
-    ) -> None:
-        """Queue a read behind the turn's sync and answers; a few run in each turn.
-
-        So a send waits for one read at most, and a read for one read of each app, however many
-        clients read at full speed.
-
-        Args:
-            peer: The connection that requests it.
-            request: The request.
-            go_on: Continues a request that is answered in pieces; None: the request is run.
-        """
-        key = request.id
-        if self._late.get(peer.ledger, peer, key) is not None:
-            # The client uses one id twice, which is its mistake: this one waits too, and cannot be
-            # cancelled.
-            self._twice += 1
-            key = -self._twice
-        self._late.put(peer.ledger, peer, key, _Late(request, go_on))
-        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
-            self.core.touch()
-
-    def hurry(self, peer: Peer, id_: int | None = None) -> None:
-        """End the waiting time of a connection's queued read (None: of all its reads)."""
-        late, ledger = self._late, peer.ledger
-        for key in late.keys_of(ledger, peer) if id_ is None else [id_]:
-            one = late.get(ledger, peer, key)
-            if one is not None:
-                late.put(ledger, peer, key, one._replace(request=one.request.until(1)))
-
-    def _read_some(self) -> None:
-        late, until = self._late, time.perf_counter() + READS_S
-        self._reading_late = True
-        try:
-            while late:
-                peer, (request, go_on) = late.pop()
-                if peer.closed:
-                    continue
-                if not (peer.writable and peer.roomy):
-                    peer.put_back(request)
-                    continue
-                try:
-                    if go_on is None:
-                        self.commands.read(peer, request)
-                    else:
-                        go_on()
-                except Exception:  # must not stop the turn or the reads of others
-                    log.exception("%s: a read failed", peer.address)
-                    peer.abandon("a read failed")
-                if time.perf_counter() > until:
-                    break
-            self.core.release()  # a refusal may depend on a record
-        finally:
-            self._reading_late = False
-        self._write_out()
-        if late:
-            self.core.touch()
-
-    # -- work that has to wait --------------------------------------------------------------------
+    # -- what apps have to wait for ---------------------------------------------------------------
 
     def run_later(self, peer: Peer) -> None:
         """Let a connection go on in the next turn, or once its app is within the budget again."""
@@ -296,7 +185,7 @@ class Hub:
                 ledger.units = PORTION
             before = ledger.units
             while waiting and ledger.units > 0 and not account.over:
-                waiting.popitem(last=False)[0].go_on()  # may queue itself again, behind the others
+                waiting.popitem(last=False)[0].go_on()  # if it has to wait again: behind the others
             if waiting:
                 runnable[ledger] = None
                 ledger.left_over()

@@ -17,11 +17,11 @@ from ternmq.record.batch import Batch, Compression, slice_batch
 from ternmq.record.facts import Cause, LeasedRun, Outcome
 from ternmq.record.moved import FailureEntry
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.rows import SMALL_BYTES
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 PAGE_BYTES: Final = 1 << 20
 """Most bytes of messages on one page; its first message may be larger."""
@@ -37,8 +37,8 @@ class LookupCommands(ControlCommands):
     Not thread-safe: call it from the broker's loop.
     """
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.FIND: self.control(Command.FIND, control.Find, self.find),
             Command.OFFSET_AT: self.control(Command.OFFSET_AT, control.OffsetAt, self.offset_at),
@@ -53,7 +53,7 @@ class LookupCommands(ControlCommands):
             ),
         }
 
-    def find(self, peer: Peer, asked: control.Find) -> Told:
+    def find(self, caller: Caller, asked: control.Find) -> Told:
         """FIND: look messages up by id, application id, key or offset."""
         stated = [asked.id, asked.application_id, asked.key, asked.offset]
         if sum([one is not None for one in stated]) != 1:
@@ -88,18 +88,18 @@ class LookupCommands(ControlCommands):
         for one in found:
             message = _message(topic, one)
             room -= len(message.batch)
-            if told and room < 0:  # only a look-up by key finds several
+            if told and room < 0:  # only a page by key has so many
                 following = _text(Cursor(found[len(told) - 1].place, below))
                 break
             told.append(message)
         return control.FoundPage(found=told, next=following), 0
 
-    def offset_at(self, peer: Peer, asked: control.OffsetAt) -> Told:
+    def offset_at(self, caller: Caller, asked: control.OffsetAt) -> Told:
         """OFFSET_AT: return the first offset stored at or after a time."""
         offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
         return control.OffsetFound(offset=offset), 0
 
-    def list_failed(self, peer: Peer, asked: control.FailedList) -> Told:
+    def list_failed(self, caller: Caller, asked: control.FailedList) -> Told:
         """FAILED_LIST: waiting rows or dead letters with their content; or the state of one row."""
         if asked.offset is not None:
             return self._standing(asked, asked.offset), self._broker.journal.end
@@ -113,7 +113,7 @@ class LookupCommands(ControlCommands):
             try:
                 found = self._queries.by_offset(topic.spec.name, asked.queue, row.offset)
             except MessageNotFound:
-                pass  # the topic does not keep messages for groups that have not finished them
+                pass  # its topic does not keep what its groups are owed
             else:
                 unread -= len(found.batch)
                 message = _message(topic, found)
@@ -149,7 +149,7 @@ class LookupCommands(ControlCommands):
             message=message,
         )
 
-    def retry_failed(self, peer: Peer, asked: control.FailedRetry) -> Told:
+    def retry_failed(self, caller: Caller, asked: control.FailedRetry) -> Told:
         """FAILED_RETRY: deliver waiting or held rows again now."""
         _few(asked.offsets)
         reply = self._broker.operating.retry_now(
@@ -157,7 +157,7 @@ class LookupCommands(ControlCommands):
         )
         return _done(reply.settled, asked.offsets), reply.position
 
-    def delete_failed(self, peer: Peer, asked: control.FailedDelete) -> Told:
+    def delete_failed(self, caller: Caller, asked: control.FailedDelete) -> Told:
         """FAILED_DELETE: delete waiting or dead rows."""
         _few(asked.offsets)
         reply = self._broker.operating.delete_failures(

@@ -27,9 +27,10 @@ from abc import abstractmethod
 from collections import deque
 from typing import Final
 
-from ternmq.broker.replies import Rests
 from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
+from ternmq.model.marks import Rests
 from ternmq.server.hub import Hub
+from ternmq.server.late import LATE
 from ternmq.server.ledgers import CONTROL_UNITS, UNIT_SHIFT, Ledger
 from ternmq.wire import frames, session
 from ternmq.wire.commands import Command
@@ -39,26 +40,6 @@ log = logging.getLogger("ternmq.server.connection")
 
 REQUEST_BYTES: Final = 256
 """Bytes that a request counts for in addition to its body."""
-LATE: Final = frozenset(
-    {
-        Command.READ,
-        Command.FIND,
-        Command.OFFSET_AT,
-        Command.FAILED_LIST,
-        Command.TOPIC_LIST,
-        Command.GROUP_LIST,
-        Command.CLIENT_LIST,
-        Command.APP_LIST,
-        Command.RIGHTS_CHECK,
-        Command.TRANSACTION_LIST,
-        Command.HOLD_LIST,
-        Command.QUEUE_RANGES,
-        Command.JOURNAL_CATALOG,
-        Command.STATUS,
-    }
-)
-"""Requests that run late in a turn (``Hub.read_late``): each is much work, they change nothing, and
-no message waits for them."""
 HELD_BACK: Final = LATE | {Command.PULL, Command.JOURNAL_READ}
 """Requests with large answers: they wait while their app leaves too many answers untaken."""
 UNITS: Final = dict.fromkeys(
@@ -133,7 +114,7 @@ class Peer:
         """The app's accounts include this connection, with the two numbers below."""
         self._pending_counted = 0
         self._unwritten_counted = 0
-        self._kept = 0  # written bytes that the transport still had when it was last measured
+        self._kept = 0  # bytes that were written, and that the transport still had at a look
         self.address = ""
         self.app = ""
         self.language = ""
@@ -144,7 +125,20 @@ class Peer:
         self.closed = False
         self.writable = True
 
-    # -- ways to close it, see ``Connection`` -----------------------------------------------------
+    def enter(self, app: str) -> None:
+        """Take the ledger of an app.
+
+        Raises:
+            Busy: The app has as many connections as it may.
+        """
+        self._hub.enter(self, app)
+
+    @property
+    def share(self) -> Ledger:
+        """The ledger of its app."""
+        return self.ledger
+
+    # -- its ends, see ``Connection`` -------------------------------------------------------------
 
     @abstractmethod
     def abandon(self, why: str) -> None:
@@ -179,7 +173,7 @@ class Peer:
         if ledger.round != hub.round:
             ledger.begin(hub.round)
         if backlog:
-            core.touch()  # requests that run after the turn's write need another turn
+            core.touch()  # what runs here after the turn's write needs a turn of its own
         most, most_bytes = settings.requests_per_connection, settings.sends_per_connection_bytes
         most_unwritten = settings.send_buffer_bytes
         scarce = all_pending.held + most_bytes > all_pending.limit
@@ -257,6 +251,10 @@ class Peer:
         """Run waiting requests: the cause of their wait is over."""
         if not self.closed:
             self._pump()
+
+    def go_on_later(self) -> None:
+        """Go on in the next turn, when it is its app's turn."""
+        self._hub.run_later(self)
 
     def block(self) -> None:
         """Stop running requests: a send waits for the disk, and later requests wait behind it."""

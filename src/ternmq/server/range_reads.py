@@ -16,11 +16,11 @@ from ternmq.broker.queries import Queries
 from ternmq.broker.ranges import Ranges, Wanted
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, UnknownQueue
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.control.bulk import MAX_QUEUES
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 TURN_S: Final = 0.002
@@ -48,19 +48,19 @@ class _Work(NamedTuple):
 class RangeReads:
     """Handler of QUEUE_RANGES. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._catalog = hub.core.broker.views.catalog
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._catalog = desk.core.broker.views.catalog
         self._authoriser = authoriser
-        self._ranges = Ranges(hub.core.broker, queries)
+        self._ranges = Ranges(desk.core.broker, queries)
 
-    def ranges(self, peer: Peer, request: Request) -> None:
+    def ranges(self, caller: Caller, request: Request) -> None:
         """QUEUE_RANGES: what the queues of many topics hold."""
         asked = control.decode(request.body, control.QueueRanges)
         for one in asked.topics:
-            self._authoriser.check(peer.app, Command.QUEUE_RANGES, one.topic)
-        self._go_on(peer, request, self._begin(asked))
+            self._authoriser.check(caller.app, Command.QUEUE_RANGES, one.topic)
+        self._go_on(caller, request, self._begin(asked))
 
     def _begin(self, asked: control.QueueRanges) -> _Work:
         wanted = [self._catalog.by_name.get(one.topic) for one in asked.topics]
@@ -81,7 +81,7 @@ class RangeReads:
         left.reverse()
         return _Work(told, left)
 
-    def _go_on(self, peer: Peer, request: Request, work: _Work) -> None:
+    def _go_on(self, caller: Caller, request: Request, work: _Work) -> None:
         """Read some queues; go on in the next turn or after a read; answer at the end."""
         until = time.perf_counter() + TURN_S
         left = work.left
@@ -90,27 +90,27 @@ class RangeReads:
             try:
                 found = self._ranges.of_queue(topic, number, time_us, wanted)
             except WouldBlock as blocked:
-                self._core.read_first(blocked, partial(self._again, peer, request, work), peer)
+                self._core.read_first(blocked, partial(self._again, caller, request, work), caller)
                 return
             into.append(control.QueueRange(**found._asdict()))
             left.pop()
             if left and time.perf_counter() > until:
-                self._hub.read_late(peer, request, partial(self._again, peer, request, work))
+                self._desk.late.put(caller, request, partial(self._again, caller, request, work))
                 return
         answer = control.RangesFound(topics=work.told, now_us=self._core.now_us())
-        peer.answer(request, control.encode(answer))
+        caller.answer(request, control.encode(answer))
 
-    def _again(self, peer: Peer, request: Request, work: _Work) -> None:
-        if peer.closed:
+    def _again(self, caller: Caller, request: Request, work: _Work) -> None:
+        if caller.closed:
             return
         self._core.touch()
-        if not peer.roomy:
-            peer.put_back(request)
+        if not caller.roomy:
+            caller.put_back(request)
             return
         try:
-            self._go_on(peer, request, work)
+            self._go_on(caller, request, work)
         except (DiskReadError, CorruptJournal) as error:
-            peer.refuse(request, self._core.unreadable(error))
+            caller.refuse(request, self._core.unreadable(error))
 
 
 def _starts(asked: control.RangesAsk, topic: Topic) -> dict[int, Wanted]:

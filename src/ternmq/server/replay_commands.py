@@ -9,18 +9,18 @@ from ternmq.journal.lookup import Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.facts import Span
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
+from ternmq.server.desk import Desk
 from ternmq.server.lookup_commands import is_message_id, message_id
-from ternmq.server.peer import Peer
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 
 class ReplayCommands(ControlCommands):
     """Handlers of replay and redrive. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.GROUP_REPLAY: self.control(
                 Command.GROUP_REPLAY, control.GroupReplay, self.replay
@@ -30,7 +30,7 @@ class ReplayCommands(ControlCommands):
             ),
         }
 
-    def replay(self, peer: Peer, asked: control.GroupReplay) -> Told:
+    def replay(self, caller: Caller, asked: control.GroupReplay) -> Told:
         """GROUP_REPLAY: deliver the rows of spans again, or messages by their ids."""
         if bool(asked.spans) is bool(asked.ids):
             raise InvalidRequest("state either spans or ids")
@@ -40,7 +40,7 @@ class ReplayCommands(ControlCommands):
             if span.start >= span.stop:
                 raise InvalidRequest(f"a span has start < stop, not {span.start} and {span.stop}")
             spans.setdefault(span.queue, []).append((span.start, span.stop))
-        if asked.ids:  # all look-ups may wait for the disk: before anything is changed
+        if asked.ids:  # all that may wait for the disk, before anything is changed
             topic = self._broker.views.catalog.subscription(asked.topic, asked.group).topic
             for text in asked.ids:
                 try:
@@ -54,7 +54,7 @@ class ReplayCommands(ControlCommands):
                     missing.append(text)
         reply = self._broker.operating.replay(
             self._core.now_us(),
-            peer.session,
+            caller.session,
             asked.topic,
             asked.group,
             spans,
@@ -88,7 +88,7 @@ class ReplayCommands(ControlCommands):
             return self._queries.by_id(*message_id(text))
         return self._queries.by_application_id(topic, text)
 
-    def redrive(self, peer: Peer, asked: control.FailedRedrive) -> Told:
+    def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Told:
         """FAILED_REDRIVE: redrive the dead letters at the given offsets, or the next ones."""
         offsets, more = asked.offsets, False
         if not offsets:
@@ -99,7 +99,7 @@ class ReplayCommands(ControlCommands):
             offsets = offsets[: asked.limit]
         reply = self._broker.operating.redrive(
             self._core.now_us(),
-            peer.session,
+            caller.session,
             asked.topic,
             asked.group,
             asked.queue,

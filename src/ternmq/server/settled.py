@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ternmq.broker.replies import Rests
+from ternmq.model.marks import Rests
 
 KEPT: Final = 1024
 """Number of remembered answers: a client has a few settles open when its connection is lost."""
