@@ -24,7 +24,8 @@ def test_a_new_folder(processes: Processes, command: str) -> None:
 @pytest.mark.parametrize("data", ["settings.toml", "settings.toml/data"])
 def test_a_folder_that_is_a_file(processes: Processes, command: str, data: str) -> None:
     (processes.folder / "settings.toml").write_text("not a folder")
-    ended = processes.run(command, *START[:-1], data, code=2)
+    processes.environment |= {"TERNMQ_DATA": data}
+    ended = processes.run(command, *START[:-2], code=2)
     last = ended.err.splitlines()[-1]
     assert last == f"ternmq: data = {data!r} cannot be a folder: settings.toml is a file"
 
