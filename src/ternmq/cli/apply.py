@@ -39,8 +39,8 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
     of a group: if a declaration requires this, nothing is changed.
 
     `apply` uses the address, app and token of the command line, never those in the program. The app
-    needs the right `manage` on the topics that are created or changed. This is checked before
-    anything is changed, also with --dry-run (exit status 5 if a right is missing).
+    needs the right `manage` on the topics and groups that are created or changed. This is checked
+    before anything is changed, also with --dry-run (exit status 5 if a right is missing).
     """
     topology = find(target).topology
     if topology.is_empty:
