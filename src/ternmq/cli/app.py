@@ -38,18 +38,21 @@ class _Grant(click.ParamType):  # type: ignore[type-arg]  # generic since click 
 _GRANT: Final = _Grant()
 _grant = click.option(
     "--grant", "grants", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
-    help="Allow produce, consume, manage or audit:*; names may end in *. May be repeated.",
+    help="Right to grant: produce, consume, manage, or audit:*. Names may end in *. May be "
+         "repeated.",
 )  # fmt: skip
 _deny = click.option(
     "--deny", "denials", type=_GRANT, multiple=True, metavar="RIGHT:TOPIC[:GROUP]",
-    help="Forbid it, whatever is granted. May be repeated.",
+    help="Right to deny, even if a grant allows it. May be repeated.",
 )  # fmt: skip
-_owner = click.option("--owner", metavar="TEXT", help="Whom to ask about it.")
+_owner = click.option(
+    "--owner", metavar="TEXT", help="Person or team that is responsible for the app."
+)
 
 
 @click.group(cls=Group)
 def app() -> None:
-    """Apps: who may connect, and do what."""
+    """Manage apps: their tokens and rights."""
 
 
 @app.command()
@@ -67,7 +70,7 @@ async def create(
     owner: str | None,
     as_json: bool,
 ) -> None:
-    """Make an app. Its token is printed, this one time: the broker keeps only a hash of it."""
+    """Create an app. Its token is printed only once: the broker keeps only a hash of it."""
     if any(one.app == name for one in await client.admin.apps()):
         raise Failed(f"there is an app {name!r} already; `ternmq app set` changes it")
     token = await client.admin.put_app(
@@ -84,7 +87,7 @@ async def create(
 async def list_(client: AdminClient, as_json: bool) -> None:
     """List the apps.
 
-    In a pipe a blank in an owner's name is written `_`: scripts take --json.
+    In a pipe, a blank in an owner's name is printed as `_`; scripts should use --json.
     """
     found = await client.admin.apps()
     if as_json:
@@ -102,7 +105,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
 @output.json_option
 @administers
 async def show(client: AdminClient, name: str, as_json: bool) -> None:
-    """Show what an app may do."""
+    """Show the rights of an app."""
     info = await _app(client, name)
     if as_json:
         output.document(_plain(info))
@@ -126,10 +129,14 @@ async def show(client: AdminClient, name: str, as_json: bool) -> None:
     type=_GRANT,
     multiple=True,
     metavar="RIGHT:TOPIC[:GROUP]",
-    help="Take a grant or a denial away, named as `app show` has it. May be repeated.",
+    help="Grant or denial to remove, as `app show` prints it. May be repeated.",
 )
 @_owner
-@click.option("--new-token", is_flag=True, help="Print a new token; the old one ends at once.")
+@click.option(
+    "--new-token",
+    is_flag=True,
+    help="Create and print a new token; the old one becomes invalid at once.",
+)
 @output.json_option
 @administers
 async def set_(
@@ -142,7 +149,10 @@ async def set_(
     new_token: bool,
     as_json: bool,
 ) -> None:
-    """Change what an app may do, or give it another token; what is not named stays."""
+    """Change the rights or the owner of an app, or give it a new token.
+
+    Other settings stay as they are.
+    """
     if not (grants or denials or revoked or new_token or owner is not None):
         raise click.UsageError("say what to change", click.get_current_context())
     info = await _app(client, name)
@@ -169,7 +179,7 @@ async def set_(
 @yes_option
 @administers
 async def delete(client: AdminClient, name: str, yes: bool) -> None:
-    """Delete an app; its connections are closed."""
+    """Delete an app, and close its connections."""
     await _app(client, name)
     confirm(f"delete app {name}, and close its connections?", yes=yes)
     await client.admin.delete_app(name)

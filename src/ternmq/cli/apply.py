@@ -26,20 +26,21 @@ _AS_DECLARED: Final = "all is as declared"
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Only compare, and check the rights; exit status 8 if anything differs.",
+    help="Only show the differences and check the rights; exit status 8 if there are differences.",
 )
 @output.json_option
 @asks_broker
 async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> None:
-    """Make topics and groups what is declared on a client.
+    """Create and change topics and groups as declared on a client.
 
-    Topics are declared with `client.declare(ternmq.Topic(...))`, groups by handlers. What is not
-    declared is left alone, and so is every setting that is not stated. Queues that would go away,
-    the order of a topic, and the mode and start of a group cannot be changed: then nothing is.
+    Topics are declared with `client.declare(ternmq.Topic(...))`, groups by handlers. Topics and
+    groups that are not declared, and settings that are not stated, stay as they are. `apply` cannot
+    reduce the number of queues, change whether a topic is ordered, or change the mode or the start
+    of a group: if a declaration requires this, nothing is changed.
 
-    `apply` uses the address, app and token of the command line, never those in the program. Its app
-    needs the right to manage the topics: what it makes or changes is checked before anything is
-    changed, and --dry-run checks it too (exit status 5 if a right is missing).
+    `apply` uses the address, app and token of the command line, never those in the program. The app
+    needs the right `manage` on the topics and groups that are created or changed. This is checked
+    before anything is changed, also with --dry-run (exit status 5 if a right is missing).
     """
     topology = find(target).topology
     if topology.is_empty:

@@ -26,7 +26,8 @@ tables_option: Callable[[Any], Any] = click.option(
     "--tables",
     metavar="DIR",
     envvar=TABLES,
-    help=f"Go on in the archive that is kept in this folder, or ${TABLES}, or as the context says.",
+    help=f"Folder of the archive, searched after the broker; or ${TABLES}. "
+    "Default: from the context.",
 )
 
 

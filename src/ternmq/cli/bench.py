@@ -44,7 +44,10 @@ _UNDER_WAY_S: Final = 5.0
 
 @click.group(cls=Group)
 def bench() -> None:
-    """Small measurements with one client: what to expect here, within a factor or two."""
+    """Run small benchmarks with one client.
+
+    They show what to expect on this machine, within a factor of two or so.
+    """
 
 
 def _sane(context: click.Context, option: click.Parameter, size: int) -> int:
@@ -57,12 +60,11 @@ def _options(function: Any) -> Any:
     for option in (
         output.json_option,
         click.option("--durability", type=click.Choice([one.value for one in Durability]),
-                     default="normal", help="Of the topic that is made; default normal."),
+                     default="normal", help="Durability of the temporary topic. Default: normal."),
         click.option("--topic", type=NAME,
-                     help="Use this topic, and leave what was sent; by default one is made and "
-                     "deleted again."),
+                     help="Topic to use; the messages stay in it. Default: a temporary topic."),
         click.option("--size", type=SIZE, default="1KiB", metavar="SIZE", callback=_sane,
-                     help="Size of a body, at most 16MiB; default 1KiB."),
+                     help="Size of each body, at most 16MiB. Default: 1KiB."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -74,13 +76,13 @@ def _options(function: Any) -> Any:
     type=POSITIVE_DURATION,
     default="5s",
     metavar="DURATION",
-    help="How long; default 5s.",
+    help="Duration of the measurement. Default: 5s.",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 10_000),
     default=256,
-    help="Sends that wait for their answer at one time; default 256.",
+    help="Maximum number of unanswered sends. Default: 256.",
 )
 @_options
 @asks_broker
@@ -93,7 +95,7 @@ async def send(
     durability: str,
     as_json: bool,
 ) -> None:
-    """Measure single sends, each answered when it is stored."""
+    """Measure sends of single messages, each answered when it is stored."""
     body = secrets.token_bytes(size)
     times: list[float] = []
     async with _topic(client, topic, durability) as name:
@@ -132,13 +134,13 @@ async def send(
     "--count",
     type=click.IntRange(1, 10_000_000),
     default=50_000,
-    help="How many messages; default 50000.",
+    help="Number of messages. Default: 50000.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=500,
-    help="Most that one pull takes; default 500.",
+    help="Maximum number of messages per pull. Default: 500.",
 )
 @_options
 @asks_broker
@@ -151,7 +153,7 @@ async def consume(
     durability: str,
     as_json: bool,
 ) -> None:
-    """Measure pulls, each acked as a whole before the next."""
+    """Measure pulls; each batch is acked before the next pull."""
     body = secrets.token_bytes(size)
     times: list[float] = []
     group = f"bench-{secrets.token_hex(4)}"
@@ -184,14 +186,17 @@ async def consume(
 
 @bench.command()
 @click.option(
-    "--rate", type=click.IntRange(1, 100_000), default=500, help="Messages a second; default 500."
+    "--rate",
+    type=click.IntRange(1, 100_000),
+    default=500,
+    help="Messages per second. Default: 500.",
 )
 @click.option(
     "--duration",
     type=POSITIVE_DURATION,
     default="5s",
     metavar="DURATION",
-    help="How long; default 5s.",
+    help="Duration of the measurement. Default: 5s.",
 )
 @_options
 @asks_broker
@@ -204,7 +209,7 @@ async def latency(
     durability: str,
     as_json: bool,
 ) -> None:
-    """Measure the way from a producer to a consumer, at a steady rate."""
+    """Measure the latency from producer to consumer, at a steady rate."""
     total = max(1, int(rate * duration.total_seconds()))
     mark = secrets.token_bytes(8)
     padding = bytes(max(0, size - 16))

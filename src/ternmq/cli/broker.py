@@ -17,15 +17,15 @@ from ternmq.wire.control import OldestFile, Status
 
 @click.group(cls=Group)
 def broker() -> None:
-    """How the broker is."""
+    """Show the status of the broker."""
 
 
 @broker.command()
-@click.option("--metrics", is_flag=True, help="Every number, by the name that /metrics has.")
+@click.option("--metrics", is_flag=True, help="Print all metrics, by their names in /metrics.")
 @output.json_option
 @administers
 async def status(client: AdminClient, metrics: bool, as_json: bool) -> None:
-    """Show version, uptime, journal, connections, and what is stored and waits."""
+    """Show version, uptime, journal, connections, and the numbers of stored and open messages."""
     found = await client.admin.status()
     if as_json:
         output.document(

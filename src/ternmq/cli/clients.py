@@ -14,14 +14,17 @@ from ternmq.client.admin_client import AdminClient
 
 @click.group(cls=Group)
 def client() -> None:
-    """Who is connected."""
+    """Show the connected clients."""
 
 
 @client.command("list")
 @output.json_option
 @administers
 async def list_(client: AdminClient, as_json: bool) -> None:
-    """List the sessions, oldest first; one outlives its connection for a while."""
+    """List the sessions of clients, oldest first.
+
+    A session outlives its connection for a short time (10s by default).
+    """
     found = await client.admin.clients()
     if as_json:
         output.document(

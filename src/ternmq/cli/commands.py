@@ -29,45 +29,53 @@ class Entry(NamedTuple):
 RUN: Final = "Run a broker, run an application"
 MESSAGES: Final = "Messages"
 MANAGE: Final = "Topics, groups, apps"
-WATCH: Final = "Look after a broker"
-SHELL: Final = "This command line"
+WATCH: Final = "Operate a broker"
+SHELL: Final = "Command line"
 
 TABLE: Final[Mapping[str, Entry]] = {
-    "dev": Entry(RUN, "server:dev", "Run a broker to try things with."),
+    "dev": Entry(RUN, "server:dev", "Run a broker for development."),
     "serve": Entry(RUN, "server:serve", "Run a broker until SIGTERM."),
     "worker": Entry(RUN, "worker:worker", "Run the handlers that are declared on a client."),
-    "apply": Entry(RUN, "apply:apply", "Make topics and groups what is declared on a client."),
+    "apply": Entry(
+        RUN, "apply:apply", "Create and change topics and groups as declared on a client."
+    ),
     "demo": Entry(RUN, "demo:demo", "Send a month of flights through a broker that is killed."),
     "send": Entry(MESSAGES, "send:send", "Send messages."),
     "tail": Entry(MESSAGES, "tail:tail", "Show the newest messages of a topic."),
     "consume": Entry(MESSAGES, "consume:consume", "Consume messages for a group."),
-    "message": Entry(MESSAGES, "message:message", "Look messages up."),
-    "retry": Entry(MESSAGES, "retry:retry", "Messages that failed and wait for another attempt."),
-    "deadletter": Entry(MESSAGES, "deadletter:deadletter", "Messages that failed for good."),
-    "topic": Entry(MANAGE, "topic:topic", "Make, change and list topics."),
-    "group": Entry(MANAGE, "group:group", "Consumer groups: settings, lag, positions."),
-    "app": Entry(MANAGE, "app:app", "Apps: who may connect, and do what."),
-    "hold": Entry(MANAGE, "hold:hold", "Holds: what keeps the journal for a pipeline."),
+    "message": Entry(MESSAGES, "message:message", "Look up messages."),
+    "retry": Entry(
+        MESSAGES,
+        "retry:retry",
+        "List, show and delete messages that wait for a retry, or retry them now.",
+    ),
+    "deadletter": Entry(
+        MESSAGES, "deadletter:deadletter", "List, export, delete and redrive dead letters."
+    ),
+    "topic": Entry(MANAGE, "topic:topic", "Create, change and list topics."),
+    "group": Entry(MANAGE, "group:group", "Manage consumer groups: settings, lag, positions."),
+    "app": Entry(MANAGE, "app:app", "Manage apps: their tokens and rights."),
+    "hold": Entry(MANAGE, "hold:hold", "Manage holds, which keep the journal for a pipeline."),
     "transaction": Entry(
         MANAGE,
         "transaction:transaction",
-        "Transactions that are undecided, and their writers.",
+        "List undecided transactions and their writers, and roll transactions back.",
     ),
     "top": Entry(WATCH, "top:top", "Watch rates, topics, groups and connections."),
-    "broker": Entry(WATCH, "broker:broker", "How the broker is."),
-    "client": Entry(WATCH, "clients:client", "Who is connected."),
+    "broker": Entry(WATCH, "broker:broker", "Show the status of the broker."),
+    "client": Entry(WATCH, "clients:client", "Show the connected clients."),
     "doctor": Entry(
         WATCH, "doctor:doctor", "Check disk, clock, limits and Python of this machine."
     ),
-    "bench": Entry(WATCH, "bench:bench", "Small measurements with one client."),
-    "journal": Entry(WATCH, "journal:journal", "Read, check and mend a journal on disk."),
+    "bench": Entry(WATCH, "bench:bench", "Run small benchmarks with one client."),
+    "journal": Entry(WATCH, "journal:journal", "Inspect, check and repair a journal on disk."),
     "pipeline": Entry(
-        WATCH, "pipeline:pipeline", "Messages as tables: the jobs that keep them, replay, erase."
+        WATCH, "pipeline:pipeline", "Store messages as tables, and report, replay or erase them."
     ),
-    "context": Entry(SHELL, "context:context", "Named brokers, so that nobody types addresses."),
-    "completion": Entry(
-        SHELL, "completion:completion", "Print the script that completes commands."
+    "context": Entry(
+        SHELL, "context:context", "Manage contexts: named brokers, with app and token."
     ),
+    "completion": Entry(SHELL, "completion:completion", "Print the completion script for a shell."),
 }
 
 

@@ -15,10 +15,12 @@ _VARIABLE: Final = "_TERNMQ_COMPLETE"
 @click.command(cls=Command)
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes commands, options, and names of topics and groups.
+    """Print the completion script for a shell.
 
-    bash: `eval "$(ternmq completion bash)"` in ~/.bashrc; zsh: the same with zsh in ~/.zshrc;
-    fish: `ternmq completion fish > ~/.config/fish/completions/ternmq.fish`.
+    It completes commands, options, and the names of topics and groups.
+
+    bash: `eval "$(ternmq completion bash)"` in ~/.bashrc; zsh: the same with zsh in ~/.zshrc; fish:
+    `ternmq completion fish > ~/.config/fish/completions/ternmq.fish`.
     """
     kind = get_completion_class(shell)
     assert kind is not None

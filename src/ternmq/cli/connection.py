@@ -63,16 +63,20 @@ def connection_options(function: Any) -> Any:
     """Add the connection options."""
     for option in reversed(
         (
-            click.option("--url", metavar="URL", help=f"Which: ternmq://HOST:PORT, or ${URL}."),
-            click.option("--app", metavar="NAME", help=f"The app to connect as, or ${APP}."),
+            click.option("--url", metavar="URL",
+                help=f"Broker address: ternmq://HOST:PORT; or ${URL}.",
+            ),
+            click.option("--app", metavar="NAME", help=f"App to connect as; or ${APP}."),
             click.option(
                 "--token", metavar="TOKEN",
-                help=f"Its token; ${TOKEN} and contexts keep it out of the list of processes.",
+                help=f"Token of the app. ${TOKEN} or a context hides it from the process list.",
             ),
-            click.option("--context", metavar="NAME", help=f"A named context, or ${CONTEXT}."),
+            click.option("--context", metavar="NAME",
+                help=f"Context that names the broker; or ${CONTEXT}.",
+            ),
             click.option(
                 "--timeout", type=POSITIVE_DURATION, metavar="DURATION",
-                help="Longest that one request may take; by default 10s.",
+                help="Timeout of each request. Default: 10s.",
             ),
         )
     ):  # fmt: skip
@@ -390,4 +394,4 @@ def _usual_signals() -> Iterator[None]:
 
 def yes_option(function: Any) -> Any:
     """Add ``--yes``."""
-    return click.option("-y", "--yes", is_flag=True, help="Do it without asking.")(function)
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")(function)

@@ -28,29 +28,35 @@ _LONG_S: Final = 60.0
 
 @click.command(cls=Command)
 @topic_argument()
-@click.option("-g", "--group", type=NAME, required=True, help="The group; it is made if missing.")
-@click.option("-n", "--max", "most", type=COUNT, help="End after so many messages.")
+@click.option(
+    "-g", "--group", type=NAME, required=True, help="Consumer group; created if it does not exist."
+)
+@click.option("-n", "--max", "most", type=COUNT, help="Stop after this number of messages.")
 @click.option(
     "--wait",
     type=DURATION,
     metavar="DURATION",
-    help="End when none came for so long; 0 takes what is there.",
+    help="Stop when no message arrives for this time; 0: take only the messages that are "
+    "available.",
 )
 @click.option(
     "--no-ack",
     is_flag=True,
-    help="Only look: give them back, uncounted; takes 100 unless --max says otherwise.",
+    help="Only look: messages are returned to the group, and no attempt is counted. Shows 100 "
+    "messages, unless --max is given.",
 )
-@click.option("--tags", metavar="FILTER", help="Of a new group: only these ('paid || refunded').")
+@click.option(
+    "--tags", metavar="FILTER", help="Tag filter of a new group, such as 'paid || refunded'."
+)
 @click.option(
     "--mode",
     type=click.Choice([one.value for one in Mode]),
-    help="Of a new group; by default as the topic is.",
+    help="Mode of a new group. Default: ordered on an ordered topic, else shared.",
 )
 @click.option(
     "--start",
     type=click.Choice([one.value for one in Start]),
-    help="Where a new group begins; by default earliest.",
+    help="Where a new group starts: oldest message, or new messages only. Default: earliest.",
 )
 @raw_option
 @output.ndjson_option
@@ -68,9 +74,10 @@ async def consume(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Consume messages for a group until Ctrl-C, and ack each batch once it was printed.
+    """Consume messages for a group until Ctrl-C, and print them.
 
-    What was printed and not acked, because the broker or this command was killed, comes again.
+    Each batch is acked after it is printed. Messages that were printed but not acked, because the
+    broker or this command was killed, are delivered again.
     """
     if raw and as_json:
         raise click.UsageError("give only one of --raw and --json", click.get_current_context())

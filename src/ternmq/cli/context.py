@@ -16,25 +16,28 @@ from ternmq.client.address import parse
 
 @click.group(cls=Group)
 def context() -> None:
-    """Named brokers, so that nobody types addresses.
+    """Manage contexts: named brokers, with app and token.
 
-    They are kept, with tokens, in a file that only you can read. A command asks the first broker
-    that one of these names: --url; --context or TERNMQ_CONTEXT; TERNMQ_URL; the context in use.
+    Contexts and their tokens are stored in a file that only you can read. A command uses the first
+    of these that names a broker: --url; --context or TERNMQ_CONTEXT; TERNMQ_URL; the context in
+    use.
     """
 
 
 @context.command()
 @click.argument("name", type=NAME)
-@click.option("--url", metavar="URL", required=True, help="The broker: ternmq://HOST:PORT.")
-@click.option("--app", metavar="NAME", type=NAME, help="The app to connect as.")
+@click.option("--url", metavar="URL", required=True, help="Broker address: ternmq://HOST:PORT.")
+@click.option("--app", metavar="NAME", type=NAME, help="App to connect as.")
 @click.option(
     "--token",
     metavar="TOKEN|-",
-    help="Its token; - reads it from standard input. Without it, you are asked.",
+    help="Token of the app; -: read it from standard input. Default: ask for it, in a terminal.",
 )
-@click.option("--tables", metavar="DIR", help="The folder of its archive, for `message`.")
-@click.option("--use", is_flag=True, help="Use it from now on.")
-@click.option("--replace", is_flag=True, help="There may be one of that name.")
+@click.option(
+    "--tables", metavar="DIR", help="Folder of the broker's tables, for `message` and `pipeline`."
+)
+@click.option("--use", is_flag=True, help="Use this context from now on.")
+@click.option("--replace", is_flag=True, help="Replace the context of this name if it exists.")
 def add(
     name: str,
     url: str,
@@ -44,7 +47,7 @@ def add(
     use: bool,
     replace: bool,
 ) -> None:
-    """Keep a broker under a name; the first one is used from then on."""
+    """Add a context. The first one becomes the context in use."""
     address = parse(url)
     kept = contexts.read()
     if name in kept.contexts and not replace:
@@ -93,7 +96,7 @@ def list_(as_json: bool) -> None:
 @context.command()
 @click.argument("name", type=NAME)
 def use(name: str) -> None:
-    """Ask this broker from now on."""
+    """Select the context that commands use by default."""
     kept = contexts.read()
     _check(kept, name)
     kept.current = name
@@ -104,7 +107,7 @@ def use(name: str) -> None:
 @context.command()
 @click.argument("name", type=NAME)
 def remove(name: str) -> None:
-    """Forget a context, and its token."""
+    """Remove a context and its token."""
     kept = contexts.read()
     _check(kept, name)
     del kept.contexts[name]

@@ -24,11 +24,13 @@ from ternmq.model.words import counted
 
 @click.group(cls=Group)
 def deadletter() -> None:
-    """Messages that failed for good."""
+    """List, export, delete and redrive dead letters."""
 
 
-deadletter.add_command(listing("List the dead letters of a group, and why they failed.", dead=True))
-deadletter.add_command(showing("Show a dead letter, with every failure.", dead=True))
+deadletter.add_command(
+    listing("List the dead letters of a group, with their last failure.", dead=True)
+)
+deadletter.add_command(showing("Show a dead letter, with all its failures.", dead=True))
 
 
 @deadletter.command()
@@ -40,17 +42,18 @@ deadletter.add_command(showing("Show a dead letter, with every failure.", dead=T
     "file",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     metavar="FILE",
-    help="The file to write; by default standard output. It is on the disk, whole, when this ends.",
+    help="File to write. Default: standard output. The file is complete and synced to disk "
+    "when the command ends.",
 )
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @asks_broker
 async def export(
     client: Client, topic: str, group: str, file: Path | None, queue: int | None
 ) -> None:
-    """Write all dead letters as JSON, one object a line, with content and failures.
+    """Export all dead letters as JSON, one object per line, with content and failures.
 
-    `ternmq send TOPIC --json-in --lines FILE` sends them again, as new messages to every group. An
-    id of your own is left out then: with it they would be taken for what was stored before.
+    `ternmq send TOPIC --json-in --lines FILE` sends them again, as new messages to all groups. They
+    are sent without their own ids: with these, the broker could take them for duplicates.
     """
     await known(client, topic, group, queue)
     rows = rows_of(client, topic, group, queue, dead=True)
@@ -85,8 +88,8 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 
 deadletter.add_command(
     deleting(
-        "Forget dead letters: offsets (7), ranges (10-12), places as the list shows them (1/7), or "
-        "--all. Export them first.",
+        "Delete dead letters. Export them first to keep a copy.\n\n"
+        "Select dead letters by offset (7), range (10-12) or place (1/7), or use --all.",
         dead=True,
     )
 )

@@ -14,38 +14,38 @@ _FAULTS = ("loss", "duplicate", "order")
 
 
 @click.command(cls=Command)
-@click.option("--all", "whole_year", is_flag=True, help="The whole year; else January.")
+@click.option("--all", "whole_year", is_flag=True, help="Send the whole year. Default: January.")
 @click.option(
     "--speed",
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
     metavar="DAYS",
-    help="Days of 2013 that pass in a second; 0: as fast as it goes.",
+    help="Days of 2013 to send per second; 0: as fast as possible.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="An empty folder to write to, which is kept.",
+    help="Empty folder to write to. It is kept.",
 )
-@click.option("--keep", is_flag=True, help="Keep the temporary folder, and say where it is.")
-@click.option("--json", "as_json", is_flag=True, help="The result as one JSON object.")
+@click.option("--keep", is_flag=True, help="Keep the temporary folder, and print its path.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 @click.option(
     "--sabotage",
     type=click.Choice(_FAULTS),
-    help="Plant a fault: the check must find it, and the demo fails.",
+    help="Inject a fault: the check must find it, and the demo fails.",
 )
 @click.option(
     "--seed",
     type=int,
     default=2013,
     show_default=True,
-    help="Chooses which messages fail, and when processes are killed.",
+    help="Random seed: selects the messages that fail, and when processes are killed.",
 )
 @click.option(
     "--tables/--no-tables",
     default=None,
-    help="Make tables of it with Spark in the end; default: if Spark is installed.",
+    help="Make tables of the messages with Spark at the end. Default: if Spark is installed.",
 )
 @click.option(
     "--page",
@@ -53,9 +53,11 @@ _FAULTS = ("loss", "duplicate", "order")
     default="ternmq-demo.html",
     show_default=True,
     metavar="FILE",
-    help="Where the page about the tables goes.",
+    help="File for the HTML page about the tables.",
 )
-@click.option("--days", type=click.IntRange(1, 31), hidden=True, help="Only these of January.")
+@click.option(
+    "--days", type=click.IntRange(1, 31), hidden=True, help="Number of days of January to send."
+)
 def demo(
     *,
     whole_year: bool,
@@ -71,9 +73,10 @@ def demo(
 ) -> None:
     """Send a month of flights through a broker that is killed.
 
-    They left New York in January 2013, or, with --all, in that year. Several consumer processes
-    write down what they get; one of them is killed, the broker as well. In the end a program of its
-    own compares what they wrote with the flights, and with the tables that Spark made.
+    The flights left New York in January 2013 or, with --all, in the whole year. Several consumer
+    processes record what they receive. One of them and the broker are killed during the run. At the
+    end, a separate program compares the records with the flights, and with the tables that Spark
+    made.
     """
     from ternmq.demo.flights import DataMissing
     from ternmq.demo.plan import Run, Sabotage

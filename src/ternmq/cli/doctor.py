@@ -58,14 +58,15 @@ class Check(NamedTuple):
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     default=Path(),
     metavar="DIR",
-    help="The folder whose disk is measured; by default this one.",
+    help="Folder on the disk to measure. Default: the current folder.",
 )
 @output.json_option
 @connection_options
 def doctor(data: Path, as_json: bool, **connection: object) -> None:
     """Check disk, clock, limits and Python of this machine, and whether a broker answers.
 
-    It writes a small file to the folder, syncs it two hundred times, and removes it.
+    To measure the disk, the command writes a small file to the folder, syncs it 200 times, and
+    removes it.
     """
     del connection
     place = where(click.get_current_context())

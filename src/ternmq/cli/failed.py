@@ -91,7 +91,11 @@ def listing(about: str, *, dead: bool) -> click.Command:
     @group_argument()
     @click.option("--queue", type=QUEUE, help="Only this queue.")
     @click.option(
-        "-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100."
+        "-n",
+        "--limit",
+        type=COUNT,
+        default=100,
+        help="Maximum number of messages to show. Default: 100.",
     )
     @output.ndjson_option
     @asks_broker
@@ -134,13 +138,15 @@ async def _list_rows(
 def showing(about: str, *, dead: bool) -> click.Command:
     """Return the command ``show``: of a dead letter, or of a message that waits."""
 
-    @click.command(
-        "show", cls=Command, help=about + " OFFSET may be a place as the list shows it (1/7)."
-    )
+    @click.command("show", cls=Command, help=about + " OFFSET can also be a place (1/7).")
     @topic_argument()
     @group_argument()
     @click.argument("place", metavar="OFFSET")
-    @click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+    @click.option(
+        "--queue",
+        type=QUEUE,
+        help="Only this queue; required with offsets (7) if the topic has several queues.",
+    )
     @output.json_option
     @asks_broker
     async def show(
@@ -216,8 +222,12 @@ def deleting(about: str, *, dead: bool) -> click.Command:
     @topic_argument()
     @group_argument()
     @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-    @click.option("--all", "everything", is_flag=True, help="All of them.")
-    @click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+    @click.option("--all", "everything", is_flag=True, help="Select all of them.")
+    @click.option(
+        "--queue",
+        type=QUEUE,
+        help="Only this queue; required with offsets (7) if the topic has several queues.",
+    )
     @yes_option
     @output.json_option
     @asks_broker

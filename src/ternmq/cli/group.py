@@ -41,15 +41,27 @@ _EXHAUSTED: Final = click.Choice([one.value for one in Exhausted])
 
 @click.group(cls=Group)
 def group() -> None:
-    """Consumer groups: settings, lag, positions."""
+    """Manage consumer groups: settings, lag, positions."""
 
 
 @group.command()
 @topic_argument()
 @group_argument()
-@click.option("--tags", metavar="FILTER", help="Only these, such as 'paid || refunded'.")
-@click.option("--mode", type=_MODE, help="By default as the topic is: shared, or ordered.")
-@click.option("--start", type=_START, help="Where it begins; by default earliest.")
+@click.option(
+    "--tags",
+    metavar="FILTER",
+    help="Tag filter: deliver only matching messages, such as 'paid || refunded'.",
+)
+@click.option(
+    "--mode",
+    type=_MODE,
+    help="Mode of the group. Default: ordered on an ordered topic, else shared.",
+)
+@click.option(
+    "--start",
+    type=_START,
+    help="Where the group starts: oldest message, or new messages only. Default: earliest.",
+)
 @administers
 async def create(
     client: AdminClient,
@@ -59,7 +71,7 @@ async def create(
     mode: str | None,
     start: str | None,
 ) -> None:
-    """Make a group on a topic; consuming does it by itself."""
+    """Create a group on a topic. A consumer also creates its group if it does not exist."""
     await client.admin.topic(topic)
     if await group_of(client, topic, group) is not None:
         raise Failed(f"group {group!r} consumes {topic!r} already; `ternmq group set` changes it")
@@ -106,7 +118,7 @@ async def list_(client: AdminClient, topic: str | None, as_json: bool) -> None:
 @output.json_option
 @administers
 async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> None:
-    """Show the settings of a group on a topic, and how it stands on each queue."""
+    """Show the settings of a group on a topic, and its progress on each queue."""
     info = await client.admin.group(topic, group)
     if as_json:
         output.document(plain(info))
@@ -140,21 +152,40 @@ async def show(client: AdminClient, topic: str, group: str, as_json: bool) -> No
 @group.command("set")
 @topic_argument()
 @group_argument()
-@click.option("--tags", metavar="FILTER", help="Only these; '' for every message.")
+@click.option(
+    "--tags",
+    metavar="FILTER",
+    help="Tag filter: deliver only matching messages; '' for all messages.",
+)
 @click.option(
     "--lease",
     type=POSITIVE_DURATION,
     metavar="DURATION",
-    help="How long a consumer that says nothing keeps a message: 100ms to 1d.",
+    help="How long a message is leased to a consumer that does not extend it: 100ms to 1d.",
 )
-@click.option("--window", type=COUNT, help="Most messages of a queue that are leased at one time.")
-@click.option("--retry/--no-retry", default=None, help="Whether failed messages come again.")
-@click.option("--retry-first", type=DURATION, metavar="DURATION", help="Delay of the first retry.")
-@click.option("--retry-factor", type=float, help="Each delay is so many times the one before.")
-@click.option("--retry-cap", type=DURATION, metavar="DURATION", help="Longest delay.")
-@click.option("--retry-jitter", type=float, help="Random share of each delay: 0.2 is 20 % around.")
-@click.option("--retry-attempts", type=COUNT, help="Attempts in all.")
-@click.option("--exhausted", type=_EXHAUSTED, help="What becomes of it after the last attempt.")
+@click.option(
+    "--window", type=COUNT, help="Maximum number of leased messages per queue, at most 60,000."
+)
+@click.option("--retry/--no-retry", default=None, help="Whether to retry failed messages.")
+@click.option(
+    "--retry-first", type=DURATION, metavar="DURATION", help="Delay before the first retry."
+)
+@click.option("--retry-factor", type=float, help="Factor by which the delay grows with each retry.")
+@click.option("--retry-cap", type=DURATION, metavar="DURATION", help="Maximum delay.")
+@click.option(
+    "--retry-jitter",
+    type=float,
+    help="Random variation of each delay, 0 to below 1: 0.2 is up to 20 % more or less.",
+)
+@click.option(
+    "--retry-attempts", type=COUNT, help="Maximum number of attempts, including the first."
+)
+@click.option(
+    "--exhausted",
+    type=_EXHAUSTED,
+    help="What happens to a message after its last attempt: dead letter, or hold (ordered "
+    "groups only).",
+)
 @unchangeable(
     "--mode",
     "the mode of a group cannot be changed: make another group with `ternmq group create --mode`, "
@@ -175,7 +206,7 @@ async def set_(
     window: int | None,
     **policy: Any,
 ) -> None:
-    """Change settings of a group on a topic; those that are not named stay."""
+    """Change settings of a group on a topic. Other settings stay as they are."""
     own = given(tags=tags, lease=lease, window=window)
     changes = _policy(**policy)
     if not own and not changes:
@@ -228,7 +259,7 @@ def _policy(
 @group_argument()
 @administers
 async def pause(client: AdminClient, topic: str, group: str) -> None:
-    """Hand out no more messages to a group until it is resumed."""
+    """Pause delivery to a group, until it is resumed."""
     await client.admin.pause_group(topic, group)
     output.note(f"paused group {group} on {topic}; `ternmq group resume {topic} {group}` ends it")
 
@@ -238,7 +269,7 @@ async def pause(client: AdminClient, topic: str, group: str) -> None:
 @group_argument()
 @administers
 async def resume(client: AdminClient, topic: str, group: str) -> None:
-    """Hand out messages to a group again."""
+    """Resume delivery to a group."""
     await client.admin.resume_group(topic, group)
     output.note(f"resumed group {group} on {topic}")
 
@@ -249,10 +280,10 @@ async def resume(client: AdminClient, topic: str, group: str) -> None:
 @yes_option
 @administers
 async def delete(client: AdminClient, topic: str, group: str, yes: bool) -> None:
-    """Let a group no longer consume a topic; what it was owed is forgotten.
+    """Delete a group from a topic, with its position and its unfinished messages.
 
-    Consumers that run, or are started again, make the group anew. It then begins with the oldest
-    message that is kept, unless they state another start: stop them first.
+    Stop its consumers first: a consumer that runs, or starts later, creates the group again. The
+    new group starts with the oldest message that is kept, unless the consumer states another start.
     """
     info = await client.admin.group(topic, group)
     if info.members:

@@ -67,14 +67,14 @@ class Rates:
 @click.command(cls=Command)
 @topic_argument(required=False)
 @group_argument(required=False)
-@click.option("--queues", "by_queue", is_flag=True, help="One row for each queue.")
-@click.option("-w", "--watch", is_flag=True, help="Go on, with rates, until Ctrl-C.")
+@click.option("--queues", "by_queue", is_flag=True, help="Show one row per queue.")
+@click.option("-w", "--watch", is_flag=True, help="Update the output, with rates, until Ctrl-C.")
 @click.option(
     "--interval",
     type=POSITIVE_DURATION,
     default="1s",
     metavar="DURATION",
-    help="Time between two looks; default 1s.",
+    help="Time between updates. Default: 1s.",
 )
 @output.ndjson_option
 @administers
@@ -87,15 +87,16 @@ async def lag(
     interval: timedelta,
     as_json: bool,
 ) -> None:
-    """Show how many messages groups have before them.
+    """Show how many messages each group has not consumed yet.
 
-    Lag and ready wait for work now. Lag counts what the broker has not come to yet. Ready is what
-    it has passed and still waits: behind another message of its ordering key, or given back. On an
-    ordered topic most of a backlog is ready. What failed and waits for the time of its retry, and
-    dead letters, are counted aside. Holds on the journal are shown with the bytes that they keep.
+    Lag and ready both count messages that wait for a consumer. Lag: messages that were never
+    delivered to the group. Ready: messages that were returned, or wait behind another message of
+    their ordering key; on an ordered topic, most of a backlog is ready. Failed messages that wait
+    for their retry, and dead letters, are counted separately. Holds on the journal are listed with
+    the bytes that they keep.
 
-    With --watch, left says how long lag and ready last at these rates: `done` where nothing waits,
-    `grows`, or `stands` where neither more nor fewer wait.
+    With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
+    `grows` if the number increases, `stands` if it does not change.
     """
     if topic is not None and group is not None:
         await client.admin.group(topic, group)

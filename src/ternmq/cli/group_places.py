@@ -39,9 +39,14 @@ class _To(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3
     "--to",
     type=_To(),
     metavar="earliest|latest|TIME",
-    help="A time is 10m (ago), 14:30, 2026-01-31T14:30Z: the first message from then on.",
+    help="New position. A time means the first message stored at or after it: 10m (ago), "
+    "14:30, 2026-01-31T14:30Z.",
 )
-@click.option("--offset", type=OFFSET, help="The next offset of one queue (--queue).")
+@click.option(
+    "--offset",
+    type=OFFSET,
+    help="New position: the next offset to deliver, of one queue (--queue).",
+)
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
@@ -58,7 +63,10 @@ async def reset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Set where a group goes on; shows what that does, and asks, before anything is changed."""
+    """Set the position from which a group continues.
+
+    The command shows the effect and asks for confirmation before it changes anything.
+    """
     check_one(to is not None, offset is not None, of="--to and --offset")
     place: Place = offset if offset is not None else to  # type: ignore[assignment]
     info = await client.admin.group(topic, group)
@@ -130,14 +138,24 @@ def _plain(info: GroupInfo, one: ResetQueue) -> dict[str, object]:
 @click.command(cls=Command)
 @topic_argument()
 @group_argument()
-@click.option("--offset", type=OFFSET, required=True, help="The next one that is to be read.")
-@click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+@click.option(
+    "--offset",
+    type=OFFSET,
+    required=True,
+    help="Next offset to deliver; messages below it are skipped.",
+)
+@click.option(
+    "--queue", type=QUEUE, help="Queue of the offset; required if the topic has several queues."
+)
 @yes_option
 @administers
 async def skip(
     client: AdminClient, topic: str, group: str, offset: int, queue: int | None, yes: bool
 ) -> None:
-    """Let a group pass over what it has not read below an offset; it never goes back."""
+    """Skip messages that a group has not read, up to an offset.
+
+    A skip never moves the group back.
+    """
     info = await client.admin.group(topic, group)
     if queue is None:
         check_only(topic, len(info.queues))

@@ -38,24 +38,26 @@ if TYPE_CHECKING:  # imports the client that moves messages, which `group list` 
     "offsets",
     metavar="OFFSET",
     multiple=True,
-    help="An offset (7) or a range (10-12) of one queue; may be repeated.",
+    help="Offset (7) or range (10-12) of one queue. May be repeated.",
 )
 @click.option(
     "--since",
     type=WHEN,
     metavar="TIME",
-    help="Those stored from then on: 10m (ago), 14:30, 2026-01-31T14:30Z.",
+    help="Messages stored at or after this time: 10m (ago), 14:30, 2026-01-31T14:30Z.",
 )
-@click.option("--until", type=WHEN, metavar="TIME", help="Those stored before then.")
+@click.option("--until", type=WHEN, metavar="TIME", help="Messages stored before this time.")
 @click.option(
     "--id",
     "ids",
     metavar="ID",
     multiple=True,
-    help="The message with this id, the broker's or your own; may be repeated.",
+    help="Message with this id: from its receipt, or your own. May be repeated.",
 )
 @click.option(
-    "--queue", type=QUEUE, help="Only this queue; needed for offsets where there are several."
+    "--queue",
+    type=QUEUE,
+    help="Only this queue; required with --offset if the topic has several queues.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
@@ -74,9 +76,10 @@ async def replay(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Hand messages to a group again, whatever became of them; no other group gets them.
+    """Deliver messages to a group again, even if they are acked.
 
-    Shows what comes again, and asks, before anything is done. Attempts count from 1.
+    Other groups do not receive them. The command shows the messages and asks for confirmation
+    first. Attempts are counted from 1.
     """  # fmt: skip
     context = click.get_current_context()
     timed = since is not None or until is not None

@@ -16,14 +16,14 @@ from ternmq.wire.control import HoldInfo
 
 @click.group(cls=Group)
 def hold() -> None:
-    """Holds: what keeps the journal for a pipeline."""
+    """Manage holds, which keep the journal for a pipeline."""
 
 
 @hold.command("list")
 @output.json_option
 @administers
 async def list_(client: AdminClient, as_json: bool) -> None:
-    """List the holds, with what they keep."""
+    """List the holds, with the size of the journal that they keep."""
     found = await client.admin.holds()
     if as_json:
         output.document([plain(one) for one in found])
@@ -49,11 +49,13 @@ async def list_(client: AdminClient, as_json: bool) -> None:
 @hold.command("set")
 @click.argument("name", type=NAME)
 @click.argument("position", type=OFFSET)
-@click.option("--note", default="", metavar="TEXT", help="What it is for.")
-@click.option("--back", is_flag=True, help="Move it back as well, as far as the journal reaches.")
+@click.option("--note", default="", metavar="TEXT", help="Purpose of the hold, for lists.")
+@click.option(
+    "--back", is_flag=True, help="Allow moving the hold back, as far as the journal reaches."
+)
 @administers
 async def set_(client: AdminClient, name: str, position: int, note: str, back: bool) -> None:
-    """Make a hold, or move it on: the journal is kept from POSITION on."""
+    """Create a hold, or move it forward: the journal is kept from POSITION on."""
     stands = await client.admin.put_hold(name, position, note=note, back=back)
     if stands > position and not back:
         output.note(f"hold {name} stays at {stands}: --back moves it back")
@@ -66,7 +68,7 @@ async def set_(client: AdminClient, name: str, position: int, note: str, back: b
 @yes_option
 @administers
 async def delete(client: AdminClient, name: str, yes: bool) -> None:
-    """Remove a hold: what it keeps may go."""
+    """Delete a hold. The broker may then delete the journal that it kept."""
     if not any(one.name == name for one in await client.admin.holds()):
         raise Failed(
             f"there is no hold {name!r}; `ternmq hold list` shows those there are",

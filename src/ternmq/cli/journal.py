@@ -60,16 +60,22 @@ class _KindName(click.ParamType):  # type: ignore[type-arg]  # generic since cli
 
 @click.group(cls=Group)
 def journal() -> None:
-    """Read, check and mend a journal on disk.
+    """Inspect, check and repair a journal on disk.
 
-    DATA is a broker's data folder. `dump` and `verify` change nothing and may run beside a broker,
-    but what it wrote last is then seen half; `repair` needs the broker stopped.
+    DATA is the data folder of a broker. `dump`, `index` and `verify` change nothing and can run
+    beside a broker, but they may see its latest writes incompletely. `repair` requires that the
+    broker is stopped.
     """
 
 
 @journal.command()
 @_folder
-@click.option("--from", "start", type=click.IntRange(min=0), help="The position to begin at.")
+@click.option(
+    "--from",
+    "start",
+    type=click.IntRange(min=0),
+    help="Position of the first record to print. Default: the oldest.",
+)
 @click.option(
     "--kind",
     "kinds",
@@ -77,12 +83,17 @@ def journal() -> None:
     multiple=True,
     help="Only records of this kind, such as MESSAGES. May be repeated.",
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Most records that are shown.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Maximum number of records to print. Default: no limit.",
+)
 @output.ndjson_option
 def dump(
     data: Path, start: int | None, kinds: tuple[str, ...], limit: int | None, as_json: bool
 ) -> None:
-    """Print every record: position, kind, time, and what it states; no bodies of messages."""
+    """Print every record: position, kind, time and content, without message bodies."""
     with _reader(data) as reader:
         if start is not None and start < reader.first():
             raise click.UsageError(
@@ -127,9 +138,10 @@ def _say_end(reader: JournalReader, count: int) -> None:
 @_folder
 @output.ndjson_option
 def index(data: Path, as_json: bool) -> None:
-    """Print what each file of the index covers, and which offsets of which queues it finds.
+    """Print which positions, queues and offsets each index file covers.
 
-    A file that the journal does not confirm is no loss: the broker makes it anew when it starts.
+    If an index file does not match the journal (`not believed`), nothing is lost: the broker
+    rebuilds it when it starts.
     """
     with _reader(data) as reader:
         found = list(reader.indexes())
@@ -158,7 +170,7 @@ def index(data: Path, as_json: bool) -> None:
 @_folder
 @output.json_option
 def verify(data: Path, as_json: bool) -> None:
-    """Read the whole journal and say whether what was durable is all there."""
+    """Read the whole journal, and check that all durable data is intact."""
     with _reader(data) as reader, _busy("reading the journal"):
         found = inspect(reader.disk)
     if as_json:
@@ -192,19 +204,21 @@ def verify(data: Path, as_json: bool) -> None:
     "--donor",
     metavar="DATA",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A replica's folder or a backup: what it has is copied from it, nothing is lost.",
+    help="Data folder of a replica, or a backup: copy damaged data from it, without loss.",
 )
 @click.option(
     "--cut",
     is_flag=True,
-    help="Agree to lose what stands behind damage that no donor mends; without asking.",
+    help="Do not ask: cut the journal at damage that the donor cannot repair, and lose what "
+    "follows.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show the damage, and what a cut would lose.")
 @output.json_option
 def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bool) -> None:
-    """Mend damage: from a donor, or by cutting the journal at the first damage, if you agree.
+    """Repair damage: copy data from a donor, or cut the journal at the first damage.
 
-    What is cut off is kept under DATA/repair. The broker must be stopped; better work on a copy.
+    A cut requires your consent. The part that is cut off is kept under DATA/repair. Stop the broker
+    first, and preferably work on a copy.
     """
     with _reader(data) as reader, _busy("reading the journal"):
         found = inspect(reader.disk)

@@ -25,8 +25,8 @@ from ternmq.model.version import __version__
 def ternmq(**connection: object) -> None:
     """A message broker that you pip install.
 
-    `ternmq dev` runs one to try things with. What says where a broker is may stand before or behind
-    the name of a command.
+    `ternmq dev` starts a broker to try it out. Options that select a broker can be given before or
+    after the command.
     """
 
 

@@ -30,17 +30,17 @@ from ternmq.model.errors import MessageNotFound, OffsetExpired, UnknownQueue, Un
 
 @click.group(cls=Group)
 def message() -> None:
-    """Look messages up."""
+    """Look up messages."""
 
 
 @message.command()
 @click.argument("place", metavar="TOPIC[/QUEUE/OFFSET]")
 @click.argument("id_", metavar="[ID]", required=False, default="")
-@click.option("--offset", type=OFFSET, help="Its offset, instead of an id.")
+@click.option("--offset", type=OFFSET, help="Offset of the message, instead of an id.")
 @click.option(
-    "--queue", type=QUEUE, help="The queue of --offset; needed where a topic has several."
+    "--queue", type=QUEUE, help="Queue of --offset; required if the topic has several queues."
 )
-@click.option("--raw", is_flag=True, help="Print the body only, as it is.")
+@click.option("--raw", is_flag=True, help="Print only the body, unchanged.")
 @archived.tables_option
 @output.json_option
 @asks_broker
@@ -54,11 +54,11 @@ async def get(
     tables: str | None,
     as_json: bool,
 ) -> None:
-    """Show one message: by the id of its receipt, your own id, or its place.
+    """Show one message, selected by id or by place.
 
-    All of these work: `get orders 00f3a1c2d4e5b697:1f`, `get orders order-7-paid`,
-    `get orders --offset 17`, `get orders/0/17`. With --tables, what the broker no longer keeps is
-    looked up in the archive.
+    The id is the one in the receipt, or your own. Examples: `get orders 00f3a1c2d4e5b697:1f`, `get
+    orders order-7-paid`, `get orders --offset 17`, `get orders/0/17`. With --tables, messages that
+    the broker no longer keeps are looked up in the archive.
     """
     topic, number, at = _place(place)
     if at is not None and (offset is not None or queue is not None):
@@ -91,12 +91,23 @@ message.add_command(trace)
 
 @message.command()
 @topic_argument()
-@click.option("-k", "--key", help="The key that they were sent with; without it all of that time.")
 @click.option(
-    "--since", type=WHEN, metavar="TIME", help="Stored at or after it, such as 10m (ago)."
+    "-k", "--key", help="Messages with this key. Default: all messages of the time range."
 )
-@click.option("--until", type=WHEN, metavar="TIME", help="Stored before it.")
-@click.option("-n", "--limit", type=COUNT, default=100, help="Most that are shown; default 100.")
+@click.option(
+    "--since",
+    type=WHEN,
+    metavar="TIME",
+    help="Messages stored at or after this time, such as 10m (ago).",
+)
+@click.option("--until", type=WHEN, metavar="TIME", help="Messages stored before this time.")
+@click.option(
+    "-n",
+    "--limit",
+    type=COUNT,
+    default=100,
+    help="Maximum number of messages to show. Default: 100.",
+)
 @archived.tables_option
 @output.ndjson_option
 @asks_broker
@@ -110,9 +121,10 @@ async def find(
     tables: str | None,
     as_json: bool,
 ) -> None:
-    """Find messages by key (newest first), or by the time they were stored (oldest first).
+    """Find messages by key, or by the time when they were stored.
 
-    With --tables and --key, the archive is looked through for what the broker no longer keeps.
+    With --key, the newest messages come first; without it, the oldest. With --key and --tables, the
+    archive is searched too.
     """
     if key is None and since is None and until is None:
         raise click.UsageError("say --key, --since or --until", click.get_current_context())

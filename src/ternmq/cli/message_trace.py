@@ -100,9 +100,15 @@ class Life:
 
 @click.command(cls=Command)
 @click.argument("id_", metavar="[ID|TOPIC/QUEUE/OFFSET]", required=False, default="")
-@click.option("-k", "--key", help="Messages that were sent with it, newest first.")
-@click.option("--topic", type=NAME, metavar="TOPIC", help="Only of this topic.")
-@click.option("-n", "--limit", type=COUNT, default=10, help="Most messages of a key; default 10.")
+@click.option("-k", "--key", help="Trace the messages with this key, newest first.")
+@click.option("--topic", type=NAME, metavar="TOPIC", help="Search only this topic.")
+@click.option(
+    "-n",
+    "--limit",
+    type=COUNT,
+    default=10,
+    help="Maximum number of messages with the key. Default: 10.",
+)
 @archived.tables_option
 @output.json_option
 @asks_broker
@@ -115,22 +121,22 @@ async def trace(
     tables: str | None,
     as_json: bool,
 ) -> None:
-    """Show what became of a message in each group.
+    """Show what happened to a message in each group.
 
-    It is named by the id of its receipt, your own id, or its place; or say --key for all of a key.
+    Select the message by the id in its receipt, your own id or its place, or all messages of a key
+    with --key.
 
-    The broker says how it stands now. With --tables, the pipeline's table `trace` says when it was
-    handed out, to whom, and every failure, also of messages that the broker no longer keeps.
-    Without it the attempts that failed, and their reasons, are shown until the message is done.
+    The broker shows the current state and, until the message is done, its failed attempts with
+    their reasons. With --tables, the pipeline's table `trace` adds the time and consumer of each
+    delivery and every failure, also for messages that the broker no longer keeps.
 
-    `handed out` says that a consumer has it; `waits for a consumer`, that none has: it was given
-    back, or nobody asked yet; `waits behind offset N of its ordering key`, that N must be done
-    first. `not owed` says that the group is through with it: it is done, or skipped, or deleted as
-    a dead letter, or not for the group (its filter or start). The broker does not keep which of
-    them.
+    `handed out`: a consumer has the message. `waits for a consumer`: it was returned, or not
+    requested yet. `waits behind offset N of its ordering key`: offset N must be done first. `not
+    owed`: the group is finished with it. It is done, skipped, deleted as a dead letter, or excluded
+    by the group's filter or start; the broker does not keep which.
 
-    Without --topic or a place, the topics are searched that the app may read: it needs `consume` on
-    a topic and all its groups.
+    Without --topic or a place, all topics that the app may read are searched. This needs the right
+    `consume` on a topic and all its groups.
     """
     check_one(bool(id_), key is not None, of="an id or place, and --key")
     tables = archived.folder(tables)

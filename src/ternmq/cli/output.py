@@ -48,7 +48,7 @@ def json_option(function: Any) -> Any:
 
 def ndjson_option(function: Any) -> Any:
     """Add ``--json`` for a stream of objects."""
-    text = "Print JSON, one object a line."
+    text = "Print one JSON object per line."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 

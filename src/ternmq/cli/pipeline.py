@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def pipeline() -> None:
-    """Messages as tables: the jobs that keep them, replay, erase."""
+    """Store messages as tables, and report, replay or erase them."""
 
 
 @pipeline.command()
@@ -29,7 +29,7 @@ def pipeline() -> None:
 @output.json_option
 @connection_options
 def status(tables: str | None, as_json: bool, **connection: object) -> None:
-    """Show the tables: what they hold, up to where, and how far behind the broker they are."""
+    """Show what each table contains, and how far it is behind the broker."""
     del connection
     with installed():
         from ternmq.pipeline.jobs import all_tables

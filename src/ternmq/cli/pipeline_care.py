@@ -23,13 +23,18 @@ _SHOWN: Final = 20
 @click.command(cls=Command)
 @required_tables
 @click.option("--topic", type=NAME, metavar="TOPIC", help="Only files of this topic.")
-@click.option("--keep-days", type=OFFSET, metavar="N", help="Take out what is older, too.")
+@click.option(
+    "--keep-days",
+    type=OFFSET,
+    metavar="N",
+    help="Also remove messages that are older than this number of days.",
+)
 @click.option(
     "--clean-after",
     type=POSITIVE_DURATION,
     default="1d",
     metavar="DURATION",
-    help="Remove files that have belonged to no table for so long; default 1d.",
+    help="Delete files that have been unused for this time. Default: 1d.",
 )
 @output.json_option
 @connection_options
@@ -41,7 +46,7 @@ def compact(
     as_json: bool,
     **connection: object,
 ) -> None:
-    """Join small files of the archive into large ones, and remove files that no table has."""
+    """Merge small files of the archive into large ones, and delete unused files."""
     del connection
     with installed():
         from ternmq.pipeline.cleaning import clean
@@ -79,23 +84,33 @@ def compact(
 
 @click.command(cls=Command)
 @required_tables
-@click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="Of messages. Repeatable.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Erase the messages with this key. May be repeated.",
+)
 @click.option(
     "--id",
     "ids",
     multiple=True,
     metavar="ID",
-    help="Of a message, as receipts show it, or its sender's own. Repeatable.",
+    help="Erase the message with this id: from its receipt, or the sender's own. May be repeated.",
 )
 @click.option("--topic", type=NAME, metavar="TOPIC", help="Only messages of this topic.")
 @click.option(
     "--name",
     type=NAME,
     metavar="NAME",
-    help="Of the request: kept with what was erased. Say it again to go on with one.",
+    help="Name of the request, recorded in `erased`. Give it again to continue an interrupted "
+    "request. Default: generated.",
 )
-@click.option("--reason", default="", metavar="TEXT", help="Kept as well.")
-@click.option("--dry-run", is_flag=True, help="Say what would be erased, and change nothing.")
+@click.option(
+    "--reason", default="", metavar="TEXT", help="Reason for the request, recorded in `erased`."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be erased.")
 @yes_option
 @output.json_option
 @connection_options
@@ -111,11 +126,11 @@ def erase(
     as_json: bool,
     **connection: object,
 ) -> None:
-    """Take messages out of the archive, by key or id, so that no file holds a byte of them.
+    """Erase messages from the archive, by key or id. No file contains them afterwards.
 
-    That they were there is kept in the table `erased`. What the archive does not have yet is not
-    erased: it says up to where it had all the queues that it looked at; run it again when it has
-    passed what came later.
+    The table `erased` records that they existed. Messages that are not archived yet are not erased:
+    the command prints how far each queue was archived. Run it again when later messages have been
+    archived.
     """
     del connection
     with installed():

@@ -28,7 +28,7 @@ required_tables: Callable[[Any], Any] = click.option(
     "--tables",
     metavar="DIR",
     envvar=archived.TABLES,
-    help=f"The folder of the tables, or ${archived.TABLES}, or as the context says.",
+    help=f"Folder of the tables; or ${archived.TABLES}. Default: from the context.",
 )
 
 
@@ -82,15 +82,16 @@ def engine_options(function: Any) -> Any:
         (
             click.option(
                 "--engine", type=click.Choice(["spark", "local"]),
-                help="Spark's workers, or this process alone.",
+                help="Run on Spark's workers or in this process. Default: spark for "
+                "`run`, if it is installed; otherwise local.",
             ),
             click.option(
                 "--master", metavar="URL",
-                help="Spark's master, such as local[2]; default local[*].",
+                help="Master URL of Spark, such as local[2]. Default: local[*].",
             ),
             click.option(
                 "--conf", "confs", type=PROPERTY, multiple=True, metavar="NAME=VALUE",
-                help="A setting of Spark's. Repeatable.",
+                help="Setting of Spark. May be repeated.",
             ),
         )
     ):  # fmt: skip

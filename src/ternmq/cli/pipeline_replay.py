@@ -97,31 +97,42 @@ def _us(time: datetime) -> int:
     "tables",
     metavar="DIR",
     envvar=archived.TABLES,
-    help=f"The folder of the tables, or ${archived.TABLES}, or as the context says.",
+    help=f"Folder of the tables; or ${archived.TABLES}. Default: from the context.",
 )
-@click.option("--topic", type=NAME, required=True, metavar="TOPIC", help="Of the archive.")
+@click.option(
+    "--topic", type=NAME, required=True, metavar="TOPIC", help="Topic of the archived messages."
+)
 @click.option(
     "--time",
     "span",
     type=_Time(),
     default=(None, None),
     metavar="A..B",
-    help="Stored from A on and before B, either of which may be missing; or a day, in UTC.",
+    help="Messages stored at or after A and before B; A or B may be left out. Or one day, in "
+    "UTC, such as 2026-11-21.",
 )
-@click.option("-k", "--key", "keys", multiple=True, metavar="KEY", help="With it. Repeatable.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Messages with this key. May be repeated.",
+)
 @click.option(
     "--id",
     "ids",
     multiple=True,
     metavar="ID",
-    help="This message, as receipts show it, or its sender's own id. Repeatable.",
+    help="Message with this id: from its receipt, or the sender's own. May be repeated.",
 )
 @click.option(
     "--where",
     "condition",
     default="",
     metavar="SQL",
-    help="Only those for which it is true: columns of the archive, and `text`, in DuckDB's SQL.",
+    help="Messages that match this condition, in DuckDB's SQL: columns of the archive, and "
+    "`text` (the body as text).",
 )
 @click.option(
     "--set",
@@ -129,26 +140,28 @@ def _us(time: datetime) -> int:
     type=_Set(),
     multiple=True,
     metavar="'COLUMN SQL'",
-    help="Send another body, key, ordering_key, tag, headers or content_type. Repeatable.",
+    help="Replace body, key, ordering_key, tag, headers or content_type by an SQL expression, "
+    "such as 'key upper(key)'. May be repeated.",
 )
-@click.option("--to-topic", type=NAME, metavar="TOPIC", help="Send them into this topic.")
+@click.option("--to-topic", type=NAME, metavar="TOPIC", help="Send the messages to this topic.")
 @click.option(
     "--to-group",
     type=NAME,
     metavar="GROUP",
-    help="Hand them to this group of the topic again, as far as the broker keeps them.",
+    help="Deliver the messages again to this group of --topic, if the broker still keeps them.",
 )
 @click.option(
     "--name",
     type=NAME,
     metavar="NAME",
-    help="What is sent under a name is sent once. By default the same request has the same name.",
+    help="Name of the replay; each message is sent once per name. Default: derived from the "
+    "request.",
 )
 @click.option(
-    "--no-marks", is_flag=True, help="Leave out the headers x-replay (name) and x-source (place)."
+    "--no-marks", is_flag=True, help="Do not add the headers x-replay (name) and x-source (place)."
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Count them, see whether they could be sent, and do nothing."
+    "--dry-run", is_flag=True, help="Only count the messages, and check that they can be sent."
 )
 @engine_options
 @yes_option
@@ -174,10 +187,11 @@ def replay(
     as_json: bool,
     **connection: object,
 ) -> None:
-    """Send messages of the archive again: into a topic, each once, or to one group.
+    """Send archived messages again, to a topic or to one group.
 
-    Shows how many first, and asks. Into a topic they come in the order of their keys and queues.
-    Run again, or killed and run again, it sends nothing twice: the broker remembers how far it was.
+    The command shows the number of messages and asks for confirmation first. Messages for a topic
+    are sent in the order of their queue, so the messages of a key stay in order. If the command is
+    killed and run again, no message is sent twice: the broker stores the progress.
     """
     del connection
     context = click.get_current_context()

@@ -22,7 +22,7 @@ from ternmq.cli.pipeline_parts import folder_of, installed, required_tables
     default="today",
     show_default=True,
     metavar="DAY",
-    help="A date such as 2026-11-21, in UTC; or today, or yesterday.",
+    help="Day to report, in UTC: today, yesterday, or a date such as 2026-11-21.",
 )
 @click.option(
     "--output",
@@ -30,11 +30,11 @@ from ternmq.cli.pipeline_parts import folder_of, installed, required_tables
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where to; by default ternmq-DAY.html in this folder.",
+    help="File to write. Default: ternmq-DAY.html in the current folder.",
 )
 @connection_options
 def report(tables: str | None, day: str, file: Path | None, **connection: object) -> None:
-    """Write what happened on a day as one HTML page with plots, which needs nothing else."""
+    """Write a report of one day, as a self-contained HTML page with plots."""
     del connection
     with installed():
         from ternmq.pipeline.report import page

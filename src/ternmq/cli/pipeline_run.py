@@ -44,12 +44,15 @@ _LOCAL: Final = "127.0.0.1"
 
 @click.command(cls=Command)
 @click.option(
-    "--jobs", default="all", metavar="NAMES", help="Which, parted by commas; default all."
+    "--jobs", default="all", metavar="NAMES", help="Jobs to run, separated by commas. Default: all."
 )
 @required_tables
-@click.option("--once", is_flag=True, help="Each job once, up to what is there now.")
+@click.option("--once", is_flag=True, help="Run each job once, for the data that is there now.")
 @click.option(
-    "--every", type=POSITIVE_DURATION, metavar="DURATION", help="Again and again, until SIGTERM."
+    "--every",
+    type=POSITIVE_DURATION,
+    metavar="DURATION",
+    help="Run the jobs at this interval, until SIGTERM.",
 )
 @engine_options
 @click.option(
@@ -58,20 +61,25 @@ _LOCAL: Final = "127.0.0.1"
     type=PROPERTY,
     multiple=True,
     metavar="JOB.NAME=VALUE",
-    help="A setting of a job. Repeatable; the documentation lists them.",
+    help="Setting of a job; the documentation lists them. May be repeated.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
     type=click.Path(dir_okay=False),
     default="",
-    help="The app's token, in a file that every worker can read.",
+    help="File with the app's token; every Spark worker must be able to read it.",
 )
-@click.option("--lenient", is_flag=True, help="Note what retention was quicker with, and go on.")
+@click.option(
+    "--lenient",
+    is_flag=True,
+    help="If the broker deleted data before a job read it, record the gap and continue. "
+    "Default: the job fails.",
+)
 @click.option(
     "--health-port",
     metavar="[HOST:]PORT",
-    help=f"Serve /livez, /readyz and /metrics; host {_LOCAL} unless said.",
+    help=f"Serve /livez, /readyz and /metrics on this port. Default host: {_LOCAL}.",
 )
 @click.option(
     "--priority",
@@ -79,18 +87,18 @@ _LOCAL: Final = "127.0.0.1"
     type=click.Choice([one.value for one in Priority]),
     default=Priority.IDLE.value,
     show_default=True,
-    help="Beside others on this machine, a broker above all; idle: take what they leave.",
+    help="CPU priority against other processes, such as a broker; idle: only unused CPU time.",
 )
 @click.option(
     "--now",
     type=WHEN,
     metavar="TIME",
-    help="What the jobs take for the time, with --once; default the clock.",
+    help="Time that the jobs use as the current time, with --once. Default: the clock.",
 )
 @click.option(
     "--progress/--no-progress",
     default=None,
-    help="Say on standard error how far the jobs are; default: at a terminal.",
+    help="Show the progress of the jobs on standard error. Default: only in a terminal.",
 )
 @output.ndjson_option
 @connection_options
@@ -112,10 +120,11 @@ def run(
     as_json: bool,
     **connection: object,
 ) -> None:
-    """Run the jobs that make tables of messages: archive and what else there is, in order.
+    """Run the jobs that make tables of messages.
 
-    A job that fails does not keep the others from running; the next round tries it again. SIGTERM
-    ends it behind the commit that is under way.
+    The jobs run in this order: archive, trace, stats, audit, deadletters, compaction. If a job
+    fails, the others still run, and the next round tries it again. On SIGTERM, the command ends
+    after the current commit.
     """
     del connection
     context = click.get_current_context()

@@ -27,20 +27,26 @@ _PIECE = 1000
 @topic_argument()
 @group_argument()
 @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--reason", metavar="TEXT", help="All whose last reason has this text in it.")
+@click.option("--all", "everything", is_flag=True, help="Select all of them.")
+@click.option(
+    "--reason", metavar="TEXT", help="Select those whose last failure reason contains this text."
+)
 @click.option(
     "--fingerprint",
     "cause",
     metavar="ID",
-    help="All that died of one cause, as `ternmq pipeline report` names it.",
+    help="Select those with this failure cause, as `ternmq pipeline report` shows it.",
 )
-@click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+@click.option(
+    "--queue",
+    type=QUEUE,
+    help="Only this queue; required with offsets (7) if the topic has several queues.",
+)
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
     metavar="NUMBER",
-    help="Most that are handed back in a second.",
+    help="Maximum number to redrive per second. Default: no limit.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @yes_option
@@ -60,11 +66,10 @@ async def redrive(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Hand dead letters to their group again.
+    """Deliver dead letters to their group again. Other groups do not receive them.
 
-    They are named by offsets (7), ranges (10-12), places as the list shows them (1/7), or options.
-
-    Attempts count from 1; what they failed of before stays known. No other group gets them.
+    Select dead letters by offset (7), range (10-12) or place (1/7), or with options. Attempts are
+    counted from 1; the earlier failures stay recorded.
     """  # fmt: skip
     wanted = reason if reason is not None else cause
     check_one(

@@ -18,17 +18,25 @@ from ternmq.model.words import counted, verb
 
 @click.group(cls=Group)
 def retry() -> None:
-    """Messages that failed and wait for another attempt."""
+    """List, show and delete messages that wait for a retry, or retry them now."""
 
 
 retry.add_command(
-    listing("List what waits, and why; ordered groups hold some until you let them go.", dead=False)
+    listing(
+        "List messages that wait for a retry or are held, with their last failure.\n\n"
+        "An ordered group with `--exhausted hold` holds a message after its last attempt, until "
+        "`retry now` or `retry delete`.",
+        dead=False,
+    )
 )
-retry.add_command(showing("Show a message that waits, with every failure.", dead=False))
+retry.add_command(
+    showing("Show a message that waits for a retry or is held, with all its failures.", dead=False)
+)
 retry.add_command(
     deleting(
-        "Forget messages that wait or are held, so that the later ones of their ordering key come: "
-        "offsets (7), ranges (10-12), places as the list shows them (1/7), or --all.",
+        "Delete messages that wait for a retry or are held: the group does not receive them again. "
+        "Later messages of their ordering key are then delivered.\n\n"
+        "Select messages by offset (7), range (10-12) or place (1/7), or use --all.",
         dead=False,
     )
 )
@@ -38,8 +46,12 @@ retry.add_command(
 @topic_argument()
 @group_argument()
 @click.argument("offsets", metavar="[OFFSET]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that wait.")
-@click.option("--queue", type=QUEUE, help="The queue; needed where a topic has several.")
+@click.option("--all", "everything", is_flag=True, help="Select all that wait or are held.")
+@click.option(
+    "--queue",
+    type=QUEUE,
+    help="Only this queue; required with offsets (7) if the topic has several queues.",
+)
 @output.json_option
 @asks_broker
 async def now(
@@ -51,9 +63,9 @@ async def now(
     queue: int | None,
     as_json: bool,
 ) -> None:
-    """Let messages come again at once.
+    """Retry messages now, without waiting for their delay. Held messages are retried too.
 
-    They are named by offsets (7), ranges (10-12), places as the list shows them (1/7), or --all.
+    Select messages by offset (7), range (10-12) or place (1/7), or use --all.
     """
     found = await chosen(client, topic, group, offsets, queue, everything=everything, dead=False)
     missing: list[tuple[int, int]] = []

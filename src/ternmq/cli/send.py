@@ -54,17 +54,24 @@ _BEHIND: Final = "it and the lines behind it were not sent"
     "--lines",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Send each line of a file; - is standard input.",
+    help="Send each line of a file as a message; -: standard input.",
 )
 @click.option(
     "--json-in",
     is_flag=True,
-    help="Lines are messages as `tail --json` prints them (body, key, tag, headers ...), or dead "
-    "letters as `deadletter export` does, which are sent without the id that they were sent with.",
+    help="Read messages as JSON, as `tail --json` prints them (body, key, tag, headers ...), "
+    "or dead letters from `deadletter export`, which are sent without their own id.",
 )
-@click.option("-k", "--key", default="", help="What they can be looked up by.")
-@click.option("-o", "--ordering-key", default="", help="What order is kept by, on ordered topics.")
-@click.option("-t", "--tag", default="", help="Second-level kind, for filters.")
+@click.option("-k", "--key", default="", help="Key by which the messages can be looked up.")
+@click.option(
+    "-o",
+    "--ordering-key",
+    default="",
+    help="Ordering key: on an ordered topic, messages with the same one are delivered in order.",
+)
+@click.option(
+    "-t", "--tag", default="", help="Tag: the kind of the message, for filters of groups."
+)
 @click.option(
     "-H",
     "--header",
@@ -72,20 +79,25 @@ _BEHIND: Final = "it and the lines behind it were not sent"
     type=PROPERTY,
     multiple=True,
     metavar="NAME=VALUE",
-    help="A property. May be repeated.",
+    help="Header of the message. May be repeated.",
 )
 @click.option(
     "--id",
     "application_id",
-    help="An id of your own, for one message: it is stored once, however often sent.",
+    help="Your own id, for a single message: sent again with the same id, it is stored only "
+    "once (for 10m by default).",
 )
-@click.option("--content-type", help="By default JSON for an object or array, text for other text.")
+@click.option(
+    "--content-type",
+    help="Content type. Default: JSON for a JSON object or array, text for other text, else none.",
+)
 @click.option(
     "--queue",
     type=QUEUE,
-    help="Queue number. Default: by key; without a key, each batch goes to the next queue.",
+    help="Queue number. Default: by ordering key or key; without one, each batch goes to the "
+    "next queue.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing of what was stored.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print what was stored.")
 @output.ndjson_option
 @asks_broker
 async def send(
@@ -107,8 +119,8 @@ async def send(
 ) -> None:
     """Send messages: arguments, whole files, or the lines of a file or of standard input.
 
-    Without BODY and --file, lines are read from standard input. It returns when all are stored;
-    each that was not is named on standard error.
+    Without BODY, --file and --lines, each line of standard input is a message. The command ends
+    when all messages are stored; each message that was not stored is reported on standard error.
     """
     properties = Message(
         b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue

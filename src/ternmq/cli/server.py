@@ -94,21 +94,30 @@ def _greeting(welcome: str, settings: Settings) -> str:
     "--data",
     metavar="DIR",
     type=click.Path(file_okay=False),
-    help="Folder of the journal; made if missing.",
+    help="Data folder; created if it does not exist.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen; port 0 picks one.")
-@click.option("--http", metavar="HOST:PORT", help="Where /metrics, /livez, /readyz are.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address for clients; port 0: a free port. Default: 127.0.0.1:7117.",
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Loopback address of /metrics, /livez and /readyz; `off`: not served. Default: "
+    "127.0.0.1:7118.",
+)
 @click.option(
     "--config",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="A ternmq.toml; by default $TERNMQ_CONFIG, or the one in this folder.",
+    help="Settings file. Default: $TERNMQ_CONFIG, or ternmq.toml in the current folder.",
 )
 @click.option(
     "--new-admin-token",
     is_flag=True,
-    help="Give the app `admin` a new token and every right; it is written to admin.token in the"
-    " data folder, and the old one ends.",
+    help="Give the app `admin` all rights and a new token, written to admin.token in the data "
+    "folder. The old token becomes invalid.",
 )
 def serve(
     data: str | None,
@@ -117,7 +126,7 @@ def serve(
     config: str | None,
     new_admin_token: bool,
 ) -> None:
-    """Run a broker until SIGTERM; prints `listening on HOST:PORT` when it is ready."""
+    """Run a broker until SIGTERM. It prints `listening on HOST:PORT` when it is ready."""
     _run(
         Mode.SERVE,
         config,
@@ -128,16 +137,28 @@ def serve(
 
 @click.command(cls=Command)
 @click.option(
-    "--data", metavar="DIR", type=click.Path(file_okay=False), help="Keep the journal here."
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Data folder, kept at exit. Default: a temporary folder, deleted at exit.",
 )
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Where to listen; port 0 picks one. Beyond this machine it needs TERNMQ_ADMIN_TOKEN.",
+    help="Address for clients; port 0: a free port. Addresses other than loopback require "
+    "TERNMQ_ADMIN_TOKEN. Default: 127.0.0.1:7117.",
 )
-@click.option("--http", metavar="HOST:PORT", help="Where /metrics, /livez, /readyz are.")
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Loopback address of /metrics, /livez and /readyz; `off`: not served. Default: "
+    "127.0.0.1:7118.",
+)
 def dev(data: str | None, listen: str | None, http: str | None) -> None:
-    """Run a broker to try things with: no tokens, topics made at first use, forgets at exit."""
+    """Run a broker for development: no tokens needed, topics are created at first use.
+
+    Without --data, the data is deleted at exit.
+    """
     if data is not None:
         flags: dict[str, object] = {"data": data, "listen": listen, "http": http}
         _run(Mode.DEV, None, flags, welcome=_KEEPS)

@@ -44,19 +44,25 @@ class Printer:
             click.echo(output.folded(line(message), _INDENT))
 
 
-raw_option = click.option("--raw", is_flag=True, help="Print bodies only, as they are, one a line.")
+raw_option = click.option(
+    "--raw", is_flag=True, help="Print only the bodies, unchanged, one per line."
+)
 
 
 @click.command(cls=Command)
 @topic_argument()
-@click.option("-n", "--lines", "count", type=OFFSET, help="How many; by default 10.")
+@click.option(
+    "-n", "--lines", "count", type=OFFSET, help="Number of messages to show. Default: 10."
+)
 @click.option(
     "--since",
     type=WHEN,
     metavar="TIME",
-    help="All that were stored since: 10m (ago), 14:30, 2026-01-31T14:30Z.",
+    help="Show all messages stored at or after this time: 10m (ago), 14:30, 2026-01-31T14:30Z.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with new ones until Ctrl-C.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Also print new messages as they arrive, until Ctrl-C."
+)
 @click.option("--queue", type=QUEUE, help="Only this queue.")
 @raw_option
 @output.ndjson_option
@@ -71,9 +77,10 @@ async def tail(
     raw: bool,
     as_json: bool,
 ) -> None:
-    """Show the newest messages of a topic, oldest first. It acks nothing: no group notices.
+    """Show the newest messages of a topic, oldest first.
 
-    Messages of several queues come in the order in which they were stored.
+    No message is acked, and no group is affected. Messages of several queues are shown in the order
+    in which they were stored.
     """
     if count is not None and since is not None:
         raise click.UsageError("give only one of -n and --since", click.get_current_context())

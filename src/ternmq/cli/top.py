@@ -97,19 +97,19 @@ class Watcher:
     type=POSITIVE_DURATION,
     default="1s",
     metavar="DURATION",
-    help="Time between two looks; default 1s.",
+    help="Time between updates. Default: 1s.",
 )
-@click.option("-n", "--count", type=COUNT, help="End after so many looks.")
+@click.option("-n", "--count", type=COUNT, help="Stop after this number of updates.")
 @output.ndjson_option
 @asks_broker
 async def top(client: Client, interval: timedelta, count: int | None, as_json: bool) -> None:
-    """Watch rates, topics, groups and connections; q or Ctrl-C ends it.
+    """Watch rates, topics, groups and connections. Press q or Ctrl-C to quit.
 
-    Topics and groups share the terminal's lines; the space bar turns to those that have no room.
-    "Longest loop delay" is the worst since the broker began, or /metrics was read.
+    If the terminal has too few lines for all topics and groups, the space bar shows the next ones.
+    "Longest loop delay" is the maximum since the broker started, or since /metrics was last read.
 
-    Where the output is no terminal, it looks twice and prints tables (--count and --interval say
-    otherwise).
+    If the output is not a terminal, the command samples twice and prints tables; --count and
+    --interval change this.
     """
     watcher = Watcher(client)
     with Screen(not as_json, whole=True) as screen:

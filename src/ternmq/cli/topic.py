@@ -29,34 +29,39 @@ _DURABILITY: Final = click.Choice([one.value for one in Durability])
 
 @click.group(cls=Group)
 def topic() -> None:
-    """Make, change and list topics."""
+    """Create, change and list topics."""
 
 
 @topic.command()
 @click.argument("name", type=NAME)
-@click.option("--queues", type=COUNT, default=1, help="More than one spreads it; default 1.")
-@click.option("--ordered", is_flag=True, help="Keep the order of each ordering key.")
+@click.option(
+    "--queues", type=COUNT, default=1, help="Number of queues; several spread the load. Default: 1."
+)
+@click.option("--ordered", is_flag=True, help="Deliver the messages of each ordering key in order.")
 @click.option(
     "--durability",
     type=_DURABILITY,
     default="normal",
-    help="When sends are answered; default normal: synced to disk.",
+    help="When a send is answered. normal: synced to disk; strict: two copies stored; fast: "
+    "written, not yet synced. Default: normal.",
 )
 @click.option(
     "--retention",
     type=POSITIVE_DURATION,
     metavar="DURATION",
-    help="How long messages are kept; default 7d.",
+    help="How long messages are kept. Default: 7d.",
 )
 @click.option(
     "--keep-until-consumed/--drop-unread",
     default=True,
-    help="Keep unread messages longer, while the disk has room (the default), or not.",
+    help="Whether messages that a group has not consumed are kept longer, while the disk has "
+    "room. Default: keep.",
 )
 @click.option(
     "--ignore-ordering-keys",
     is_flag=True,
-    help="Take messages with ordering keys, though the topic is not ordered.",
+    help="Accept messages with ordering keys although the topic is not ordered; their order "
+    "is not kept.",
 )
 @administers
 async def create(
@@ -69,7 +74,7 @@ async def create(
     keep_until_consumed: bool,
     ignore_ordering_keys: bool,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     await client.admin.create_topic(
         name,
         queues=queues,
@@ -86,7 +91,7 @@ async def create(
 @output.json_option
 @administers
 async def list_(client: AdminClient, as_json: bool) -> None:
-    """List the topics that this app has a right on."""
+    """List the topics on which this app has a right."""
     found = await client.admin.topics()
     if as_json:
         output.document([_plain(one) for one in found])
@@ -114,7 +119,7 @@ async def list_(client: AdminClient, as_json: bool) -> None:
 @output.json_option
 @administers
 async def show(client: AdminClient, topic: str, as_json: bool) -> None:
-    """Show the settings of a topic, its queues and groups."""
+    """Show the settings, queues and groups of a topic."""
     info = await client.admin.topic(topic)
     if as_json:
         output.document(_plain(info))
@@ -140,18 +145,26 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 
 @topic.command("set")
 @topic_argument()
-@click.option("--queues", type=COUNT, help="How many; never fewer than there are.")
-@click.option("--durability", type=_DURABILITY, help="When sends are answered.")
+@click.option("--queues", type=COUNT, help="Number of queues; it can only be increased.")
+@click.option(
+    "--durability",
+    type=_DURABILITY,
+    help="When a send is answered. normal: synced to disk; strict: two copies stored; fast: "
+    "written, not yet synced.",
+)
 @click.option(
     "--retention", type=POSITIVE_DURATION, metavar="DURATION", help="How long messages are kept."
 )
 @click.option(
-    "--keep-until-consumed/--drop-unread", default=None, help="Keep unread messages longer, or not."
+    "--keep-until-consumed/--drop-unread",
+    default=None,
+    help="Whether messages that a group has not consumed are kept longer, while the disk has room.",
 )
 @click.option(
     "--ignore-ordering-keys/--refuse-ordering-keys",
     default=None,
-    help="Of a topic that is not ordered: take messages with ordering keys, or refuse them.",
+    help="Whether a topic that is not ordered accepts messages with ordering keys, or refuses "
+    "them.",
 )
 @unchangeable(
     "--ordered",
@@ -161,7 +174,7 @@ async def show(client: AdminClient, topic: str, as_json: bool) -> None:
 )
 @administers
 async def set_(client: AdminClient, topic: str, **changes: Any) -> None:
-    """Change settings of a topic; those that are not named stay."""
+    """Change settings of a topic. Other settings stay as they are."""
     stated = given(**changes)
     if not stated:
         raise click.UsageError("say what to change", click.get_current_context())

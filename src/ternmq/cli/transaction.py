@@ -19,16 +19,22 @@ _MOST = 10_000
 
 @click.group(cls=Group)
 def transaction() -> None:
-    """Transactions that are undecided, and their writers."""
+    """List undecided transactions and their writers, and roll transactions back."""
 
 
 @transaction.command("list")
-@click.option("--writer", metavar="WRITER", help="Only of this writer.")
-@click.option("-n", "--limit", type=COUNT, default=100, help="Most of either; default 100.")
+@click.option("--writer", metavar="WRITER", help="Only transactions of this writer.")
+@click.option(
+    "-n",
+    "--limit",
+    type=COUNT,
+    default=100,
+    help="Maximum number of transactions, and of writers. Default: 100.",
+)
 @output.json_option
 @asks_broker
 async def list_(client: Client, writer: str | None, limit: int, as_json: bool) -> None:
-    """List what is undecided, oldest first, then writers with their newest decision."""
+    """List undecided transactions, oldest first, and the writers with their latest decision."""
     found = await client.admin.transactions(writer or "", limit=min(limit, _MOST))
     if writer is not None and not found.writers:
         raise await _no_writer(client, writer)
@@ -72,13 +78,17 @@ async def list_(client: Client, writer: str | None, limit: int, as_json: bool) -
 @transaction.command()
 @click.argument("writer")
 @click.argument("batch", type=OFFSET)
-@click.option("--rollback", is_flag=True, help="Roll it back: its rows never become messages.")
+@click.option(
+    "--rollback",
+    is_flag=True,
+    help="Required: roll the transaction back. Its rows never become messages.",
+)
 @yes_option
 @asks_broker
 async def resolve(client: Client, writer: str, batch: int, rollback: bool, yes: bool) -> None:
-    """Decide a transaction whose writer does not come back.
+    """Roll back an undecided transaction whose writer does not come back.
 
-    It can only be rolled back: whether all of it is there, nobody but its writer knows. The writer
+    Only the writer can commit it, because only the writer knows whether it is complete. The writer
     may prepare it again, under the same name.
     """
     if not rollback:

@@ -169,24 +169,28 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
     "--drain-timeout",
     type=DURATION,
     metavar="DURATION",
-    help="How long handlers that run may finish at SIGTERM; by default as the client says: 30s.",
+    help="How long running handlers may take to finish after SIGTERM. Default: the drain "
+    "timeout of the client (30s).",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1, 512),
     default=1,
     metavar="N",
-    help="Run so many processes; one that dies is started again.",
+    help="Number of processes; a process that dies is started again. Default: 1.",
 )
 @click.option(
     "--reload",
     is_flag=True,
-    help="Begin anew when a .py file below this folder changes; for development.",
+    help="Restart when a .py file below the current folder changes; for development.",
 )
 @click.option(
-    "-v", "--verbose", count=True, help="Log what libraries say at INFO too; -vv: DEBUG too."
+    "-v",
+    "--verbose",
+    count=True,
+    help="Also log INFO messages of libraries; -vv: also DEBUG messages.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Log warnings only.")
+@click.option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
 @connection_options
 def worker(
     target: str,
@@ -199,14 +203,14 @@ def worker(
 ) -> int:
     """Run the handlers that are declared on a client, until SIGTERM.
 
-    The address comes from the code, from --url or from a context that --context or TERNMQ_CONTEXT
-    names, and from TERNMQ_URL if none of these names one. If the code and an option or context name
-    different ones, the worker does not start (exit status 2); the same goes for app and token. The
-    context in use does not count.
+    The address comes from the code, from --url, or from a context named by --context or
+    TERNMQ_CONTEXT; if none of these names one, from TERNMQ_URL. If the code and the command line or
+    context name different addresses, apps or tokens, the worker does not start (exit status 2). The
+    context in use is ignored.
 
-    On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed) it stops pulling, gives back what was not
-    begun, waits for what runs, names what still does after the drain timeout, and ends. A second
-    SIGTERM or Ctrl-C ends it at once.
+    On SIGTERM, Ctrl-C or SIGHUP (the terminal was closed), the worker stops pulling, returns
+    messages that were not started, and waits for running handlers. It logs those that still run
+    after the drain timeout, and ends. A second SIGTERM or Ctrl-C ends it at once.
     """  # fmt: skip
     del connection
     check = told(click.get_current_context())
