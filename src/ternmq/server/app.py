@@ -295,7 +295,7 @@ class Server:
             group=found.group if grouped else "",
             name=found.name if shows({"name": found.name}) else "",
             lacks_room=found.lacks_room,
-            sends_refused=broker.sending.refuses,
+            sends_refused=broker.ledger.room.refuses,
         )
 
     async def _see_to_admin(self) -> None:

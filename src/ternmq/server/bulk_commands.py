@@ -167,7 +167,7 @@ def holds_of(hub: Hub) -> list[control.HoldInfo]:
     """Return every hold as it is told of, by name."""
     broker = hub.core.broker
     journal = broker.journal
-    blocking = broker.sending.blocked and hub.core.upkeep.moving.blocked_by_hold
+    blocking = broker.ledger.room.blocked and hub.core.upkeep.moving.blocked_by_hold
     oldest_end = journal.first + journal.segment_size
     return [
         control.HoldInfo(

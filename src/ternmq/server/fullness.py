@@ -40,7 +40,7 @@ class Fullness:
         Args:
             now_s: Of the loop's clock.
         """
-        before, self._full = self._full, self._broker.sending.refuses
+        before, self._full = self._full, self._broker.ledger.room.refuses
         if not self._full:
             if self._said_at is not None:
                 log.warning("there is room again: sends are taken")

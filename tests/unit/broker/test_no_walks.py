@@ -83,7 +83,7 @@ def busy() -> World:
 
 def test_sums_and_lists_do_not_walk() -> None:
     world = busy()
-    upkeep = Upkeep(world.broker, world.disk)
+    upkeep = Upkeep(world.broker.ledger, world.broker.state_sets, world.disk)
     session = world.join()
     world.pull(session, "t2", "g", 4)
     world.prepare("t1", 2)

@@ -470,7 +470,7 @@ def test_a_resend_that_nobody_remembers_is_another_batch_and_only_the_listed_one
 def test_no_room_refuses_prepares_and_lets_commits_through() -> None:
     world, session = ready()
     ids = [world.prepare("t", 1).prepared]
-    world.broker.sending.blocked = True
+    world.broker.ledger.room.blocked = True
     with pytest.raises(DiskFull):
         world.prepare("t", 1)
     world.decide(ids)

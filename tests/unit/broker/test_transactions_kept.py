@@ -41,7 +41,7 @@ def grow(world: Kept, session: int, segments: int, topic: str = "other") -> None
     """Send and consume another topic until the journal is so many segments longer."""
     goal = world.broker.journal.end + segments * SEGMENT
     while world.broker.journal.end < goal:
-        world.broker.sending.blocked = False
+        world.broker.ledger.room.blocked = False
         world.send(topic, [Row(b"y" * 1000)])
         world.turn(SECOND // 4)
         world.drain(session, topic, "g")
@@ -76,8 +76,8 @@ def test_an_undecided_transaction_pins_its_segment() -> None:
     grow(world, session, 6)
     assert world.broker.journal.first == 0
     assert world.broker.views.undecided.pins(0)
-    assert world.broker.sending.blocked
-    world.broker.sending.blocked = False
+    assert world.broker.ledger.room.blocked
+    world.broker.ledger.room.blocked = False
     world.decide(ids)
     grow(world, session, 2)
     assert world.broker.journal.first == 0  # a group has not consumed it
@@ -88,7 +88,7 @@ def test_an_undecided_transaction_pins_its_segment() -> None:
     world.settle(session, "t", "g", pulled)
     grow(world, session, 1)
     assert world.broker.journal.first > 0
-    assert not world.broker.sending.blocked
+    assert not world.broker.ledger.room.blocked
     same(world)
 
 
@@ -97,7 +97,7 @@ def test_what_is_rolled_back_lets_its_segment_go() -> None:
     world.prepare("t", [Row(b"x" * 500)])
     grow(world, session, 6)
     assert world.broker.journal.first == 0
-    world.broker.sending.blocked = False
+    world.broker.ledger.room.blocked = False
     world.abort()
     grow(world, session, 1)
     assert world.broker.journal.first > 0
@@ -249,7 +249,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
             try:
                 id_ = world.prepare("t", rows * chance.randrange(1, 4), batch=batch).prepared
             except (TransactionDecided, DiskFull):
-                world.broker.sending.blocked = False
+                world.broker.ledger.room.blocked = False
             else:
                 opened.setdefault(batch, []).append(id_)
         elif what < 0.45 and opened:
@@ -261,7 +261,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
             del opened[number]
             world.abort(batch=number)
         elif what < 0.8:
-            world.broker.sending.blocked = False
+            world.broker.ledger.room.blocked = False
             world.send("t", [Row(b"s" * chance.randrange(900), key="k")])
         elif what < 0.9:
             pulled = world.pull(session, "t", "g")
@@ -274,7 +274,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
         world.turn(chance.choice([1000, 10_000, SECOND]))
         if step % 20 == 0:
             same(world)
-    world.broker.sending.blocked = False
+    world.broker.ledger.room.blocked = False
     for number, ids in opened.items():
         world.decide(ids, batch=number)
     owed = len(world.sent)
