@@ -173,7 +173,7 @@ class Server:
             self._health = Health(
                 core,
                 self._collector,
-                Queries(core.broker),
+                Queries(core.broker.ledger),
                 settings.metrics_groups,
                 self._url(settings.http.host),
                 self._why_not,
@@ -211,7 +211,7 @@ class Server:
         counters = Counters()
         self.hub = Hub(core, settings, counters)
         authoriser = Authoriser(core.broker.views.catalog.apps, required=settings.auth)
-        queries = Queries(core.broker)
+        queries = Queries(core.broker.ledger)
         sessions = Sessions(core)
         self._collector = BrokerCollector(self.hub, settings.metrics_groups)
         self._rates = Rates(counters)
@@ -285,7 +285,7 @@ class Server:
 
     def _oldest_file(self, shows: Shows) -> control.OldestFile:
         broker = self.core.broker
-        found = pinned(broker, self.core.upkeep.moving)
+        found = pinned(broker.ledger, self.core.upkeep.moving)
         seen = bool(found.topic) and shows({"topic": found.topic})
         grouped = bool(found.group) and shows({"topic": found.topic, "group": found.group})
         return control.OldestFile(

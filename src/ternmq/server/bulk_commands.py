@@ -126,7 +126,7 @@ class BulkCommands(ControlCommands):
                 next_ = (apps[room - 1] if room else place) if len(apps) > room else None
             else:
                 above = int(place or 0)
-                page = names(broker, _SECTIONS_SORTS[letter], asked.position, above, room)
+                page = names(broker.ledger, _SECTIONS_SORTS[letter], asked.position, above, room)
                 found[letter] = page.found
                 next_ = None if page.next is None else str(page.next)
             if next_ is not None:

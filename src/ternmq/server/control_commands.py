@@ -43,7 +43,7 @@ class ControlCommands:
         self._broker = hub.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._listings = Listings(hub.core.broker)
+        self._listings = Listings(hub.core.broker.ledger)
         self.handlers: dict[Command, Handler] = {}
 
     def control(

@@ -48,7 +48,7 @@ class Fullness:
             return
         if not before:
             return
-        why = sentence(pinned(self._broker, self._moving))
+        why = sentence(pinned(self._broker.ledger, self._moving))
         pause_s = AGAIN_S if why == self._said else CHANGED_S
         if self._said_at is None or now_s - self._said_at >= pause_s:
             self._said_at, self._said = now_s, why

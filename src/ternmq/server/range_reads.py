@@ -54,7 +54,7 @@ class RangeReads:
         self._core = hub.core
         self._catalog = hub.core.broker.views.catalog
         self._authoriser = authoriser
-        self._ranges = Ranges(hub.core.broker, queries)
+        self._ranges = Ranges(hub.core.broker.ledger, queries)
 
     def ranges(self, peer: Peer, request: Request) -> None:
         """QUEUE_RANGES: what the queues of many topics hold."""

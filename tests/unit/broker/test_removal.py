@@ -104,7 +104,7 @@ def test_a_queue_tells_where_it_begins_before_its_turn() -> None:
     assert queue_of(world, last).first == 3
     assert world.broker.views.expired_rows == before + 3
     with pytest.raises(OffsetExpired):
-        Queries(world.broker).read(last, 0, 0, 10, 1 << 20)
+        Queries(world.broker.ledger).read(last, 0, 0, 10, 1 << 20)
     one_before = f"t{TOPICS - 2}"
     session = world.join()
     assert world.pull(session, one_before, "g") is None
@@ -151,7 +151,7 @@ def test_names_of_what_is_gone_are_forgotten_some_in_a_step() -> None:
 
 def test_a_row_that_went_unread_is_not_said_to_be_unread() -> None:
     world = removed_a_moment_ago()
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     states = [queries.row("t0", "g", 0, offset)[0].state for offset in range(4)]
     assert states == [RowState.NOT_OWED] * 3 + [RowState.UNREAD]
 

@@ -138,7 +138,7 @@ def test_rows_in_old_segments_are_read_in_their_order() -> None:
     world, session = ready()
     across(world, session)
     same(world)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     found = waiting(lambda: queries.read("t", 0, 0, 100, 1 << 20))
     got = []
     at = 0
@@ -192,7 +192,7 @@ def test_a_segment_takes_all_below_its_highest_prepared_row_with_it() -> None:
     assert 0 < world.broker.journal.first <= middle * SEGMENT
     queue = world.broker.views.catalog.topic("t").queues[0]
     assert queue.first == 7
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     with pytest.raises(OffsetExpired, match="7"):
         queries.read("t", 0, 2, 100, 1 << 20)
     assert waiting(lambda: queries.by_offset("t", 0, 2)).copied
@@ -295,7 +295,7 @@ def test_a_message_that_is_gone_is_not_found() -> None:
     world.decide(ids)
     world.drain(session, "t", "g")
     grow(world, session, 8)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     assert waiting(lambda: queries.by_key("t", "k")).found == []
     with pytest.raises(MessageNotFound):
         waiting(lambda: queries.by_id(5, 0))
