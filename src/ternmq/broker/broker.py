@@ -194,20 +194,25 @@ class Broker:
         most = self._check_pull(session, max_messages, max_bytes)
         if subscription.spec.paused:
             raise GroupPaused(f"group {group!r} is paused on {topic!r}")
-        if queue is not None:
-            if not 0 <= queue < len(subscription.queues):
-                raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
-            return self.delivery.pull(
-                now_us,
-                session,
-                subscription,
-                subscription.topic.queues[queue],
-                subscription.queues[queue],
-                max_messages,
-                most,
-                at_once,
-            )
-        return self.delivery.pull_any(now_us, session, subscription, max_messages, most, at_once)
+        queues = subscription.queues
+        if queue is None:
+            if len(queues) > 1:
+                return self.delivery.pull_any(
+                    now_us, session, subscription, max_messages, most, at_once
+                )
+            queue = 0
+        elif not 0 <= queue < len(queues):
+            raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
+        return self.delivery.pull(
+            now_us,
+            session,
+            subscription,
+            subscription.topic.queues[queue],
+            queues[queue],
+            max_messages,
+            most,
+            at_once,
+        )
 
     def _check_pull(self, session: int, max_messages: int, max_bytes: int | None) -> int:
         """Return how many bytes may be pulled, if the request makes sense."""

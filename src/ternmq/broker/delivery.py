@@ -106,7 +106,7 @@ class Delivery:
             if places.stop >= stop:
                 return self._hand_out(
                     now_us, session, subscription, queue, held,
-                    stop, [(cursor, stop, 1, 1)], [places], at_once=at_once,
+                    stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
                 )  # fmt: skip
         plan = Plan(held.cursor)
         if subscription.ordered:
@@ -141,10 +141,6 @@ class Delivery:
         """
         queues, views = subscription.topic.queues, subscription.queues
         count = len(queues)
-        if count == 1:
-            return self.pull(
-                now_us, session, subscription, queues[0], views[0], max_messages, max_bytes, at_once
-            )
         for step in range(count):
             at = (subscription.turn + step) % count
             reply = self.pull(

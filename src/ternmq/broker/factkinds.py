@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ternmq.model.types import Position
 from ternmq.record import control, facts, messages, moved, replay, transactions
@@ -52,13 +52,16 @@ class At(Protocol):
         ...
 
 
-class Written(NamedTuple):
-    """Where and when a fact was recorded just now."""
+class Written:
+    """Where and when a fact was recorded just now; the next record changes it."""
 
-    position: Position
-    length: int
-    time_us: int
-    epoch: int
+    __slots__ = ("epoch", "length", "position", "time_us")
+
+    def __init__(self) -> None:
+        self.position = Position(0)
+        self.length = 0
+        self.time_us = 0
+        self.epoch = 0
 
 
 def _pack_messages(stored: Messages) -> bytes:

@@ -58,6 +58,8 @@ class Ledger:
     """
 
     __slots__ = (
+        "_at",
+        "_table",
         "chance",
         "index",
         "journal",
@@ -83,6 +85,8 @@ class Ledger:
         self.wakes = Wakes(views.catalog)
         self.room = Room(journal)
         self.rewinds = 0
+        self._table = views.table
+        self._at = Written()
 
     @property
     def end(self) -> Position:
@@ -106,11 +110,16 @@ class Ledger:
             JournalFull: No segment is ready: nothing was changed, and the same may be tried again.
             RecordTooLarge, JournalFailed: See ``Journal.append``.
         """
-        apply = self.views.applier(what)
-        journal = self.journal
-        position = journal.append(what.kind, what.pack(fact), now_us)
+        kind, journal = what.kind, self.journal
+        apply = self._table[kind].apply
+        position = journal.append(kind, what.pack(fact), now_us)
         if apply is not None:
-            apply(Written(position, journal.end - position, now_us, journal.epoch), fact)
+            at = self._at
+            at.position = position
+            at.length = journal.end - position
+            at.time_us = now_us
+            at.epoch = journal.epoch
+            apply(at, fact)
         return position
 
     def admit(self, now_us: int, what: FactKind[F], fact: F) -> Position:
@@ -133,6 +142,9 @@ class Ledger:
             body: What the messages are packed to.
             stored: The messages.
 
+        Returns:
+            Where the record ends.
+
         Raises:
             Busy, DiskFull: As from ``admit``.
         """
@@ -142,8 +154,9 @@ class Ledger:
         except JournalFull as error:
             raise self.room.no_segment(len(body) + HEADER_BYTES) from error
         self.room.lacked_bytes = 0
-        self.views.apply_messages(position, journal.end, now_us, stored)
-        return position
+        end = journal.end
+        self.views.apply_messages(position, end, now_us, stored)
+        return end
 
     def record_pulled(self, now_us: int, body: bytes, held: GroupQueue, fact: Pulled) -> Position:
         """``record`` for PULLED with one fact, quicker.

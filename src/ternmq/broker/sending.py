@@ -43,6 +43,7 @@ _SLICE: Final = int(BatchFlag.SLICE)
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
+_TO_CHECK: Final = _KEYED | _SLICE | _WITH_TIMES
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
 _STRICT: Final = Durability.STRICT
@@ -95,11 +96,12 @@ class Sending:
             raise InvalidBatch(str(error)) from error
         _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
         spec = topic.spec
-        if flags & (_KEYED | _SLICE | _WITH_TIMES) or spec.ordered:
+        if flags & _TO_CHECK or spec.ordered:
             self.check_flags(topic, flags)
         if spec.durability is _STRICT:
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
-        if size > views.limits.batch_bytes or size + _RECORD_OVERHEAD > journal.max_body:
+        takes = size + _RECORD_OVERHEAD
+        if size > views.limits.batch_bytes or takes > journal.max_body:
             raise MessageTooLarge(f"a batch of {size} bytes")
         dedup = views.dedup
         producer = dedup.producers.get(producer_id)
@@ -114,8 +116,8 @@ class Sending:
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
         room = self._room
-        if room.blocked or journal.room() < size + _RECORD_OVERHEAD:
-            raise room.full(size + _RECORD_OVERHEAD)
+        if room.blocked or journal.room() < takes:
+            raise room.full(takes)
         if flags & _WITH_IDS:
             return self._send_with_ids(now_us, topic, number, batch, count)
         return self._store_rows(
@@ -193,12 +195,10 @@ class Sending:
         runs: tuple[RowRun, ...],
         known: Known = _NOTHING_KNOWN,
     ) -> SendReply:
-        ledger = self._ledger
         first = queue.next
         body = messages.pack(topic.number, queue.number, first, count, batch, runs)
         stored = Messages(topic.number, queue.number, first, count, runs, batch)
-        ledger.admit_messages(now_us, body, stored)
-        end = ledger.journal.end
+        end = self._ledger.admit_messages(now_us, body, stored)
         if queue.first == first:
             self._views.catalog.firsts.look_up(queue)
         fast = topic.spec.durability is _FAST

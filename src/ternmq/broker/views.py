@@ -61,7 +61,7 @@ HeldKey = tuple[int, int, int]
 """group, topic, queue."""
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """What the table has of a kind of record."""
 
     unpack: Callable[[bytes], Any]
@@ -111,7 +111,8 @@ class Views:
         """Records below are known to deduplication already (only while replaying)."""
         self.expired_rows = 0
         """Rows that went with their segment before a group was handed them, since the start."""
-        self._table: dict[int, _Row] = {Kind.EPOCH: _Row(control.EPOCH.unpack_from, self._epoch)}
+        self.table: dict[int, Row] = {Kind.EPOCH: Row(control.EPOCH.unpack_from, self._epoch)}
+        """What each kind of record does to the views, live and at a start."""
         self._on(MESSAGES, self._messages)
         self._on(PULLED, self._pulled)
         self._on(SETTLED, self._settled)
@@ -136,21 +137,13 @@ class Views:
 
     def _on(self, what: FactKind[F], apply: Callable[[At, F], None] | None) -> None:
         """Make a row of the table."""
-        self._table[what.kind] = _Row(what.unpack, apply)
-
-    def applier(self, what: FactKind[F]) -> Callable[[At, F], None] | None:
-        """Return what applies facts of a kind, live and at a start; None: no view depends on them.
-
-        Raises:
-            KeyError: the kind is not in the table.
-        """
-        return self._table[what.kind].apply
+        self.table[what.kind] = Row(what.unpack, apply)
 
     def apply(self, record: RawRecord) -> None:
         """Take over a record's facts; kinds that no view depends on pass by."""
         if record.time_us > self.last_time_us:
             self.last_time_us = record.time_us
-        row = self._table.get(record.kind)
+        row = self.table.get(record.kind)
         if row is not None and row.apply is not None:
             row.apply(record, row.unpack(record.body))
 
@@ -210,12 +203,8 @@ class Views:
         self, position: int, end: int, time_us: int, stored: messages.Messages
     ) -> None:
         """Rows are offsets of a queue from now on."""
-        topic_number, number, first, count = (
-            stored.topic,
-            stored.queue,
-            stored.first_offset,
-            stored.count,
-        )
+        topic_number, number = stored.topic, stored.queue
+        first, count = stored.first_offset, stored.count
         producer_id, sequence, rows, crc, tag_mask, key_hashes, ids = facts_of(stored.batch)
         if position >= self.index_from:
             self.index.add(

@@ -39,7 +39,7 @@ def test_every_kind_that_can_be_decided_is_in_the_table() -> None:
     assert len(set(kinds)) == len(kinds)
     assert set(kinds) == KNOWN_KINDS - OF_THE_JOURNAL - NEVER_DECIDED
     views = Views(Limits(), Index(MemoryDisk(), segment_size=SEGMENT))
-    without = [one.kind for one in KINDS if views.applier(one) is None]
+    without = [one.kind for one in KINDS if views.table[one.kind].apply is None]
     assert without == [COUNTS.kind]
 
 
