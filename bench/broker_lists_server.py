@@ -22,6 +22,7 @@ from ternmq.model.secret import Secret
 from ternmq.model.specs import SubscriptionSpec, TopicSpec
 from ternmq.record.control import Grant
 from ternmq.server.app import Server
+from ternmq.server.own_process import own_process
 from ternmq.settings import load
 
 TOKEN: Final = "a token that is long enough for a measurement"
@@ -105,6 +106,7 @@ async def serve(folder: Path, metrics_groups: int) -> None:
     """Run until the parent closes the pipe."""
     server = _server(folder, metrics_groups=str(metrics_groups))
     await server.start()
+    own_process(lambda: server.core.asked)  # as ``ternmq serve`` does
     turns = Turns()
     turns.watch()
     print(json.dumps({"port": server.port, "http": server.http_port}), flush=True)

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
-from ternmq.broker.replies import Gate, PullReply, Rests
+from ternmq.broker.replies import Gate, PullReply
 from ternmq.broker.start import Options, open_broker
 from ternmq.journal.cold import WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.journal import SyncJob
 from ternmq.journal.sync_thread import Job, SyncThread
 from ternmq.model.errors import JournalFull
+from ternmq.model.marks import Rests
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Row
 from ternmq.record.header import HEADER_BYTES, Kind

@@ -358,7 +358,7 @@ async def test_beside_a_flood_a_send_waits_for_one_turn(
         beside = 0
         while beside < 20:
             good.send("orders", "a")
-            if not in_loop(one, lambda: len(hub._late)):
+            if not in_loop(one, lambda: len(hub.desk.late.queue)):
                 break  # the flood is over
             beside += 1
     began = [turn for turn, of in log.seen if of == GOOD]
@@ -402,7 +402,7 @@ async def test_look_ups_take_turns_by_app(
     }[what]
     evil = [stack.enter_context(RawClient(one.port, app=EVIL)) for _ in range(4)]
     log = Log(one, "read")
-    late = one._server.hub._late
+    late = one._server.hub.desk.late.queue
 
     def ask() -> None:  # all in one pass of the loop, whatever the sockets do
         for peer in [peer for peer in one._server.hub.peers if peer.app == EVIL]:
@@ -519,7 +519,7 @@ def test_whole_lists_are_made_a_page_at_a_time_in_turns(
         good.join(f"topic-{number}", "billing")
     hub, made = one._server.hub, 0
     rounds: Counter[int] = Counter()
-    monkeypatch.setattr("ternmq.server.hub.READS_S", 0.0)  # a read a turn
+    monkeypatch.setattr("ternmq.server.late.READS_S", 0.0)  # a read a turn
     go_on = whole_lists.WholeList.go_on
 
     def counted(self: whole_lists.WholeList) -> None:
@@ -571,7 +571,7 @@ def test_there_is_a_place_to_wait_for_others(
         good.call(Command.PING)
         good.call(Command.CANCEL, again.to_bytes(8, "little"))
         good.wait(again)
-    assert not one._server.hub.waiting.taken
+    assert not one._server.hub.desk.waiting.taken
 
 
 @pytest.mark.parametrize(("seconds", "most"), [(60.0, WOKEN_CALLS * OVER), (0.0, OVER)])
@@ -623,7 +623,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
     connection: they get what they leased, or give it back, and nobody else is left waiting."""
     monkeypatch.setattr("ternmq.server.pulls.WOKEN_CALLS", 1)
     hub = one._server.hub
-    parking = hub.core.broker.parking
+    parking, places = hub.core.broker.parking, hub.desk.waiting
     good.create("orders")
     waits: list[tuple[RawClient, int, str]] = []
     each = SERVED - 1  # of five groups, so that some are more than one turn answers
@@ -633,7 +633,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
             name = "lost" if number == each - 1 else GOOD
             client = stack.enter_context(RawClient(one.port, app=name))
             waits.append((client, client.ask_pull("orders", group, 1, MINUTE_MS), group))
-            await until(lambda: in_loop(one, lambda: hub.waiting.taken) == len(waits), "it waits")
+            await until(lambda: in_loop(one, lambda: places.taken) == len(waits), "it waits")
     assert len(waits) > OVER
     cancelled, cancelled_id, _ = waits[OVER]
     lost, _, group = waits[-1]
@@ -655,7 +655,7 @@ async def test_a_pull_that_is_over_may_be_cancelled_or_lost_before_it_is_answere
         assert bodies.unpack_delivery(client.wait(id_)).runs, "everybody gets a message"
     assert left == [len(waits) - OVER]
     assert good.pull("orders", group, 1, MINUTE_MS).runs, "what was lost on the way comes again"
-    assert in_loop(one, lambda: hub.waiting.taken) == 0, "places are given back"
+    assert in_loop(one, lambda: places.taken) == 0, "places are given back"
 
 
 # -- requests that are not whole -----------------------------------------------------------------

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from ternmq.broker.replies import Rests, RowOutcome, SendReply
+from ternmq.broker.replies import RowOutcome, SendReply
 from ternmq.model.errors import InvalidBatch
+from ternmq.model.marks import Rests
 from ternmq.record.batch import Row
 from tests.unit.broker.kit import SECOND
 from tests.unit.broker.test_upkeep import SEGMENT, Kept, pressed

@@ -13,7 +13,8 @@ from tests.integration.raw import RawClient
 
 
 async def test_the_second_is_refused_and_nothing_stays(timed: InProcessBroker) -> None:
-    parked = timed._server._messages._pulls._parked
+    pulls = timed._server.hub.commands._handlers[Command.PULL].__self__  # type: ignore[attr-defined]
+    parked = pulls._parked
     with RawClient(timed.port) as client:
         client.create("orders")
         client.join("orders", "billing")

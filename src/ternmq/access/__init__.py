@@ -1,12 +1,13 @@
-"""Who may do what: apps with tokens, and what they were granted.
+"""Access control: apps with tokens and grants.
 
-Purpose: an app names itself in HELLO with a token, and every request after it is held against the
-command table's policy and the app's grants. Entry point: ``authoriser``. Reading order: ``tokens``
-(what is given out, and what is kept of it), ``grants`` (what a pattern covers), ``authoriser``.
+Purpose: an app authenticates in HELLO with its token, and every later request is checked against
+the command table's policy and the app's grants. Entry point: ``authoriser``. Reading order:
+``tokens`` (their form, and what is stored of them), ``grants`` (what a pattern covers),
+``authoriser``.
 
-Invariants: what was not granted is refused; a deny wins over every grant; a command without a
-policy cannot be written down (``wire.commands``); tokens are compared in constant time and stored
-nowhere; where apps are required there is no way round this package.
+Invariants: a request without a grant is refused; a deny wins over every grant; every command has a
+policy (``wire.commands``); tokens are compared in constant time and only their hashes are stored;
+if apps are required, no request bypasses this package.
 """
 
 from ternmq.access.authoriser import Authoriser

@@ -1,7 +1,7 @@
-"""The one place that says yes: every front of the broker asks here, before anything else.
+"""The one place where access is granted: every handler calls it before it acts on a request.
 
-What a command needs stands in ``wire.commands.TABLE``; what an app has stands in the catalog. An
-answer is remembered per app until the app is another one (a changed app is a new object), so the
+The rights that a command needs are in ``wire.commands.TABLE``, an app's grants in the catalog.
+Allowed checks are cached for each app until the app changes (a changed app is a new object), so the
 hot path is two look-ups.
 """
 
@@ -20,19 +20,19 @@ from ternmq.record.control import App, Grant
 from ternmq.wire.commands import TABLE, Command, Policy, Right, Scope
 
 MAX_REMEMBERED: Final = 4096
-"""Answers remembered for one app; beyond, it begins anew. Names that were refused are not kept."""
+"""Most checks cached for one app; at this number its cache is cleared. Refusals are not cached."""
 MAX_IN_ALL: Final = 65_536
-"""Answers remembered for all apps together, some 20 MB; beyond, all begin anew."""
+"""Most checks cached for all apps together, some 20 MB; at this number all caches are cleared."""
 _LEAST_LOOKS: Final = 10
 _SHOWN: Final = 60
 _NOBODY: Final = tokens.seal("nobody", tokens.new_token(bytes(32)), now_us=0, salt=bytes(16))
-"""Compared with when there is no such app, so that a name takes as long as a token."""
+"""Tokens are compared with this app's if their app is unknown, so that it takes the same time."""
 
 Question = tuple[Command, str | None, str | None]
 
 
 class _Known:
-    """Questions that were answered with yes, for one state of an app."""
+    """The allowed checks of one state of an app."""
 
     __slots__ = ("app", "sight", "yes")
 
@@ -43,12 +43,12 @@ class _Known:
 
 
 class Authoriser:
-    """Says whether an app may do something. Loop only.
+    """Checks tokens and rights. Not thread-safe: call it from the broker's loop.
 
     Args:
-        apps: Those of the catalog, by name: the live dictionary.
-        required: False: nobody has to prove anything, and everybody may do everything. Only for
-            brokers that listen on loopback alone (``settings`` sees to that).
+        apps: The catalog's apps by name: the live dictionary.
+        required: False: no tokens are required, and every request is allowed. Only for brokers that
+            listen on loopback alone (``settings`` checks that).
     """
 
     def __init__(self, apps: Mapping[str, App], *, required: bool = True) -> None:
@@ -58,10 +58,10 @@ class Authoriser:
         self._remembered = 0
 
     def authenticate(self, app: str, token: str) -> None:
-        """Return if the token is the app's own.
+        """Return if the token is the app's.
 
         Raises:
-            Unauthenticated: it is not, or there is no such app; which of the two is not told.
+            Unauthenticated: it is not, or there is no such app; the text does not reveal which.
         """
         if not self._required:
             return
@@ -80,14 +80,14 @@ class Authoriser:
     def check(
         self, app: str, command: Command, topic: str | None = None, group: str | None = None
     ) -> None:
-        """Return if the app may use the command for what is named.
+        """Return if the app may use the command for the topic and group.
 
         Args:
-            app: As it said HELLO.
-            command: One that clients can send.
-            topic: What the request names; commands of scope topic or group need it. Of scope
-                topics: one of those it names, to be asked for each.
-            group: Commands of scope group need it.
+            app: The app of the connection's HELLO.
+            command: A command that clients can send.
+            topic: The request's topic; required for the scopes topic and group. For the scope
+                topics, call this once for each of the request's topics.
+            group: The request's group; required for the scope group.
 
         Raises:
             Forbidden: a grant is missing, or there is a deny; the text names it.
@@ -123,14 +123,14 @@ class Authoriser:
         return True
 
     def check_left(self, app: str, grants: Sequence[Grant] = ()) -> None:
-        """Return if somebody may manage apps once an app has only these grants. O(apps).
+        """Return if an app that may manage everything remains after a change. O(apps).
 
         Args:
-            app: It is changed, or deleted.
-            grants: What it may do then.
+            app: The app that is to be changed or deleted.
+            grants: Its grants after the change.
 
         Raises:
-            InvalidRequest: It is the last one that may: nobody could make or change an app.
+            InvalidRequest: It is the last such app: apps could not be made or changed any more.
         """
         known = self._apps.get(app)
         if not self._required or known is None or not _manages(known.grants) or _manages(grants):
@@ -142,11 +142,11 @@ class Authoriser:
             )
 
     def operates(self, app: str, command: Command) -> bool:
-        """Return whether an app may use a command for what belongs to other apps."""
+        """Return whether an app may use a command for objects (transactions) of other apps."""
         return TABLE[command].policy.operators and self.may(app, Command.CLIENT_LIST)
 
     def check_some(self, app: str, command: Command) -> None:
-        """Return if the app may use the command for some topic at least: nothing names one.
+        """Return if the app may use the command for at least one topic; for a request without one.
 
         Raises:
             Forbidden: it has no grant of the right at all.
@@ -160,7 +160,7 @@ class Authoriser:
             raise Forbidden(f"app {_shown(app)} has no grant to {' or '.join(rights)} to any topic")
 
     def sight(self, app: str) -> Sight:
-        """Return what lists for the app show, and where they need to look for it.
+        """Return which topics and groups lists for the app show.
 
         Raises:
             Unauthenticated: the app was deleted.
@@ -182,14 +182,14 @@ class Authoriser:
         return known.sight
 
     def sees_topic(self, app: str, topic: str) -> bool:
-        """Return whether a list for the app names the topic: it has some right on it."""
+        """Return whether lists for the app contain the topic: the app has some right on it."""
         if not self._required:
             return True
         found = self._apps.get(app)
         return found is not None and sees(found.grants, topic)
 
     def sees_group(self, app: str, topic: str, group: str) -> bool:
-        """Return whether a list for the app names the group: it may consume for it or manage it."""
+        """Return whether lists for the app contain the group: it may consume with or manage it."""
         if not self._required:
             return True
         found = self._apps.get(app)
@@ -210,7 +210,7 @@ class Authoriser:
         return known
 
     def forget(self, name: str) -> None:
-        """Forget what was answered to an app: it is gone, or another one."""
+        """Drop an app's cached checks: it was deleted or changed."""
         known = self._known.pop(name, None)
         if known is not None:
             self._remembered -= len(known.yes)
@@ -259,9 +259,9 @@ def _place(policy: Policy, topic: str | None, group: str | None) -> str:
 
 
 def _remedy(app: str, policy: Policy, topic: str | None, group: str | None) -> str:
-    """Return the command that gives the right; nothing for names that cannot be.
+    """Return the command line that gives the right; empty if a name is not allowed.
 
-    They came from outside: no others may stand in what somebody pastes into a shell.
+    The names come from requests, and users may paste this text into a shell.
     """
     try:
         for name in (app, topic, group):
@@ -274,5 +274,5 @@ def _remedy(app: str, policy: Policy, topic: str | None, group: str | None) -> s
 
 
 def _shown(name: str) -> str:
-    """Return a name that came from outside so that it can stand in a line of a log."""
+    """Return a name from a request, quoted and cut, for a line of a log."""
     return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")

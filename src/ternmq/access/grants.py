@@ -1,13 +1,13 @@
-"""What grants cover.
+"""Grants: which topics and groups they cover, and whether they allow a request.
 
-A pattern is a name, or the beginning of names with a ``*`` behind it: ``orders.*`` covers
-``orders.eu`` and neither ``orders`` nor ``ordersx``; ``*`` covers every name. There are no other
-wildcards and no regular expressions, since those are what people get wrong.
+A pattern is a name, or the beginning of names followed by ``*``: ``orders.*`` covers ``orders.eu``,
+but neither ``orders`` nor ``ordersx``; ``*`` covers every name. There are no other wildcards and no
+regular expressions, since people get those wrong.
 
-A request is about one topic, or one group on a topic, or, where it names none, about **all** of
-them. It is allowed when one grant covers all that it is about, and refused when any deny touches
-any part of it. So reading a topic without a group, or deleting it, needs a grant for every group of
-it, and who is denied one group of a topic cannot delete the topic.
+A request is about one topic, or one group on a topic; if it names none, it is about **all** of
+them. It is allowed if one grant covers everything that it is about, and refused if a deny touches
+any part of that. So reading a topic without a group, or deleting a topic, needs a grant for all of
+its groups, and an app that is denied one group of a topic cannot delete the topic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ternmq.record.control import Grant
 
 
 class Verdict(enum.Enum):
-    """What the grants say of a request."""
+    """The result of checking a request against grants."""
 
     ALLOWED = "allowed"
     MISSING = "missing"
@@ -27,7 +27,7 @@ class Verdict(enum.Enum):
 
 
 def covers(pattern: str, name: str | None) -> bool:
-    """Return whether a pattern covers a name; None stands for every name there is."""
+    """Return whether a pattern covers a name; None means all names."""
     if pattern == "*":
         return True
     if name is None:
@@ -36,18 +36,18 @@ def covers(pattern: str, name: str | None) -> bool:
 
 
 def touches(pattern: str, name: str | None) -> bool:
-    """Return whether a pattern covers some of what a name stands for."""
+    """Return whether a pattern covers a name; for None (all names), whether it covers any."""
     return name is None or covers(pattern, name)
 
 
 def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | None) -> Verdict:
-    """Return what the grants say. O(grants).
+    """Return whether the grants allow a request. O(grants).
 
     Args:
-        grants: Of one app.
+        grants: All grants of one app.
         right: ``produce``, ``consume``, ``manage`` or ``audit``.
         topic: None: every topic.
-        group: None: every group, or none in particular.
+        group: None: every group, or no specific one.
     """
     verdict = Verdict.MISSING
     for grant in grants:
@@ -62,7 +62,7 @@ def judge(grants: Sequence[Grant], right: str, topic: str | None, group: str | N
 
 
 def disjoint(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns, in the order of names, without those that another one covers."""
+    """Return the patterns in the order of names, without those that another pattern covers."""
     found: list[str] = []
     for pattern in sorted(set(patterns), key=_by_beginning):
         if not (found and found[-1].endswith("*") and pattern.startswith(found[-1][:-1])):
@@ -76,10 +76,10 @@ def _by_beginning(pattern: str) -> tuple[str, bool]:
 
 
 def sees(grants: Sequence[Grant], topic: str) -> bool:
-    """Return whether some right on a topic, or on some group of it, was granted.
+    """Return whether the grants give any right on a topic, or on a group of it.
 
-    A deny hides the topic only from the right that it is about, and only if it is about every
-    group.
+    A deny cancels only grants of the same right, and only if it covers every group or has the
+    grant's own group pattern.
     """
     return any(
         not grant.deny

@@ -1,13 +1,13 @@
-"""Tokens: what an app proves itself with, and what the broker keeps of it.
+"""Tokens, with which apps authenticate, and the hashes that the broker stores.
 
-A token is ``tmq_``, 43 characters of base64url (32 random bytes) and 6 of a checksum. Prefix and
-checksum are for people and for scanners of repositories: a token that was copied in part is told
-from one that is wrong, and a leaked one is found.
+A token is ``tmq_``, 43 characters of base64url (32 random bytes) and 6 of a checksum. The checksum
+distinguishes a token that was copied in part from a wrong one; the prefix lets scanners of
+repositories find leaked tokens.
 
-Stored is HMAC-SHA-256 of the text, keyed with 16 random bytes. Not scrypt or PBKDF2: those make
-guessing slow, which passwords need because people choose them; 256 random bits cannot be guessed at
-any speed, and a slow hash would hand every stranger who connects a way to keep the broker busy. The
-salt sees to it that equal tokens of two brokers cannot be seen to be equal.
+The broker stores the HMAC-SHA-256 of the text, keyed with a salt of 16 random bytes. Not scrypt or
+PBKDF2: those make guessing slow, which passwords need because people choose them; 256 random bits
+cannot be guessed at any speed, and a slow hash would let every stranger who connects keep the
+broker busy. Because of the salt, equal tokens have different hashes in two brokers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from ternmq.model.secret import Secret
 from ternmq.record.control import App, Grant
 
 ADMIN: Final = "admin"
-"""The app that is there first, so that somebody can make the others."""
+"""The first app, with which the others are made."""
 PREFIX: Final = "tmq_"
 RANDOM_BYTES: Final = 32
 LONGEST: Final = 256
-"""No text that is longer is looked at."""
+"""Longest text that is checked; longer ones are refused."""
 _CHECKED: Final = re.compile(r"tmq_[A-Za-z0-9_-]{43}[A-Za-z0-9_-]{6}\Z")
 _CHECKSUM_LENGTH: Final = 6
 
 
 def new_token(random: bytes | None = None) -> Secret:
-    """Return a new token; ``random`` are the 32 bytes it is made of, for tests."""
+    """Return a new token; tests may give its 32 random bytes."""
     random = secrets.token_bytes(RANDOM_BYTES) if random is None else random
     if len(random) != RANDOM_BYTES:
         raise ValueError(f"a token is made of {RANDOM_BYTES} bytes")
@@ -57,12 +57,12 @@ def is_whole(token: str) -> bool:
 
 
 def digest(token: str, salt: bytes) -> bytes:
-    """Return what is stored of a token."""
+    """Return the hash of a token that is stored."""
     return hmac.digest(salt, token.encode("utf-8", "surrogatepass"), "sha256")
 
 
 def matches(app: App, token: str) -> bool:
-    """Return whether the token is the app's own, in a time that tells nothing about it."""
+    """Return whether the token is the app's, in constant time."""
     return hmac.compare_digest(digest(token, app.salt), app.hash)
 
 
@@ -75,13 +75,13 @@ def seal(
     now_us: int,
     salt: bytes | None = None,
 ) -> App:
-    """Return an app as it is stored: with a salted hash in place of its token."""
+    """Return an app as it is stored: with a salted hash instead of its token."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
     return App(name, owner, salt, digest(token.reveal(), salt), tuple(grants), now_us)
 
 
 def regrant(app: App, owner: str, grants: Sequence[Grant]) -> App:
-    """Return the app with another owner and other grants, and the token that it had."""
+    """Return the app with another owner and other grants, and the same token."""
     return msgspec.structs.replace(app, owner=owner, grants=tuple(grants))
 
 

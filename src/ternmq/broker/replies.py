@@ -7,7 +7,6 @@ once.
 
 from __future__ import annotations
 
-import enum
 from collections import deque
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
@@ -15,17 +14,10 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from ternmq.journal.tail import Places
+from ternmq.model.marks import Rests
 from ternmq.record.facts import LeasedRun, Span
 
 T = TypeVar("T")
-
-
-class Rests(enum.IntEnum):
-    """Up to which mark the position must be covered."""
-
-    DURABLE = 0
-    WRITTEN = 1
-    """Sends to a topic of durability ``fast``."""
 
 
 class RowOutcome(NamedTuple):

@@ -10,7 +10,7 @@ from ternmq.broker.catalog import Queue, Topic
 from ternmq.broker.dedup import Entry
 from ternmq.broker.given_ids import GivenIds, Known
 from ternmq.broker.ledger import Ledger
-from ternmq.broker.replies import Rests, RowOutcome, SendReply
+from ternmq.broker.replies import RowOutcome, SendReply
 from ternmq.model.errors import (
     Busy,
     IdConflict,
@@ -23,6 +23,7 @@ from ternmq.model.errors import (
     TopicNotOrdered,
     UnknownQueue,
 )
+from ternmq.model.marks import Rests
 from ternmq.model.specs import Durability, TopicSpec
 from ternmq.record import messages
 from ternmq.record.batch import (

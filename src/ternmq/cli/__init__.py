@@ -1,22 +1,21 @@
 """The command ``ternmq``: one file per group of commands.
 
-Entry point: ``main.main``. Every command that cannot do what it was asked says so in one line that
-tells what to do, on standard error, and exits with a documented status; no command shows a
-traceback.
+Entry point: ``main.main``. A command that fails prints one line on standard error that says what to
+do, and exits with a documented status; no command shows a traceback.
 
-Reading order: ``commands`` (which there are, imported when called), ``main`` (how they end),
+Reading order: ``commands`` (the list of commands, imported when called), ``main`` (how they end),
 ``connection`` with ``contexts`` (which broker, signals, pipes), ``output`` (terminals, pipes,
-JSON), then any. ``exits`` has the statuses, ``problems`` which error leads to which, ``reference``
-makes the page of the documents.
+JSON), then any. ``exits`` has the statuses, ``problems`` maps errors to them, ``reference`` makes
+the reference page.
 
-What commands share: ``parameters`` (values on the command line), ``shapes`` (how messages look),
-``live`` (screens that change), ``page`` (what they show, line by line), ``failed`` (rows that
-failed), ``finding``, ``archived``, ``percentiles``, ``priority``, ``pipeline_parts``. Parts of
+Shared parts: ``parameters`` (values on the command line), ``shapes`` (how messages look), ``live``
+(screens that change), ``page`` (their content, line by line), ``failed`` (failed messages),
+``finding``, ``archived``, ``percentiles``, ``priority``, ``pipeline_parts``. Parts of
 commands: ``group_lag``, ``group_places``, ``group_replay``, ``message_trace``, ``redrive``,
 ``pipeline_care``, ``pipeline_replay``, ``pipeline_report``, ``pipeline_run``, ``worker_logs``,
 ``worker_processes`` with ``sources``.
 
-Invariants: what was asked for is on standard output, everything else on standard error; rich is
-imported only where a terminal is drawn on; what others wrote reaches a terminal escaped; tokens
-are printed once, by the command that makes them; what destroys asks, or wants ``--yes``.
+Invariants: results are on standard output, everything else on standard error; rich is imported only
+to draw on a terminal; text from others reaches a terminal escaped; a token is printed once, by the
+command that makes it; a command that destroys something asks first, or needs ``--yes``.
 """

@@ -1,4 +1,4 @@
-"""``ternmq app``: who may connect to a broker, and do what."""
+"""``ternmq app``: the apps that may connect to a broker, and their rights."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def _app(client: AdminClient, name: str) -> AppInfo:
 
 
 def _tell(name: str, token: str, *, as_json: bool) -> None:
-    """Print a token, alone on standard output, so that a script can take it."""
+    """Print a token, alone on standard output, so that a script can read it."""
     if as_json:
         output.document({"app": name, "token": token})
         return

@@ -62,7 +62,7 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
             await topology.apply(client.admin, told=tell)
         except TopologyMismatch as error:
             if isinstance(error.__cause__, Forbidden):
-                error.hint = error.__cause__.hint  # another app: this is the command that has one
+                error.hint = error.__cause__.hint  # the hint for this command's app
             raise
         finally:
             if as_json:
@@ -88,7 +88,7 @@ async def apply(client: Client, target: str, dry_run: bool, as_json: bool) -> No
 
 
 def _differs(changes: list[Change], lacks: list[str] | None, app: str) -> Failed:
-    """Return how a dry run ends: as the run would if the app lacks a right."""
+    """Return the end of a dry run: that of the real run if the app lacks a right."""
     number = len(changes)
     text = counted(number, "difference")
     if lacks:

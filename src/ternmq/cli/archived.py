@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TABLES: Final = "TERNMQ_TABLES"
 _OF_SPARK: Final = {"pyspark", "py4j", "pandas"}
-"""What the extra ``spark`` brings beyond ``tables``."""
+"""Modules that only the extra ``spark`` installs, not ``tables``."""
 _PRINTED: Final = re.compile(r"[0-9a-f]{16}:[0-9a-f]{1,16}")
 
 tables_option: Callable[[Any], Any] = click.option(
@@ -31,20 +31,20 @@ tables_option: Callable[[Any], Any] = click.option(
 
 
 def is_printed(text: str) -> bool:
-    """Return whether a text is an id as the broker makes them, and receipts show them."""
+    """Return whether a text is a message id in the form that receipts show."""
     return _PRINTED.fullmatch(text) is not None
 
 
 def folder(tables: str | None) -> str:
-    """Return the folder of the archive; empty: none is known."""
+    """Return the folder of the archive; empty: not known."""
     return tables or where(click.get_current_context()).tables
 
 
 def missing(error: ImportError, what: str) -> Failed:
-    """Return what to install for something that cannot be imported.
+    """Return the failure for a module that cannot be imported, with what to install.
 
     Args:
-        error: It names the module.
+        error: Names the module.
         what: What needs it, such as ``the pipeline needs``.
     """
     extra = "spark" if (error.name or "").partition(".")[0] in _OF_SPARK else "tables"
@@ -53,10 +53,10 @@ def missing(error: ImportError, what: str) -> Failed:
 
 @contextmanager
 def archive(tables: str) -> Iterator[Lookup]:
-    """Give what looks messages up in the archive.
+    """Open the archive for look-ups.
 
     Raises:
-        Failed: What reads tables is not installed.
+        Failed: The packages for reading tables are not installed.
         TableError: There is no archive.
     """
     try:
@@ -91,7 +91,7 @@ def find(
     until: datetime | None,
     limit: int,
 ) -> list[Found]:
-    """Return messages of a key, newest first."""
+    """Return messages with a key, newest first."""
     with archive(tables) as lookup:
         found = lookup.by_key(
             key, topic=topic, since_us=_micros(since), until_us=_micros(until), limit=limit
@@ -100,7 +100,7 @@ def find(
 
 
 def shown(one: Archived) -> Found:
-    """Return a message of the archive as commands show one."""
+    """Return a message of the archive in the form that commands show."""
     return Found(
         one.message_id,
         one.topic,

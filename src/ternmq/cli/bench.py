@@ -1,8 +1,8 @@
 """``ternmq bench``: a first impression of a broker, with one client.
 
-What it measures is one Python process that shares its machine with whatever runs there. Times of
-sends are from the call to the answer; times of ``latency`` are from when a message was due to be
-sent, so that a broker that stalls is not measured by the few messages that wait for it.
+It measures one Python process that shares its machine with other work. The time of a send is from
+the call to the answer; a time of ``latency`` starts when a message was due to be sent, so that a
+broker that stalls affects all messages that were due meanwhile, not only a few.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ async def send(
 
         async def one_after_another() -> None:
             start = time.perf_counter()
-            while True:  # once at least, however slow this machine is
+            while True:  # at least once, even on a slow machine
                 await client.send(name, body)
                 now = time.perf_counter()
                 times.append(now - start)
@@ -254,7 +254,7 @@ async def latency(
 
 @asynccontextmanager
 async def _topic(client: Client, name: str | None, durability: str) -> AsyncIterator[str]:
-    """Give the topic that is named, or one that is there only meanwhile."""
+    """Yield the named topic, or a new one that is deleted afterwards."""
     if name is not None:
         if (await client.admin.topic(name)).spec.ordered:
             raise Failed(
@@ -269,7 +269,7 @@ async def _topic(client: Client, name: str | None, durability: str) -> AsyncIter
     try:
         yield made
     finally:
-        # What arrives behind the removal would make the topic again, where a first send makes one.
+        # A send that arrives after the deletion could create the topic again.
         with suppress(TernMQError):
             await client.flush(_UNDER_WAY_S)
         with suppress(TernMQError):
@@ -278,7 +278,7 @@ async def _topic(client: Client, name: str | None, durability: str) -> AsyncIter
 
 @contextmanager
 def _progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Show how far it is, in a terminal."""
+    """Show the progress, in a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

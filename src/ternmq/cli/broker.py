@@ -1,4 +1,4 @@
-"""``ternmq broker``: how the broker is."""
+"""``ternmq broker``: the status of the broker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
     kept = read("journal_durable") - read("journal_first")
     room = f"room for {output.size(read('journal_room'))}"
     if found.oldest_file.sends_refused:
-        room = "and sends are refused"  # whatever room the disk has
+        room = "and sends are refused"  # even if the disk has room
     open_ = (
         f"{read('leased_rows'):,.0f} leased, {read('ready_rows'):,.0f} ready again, "
         f"{read('waiting_rows'):,.0f} retrying, "
@@ -78,7 +78,7 @@ def _summary(address: str, found: Status) -> list[tuple[str, Cell]]:
 
 
 def oldest_file(found: Status) -> str:
-    """Return what keeps the oldest file of the journal, as a line."""
+    """Return a line about what keeps the oldest file of the journal."""
     file = found.oldest_file
     topic = f"topic {file.topic}" if file.topic else "a topic"
     group = f"group {file.group}" if file.group else "a group"
@@ -99,7 +99,7 @@ def oldest_file(found: Status) -> str:
 
 
 def _document(file: OldestFile) -> dict[str, object]:
-    """Return the oldest file as JSON has it."""
+    """Return the oldest file in the form of the JSON output."""
     return {
         "kept_by": file.kept_by,
         "since": output.of_us(file.since_us) if file.since_us else None,
@@ -112,7 +112,7 @@ def _document(file: OldestFile) -> dict[str, object]:
 
 
 class Numbers:
-    """Reads numbers of a broker by their short names; 0 for one that it does not have."""
+    """Reads metrics of a broker by their short names; 0 for a missing one."""
 
     def __init__(self, metrics: Mapping[str, float]) -> None:
         self._metrics = metrics

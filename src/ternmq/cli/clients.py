@@ -1,4 +1,4 @@
-"""``ternmq client``: who is connected."""
+"""``ternmq client``: the connected clients."""
 
 from __future__ import annotations
 

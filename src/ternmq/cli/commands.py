@@ -1,7 +1,7 @@
-"""Which commands there are: only the one that is called is imported.
+"""The list of commands: only the one that is called is imported.
 
-``ternmq --help`` and completion know names and one line about each without importing any; the
-tests see to it that the lines are those of the commands.
+``ternmq --help`` and completion take names and descriptions from here, without importing commands;
+a test checks that the descriptions equal those of the commands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONNECTION: Final = frozenset({"url", "app", "token", "context", "timeout"})
 
 
 class Entry(NamedTuple):
-    """A command: its section, where it is, and what it does."""
+    """A command: its section, its module and function, and its description."""
 
     section: str
     target: str
@@ -72,10 +72,10 @@ TABLE: Final[Mapping[str, Entry]] = {
 
 
 class Group(click.Group):
-    """A group of commands that says which one was probably meant."""
+    """A group of commands that suggests similar names for an unknown one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the file, which is that of use."""
+        """Return the names in the order of definition."""
         del ctx
         return list(self.commands)
 
@@ -93,7 +93,7 @@ class Group(click.Group):
         """Find the command that is named first.
 
         Raises:
-            click.UsageError: There is none.
+            click.UsageError: It does not exist.
         """
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
@@ -103,10 +103,10 @@ class Group(click.Group):
 
 
 class Root(Group):
-    """``ternmq`` itself: imports what is called."""
+    """``ternmq`` itself: imports the command that is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, as they are to be shown."""
+        """Return the names in the order of the help text."""
         del ctx
         return list(TABLE)
 
@@ -131,10 +131,10 @@ class Root(Group):
 
 
 class Command(click.Command):
-    """A command whose help sets apart what says where the broker is."""
+    """A command whose help lists the connection options separately."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, unless it was told of a broker that it would not ask.
+        """Run it, unless a connection option was given that it does not use.
 
         Raises:
             click.UsageError: A connection option stands before a command that has none.
@@ -149,7 +149,7 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write own options first."""
+        """Write the command's own options first."""
         own: list[tuple[str, str]] = []
         connection: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):

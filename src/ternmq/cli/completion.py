@@ -1,4 +1,4 @@
-"""``ternmq completion``: what a shell needs to complete commands, options and names."""
+"""``ternmq completion``: scripts with which shells complete commands, options and names."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def completion(shell: str) -> None:
     assert kind is not None
     root = click.get_current_context().find_root().command
     made = kind(root, {}, "ternmq", _VARIABLE)
-    # Not source(): that runs bash to see its version, and this may be for another machine.
+    # Not source(): it runs bash to read its version, but the script may be for another machine.
     click.echo(made.source_template % made.source_vars())

@@ -1,11 +1,11 @@
-"""How commands come to a broker: which one, as whom, and how they leave it again.
+"""How commands connect to a broker: which one, with which app, and how they disconnect.
 
-Flags win over a context that is named, that over the environment, that over the context in use.
-The app and token are taken from where the address came from, so that a token is never told to a
-broker that it is not for; flags and the environment state them for any.
+An address on the command line wins over a named context, that over the environment, that over the
+context in use. With a context, its own app and token are used unless flags give them; otherwise
+they come from flags or the environment. So a context's token is never sent to another broker.
 
-The client library and asyncio are imported by what connects: ``ternmq --help`` needs this module's
-options, and neither of them.
+The client library and asyncio are imported where a connection is made: ``ternmq --help`` needs this
+module's options, but neither of them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PROCESSING_S: Final = 600.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Where:
-    """A broker, and as whom; None: as the environment says, else by default. Its archive."""
+    """A broker, an app, and the archive's folder; None: from the environment, or the default."""
 
     url: str | None = None
     app: str | None = None
@@ -60,7 +60,7 @@ class Where:
 
 
 def connection_options(function: Any) -> Any:
-    """Add what says where the broker is."""
+    """Add the connection options."""
     for option in reversed(
         (
             click.option("--url", metavar="URL", help=f"Which: ternmq://HOST:PORT, or ${URL}."),
@@ -81,10 +81,10 @@ def connection_options(function: Any) -> Any:
 
 
 def resolve(url: str | None, app: str | None, token: str | None, context: str | None) -> Where:
-    """Return which broker is meant.
+    """Return the broker to use.
 
     Raises:
-        Failed: There is no such context.
+        Failed: The named context does not exist.
     """
     environ = os.environ
     if url is not None:
@@ -100,7 +100,7 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
     if found is None:
         raise contexts.unknown(name, kept)
     if app is None and token is None:
-        # As stated, be it that nobody is: the environment's token is for another broker.
+        # From the context, even if it has no app: the environment's token is for another broker.
         app, token = found.app, found.token
         if environ.get(APP) and environ[APP] != app:
             as_whom = f"asking as its app {app}" if app else "asking as nobody"
@@ -110,13 +110,13 @@ def resolve(url: str | None, app: str | None, token: str | None, context: str | 
 
 
 def where(context: click.Context) -> Where:
-    """Return which broker a command is to ask, by its flags and those before its name."""
+    """Return the broker for a command, from its options and those before its name."""
     values = given_options(context)
     return resolve(*[values.get(name) for name in ("url", "app", "token", "context")])
 
 
 def given_options(context: click.Context) -> dict[str, Any]:
-    """Return the connection options that were given, behind a command's name or before it."""
+    """Return the connection options that were given, before or after a command's name."""
     values: dict[str, Any] = {}
     at: click.Context | None = context
     while at is not None:
@@ -128,11 +128,11 @@ def given_options(context: click.Context) -> dict[str, Any]:
 
 
 class Administers(Protocol):
-    """Any client, as far as `admin`."""
+    """Any client with ``admin``."""
 
     @property
     def admin(self) -> Admin:
-        """Topics, groups, apps, and how the broker is."""
+        """Topics, groups, apps, and the status of the broker."""
         ...
 
 
@@ -140,11 +140,11 @@ class Connects(Administers, Protocol):
     """Any client, before it is connected."""
 
     async def connect(self) -> object:
-        """Be connected."""
+        """Connect."""
         ...
 
     async def close(self) -> None:
-        """Leave."""
+        """Disconnect."""
         ...
 
 
@@ -152,12 +152,12 @@ C = TypeVar("C", bound=Connects)
 
 
 def asks_broker(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of a coroutine function that is given a connected ``Client`` first."""
+    """Make a command of a coroutine function whose first argument is a connected ``Client``."""
     return _command(function, run)
 
 
 def administers(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of one that is given an ``AdminClient``: it has less to import, so to wait."""
+    """Do the same with an ``AdminClient``, which imports less and so starts faster."""
     return _command(function, run_admin)
 
 
@@ -188,10 +188,10 @@ def _timeout(context: click.Context) -> float:
 
 
 def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float = 10.0) -> None:
-    """Connect, work, leave; and end as SIGTERM or a reader that went away say.
+    """Connect, work, disconnect; end early at SIGTERM or when the output's reader is gone.
 
     Raises:
-        TernMQError: What went wrong.
+        TernMQError: The connection or the work failed.
         Terminated, Interrupted, BrokenPipeError: It was ended from outside.
     """
     from ternmq.client.client import Client
@@ -202,7 +202,7 @@ def run(work: Callable[[Client], Awaitable[None]], place: Where, timeout: float 
 def run_admin(
     work: Callable[[AdminClient], Awaitable[None]], place: Where, timeout: float = 10.0
 ) -> None:
-    """Do the same with a client that only administers. Errors as ``run``."""
+    """Do the same with an ``AdminClient``. Errors as ``run``."""
     from ternmq.client.admin_client import AdminClient
 
     _run(AdminClient, work, place, timeout)
@@ -233,10 +233,10 @@ def _run(
 
 
 async def until_told(work: Coroutine[Any, Any, None]) -> None:
-    """Run something until it is done, SIGTERM comes, or nobody reads the output any more.
+    """Run a coroutine until it ends, SIGTERM arrives, or the output's reader is gone.
 
     Raises:
-        Terminated, BrokenPipeError: It was ended so.
+        Terminated, BrokenPipeError: It was ended that way.
     """
     import asyncio
 
@@ -265,10 +265,10 @@ async def until_told(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _watch_reader(loop: asyncio.AbstractEventLoop, gone: Callable[[], None]) -> int | None:
-    """Call ``gone`` once nobody can read standard output, if it is a pipe.
+    """If standard output is a pipe, call ``gone`` when its reader is gone.
 
-    The end of a pipe that is written to is never readable: what wakes a reader there is that the
-    other end was closed.
+    The writing end of a pipe is never readable: it wakes a reader only when the other end was
+    closed.
     """
 
     def closed() -> None:
@@ -286,7 +286,7 @@ def _watch_reader(loop: asyncio.AbstractEventLoop, gone: Callable[[], None]) -> 
 
 
 def _be_quiet() -> None:
-    """Let errors be told by the command, once, and not by the library's log as well."""
+    """Silence the library's log: the command prints errors itself, once."""
     log = logging.getLogger("ternmq")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
@@ -294,7 +294,7 @@ def _be_quiet() -> None:
 
 
 class _ConnectionTold(logging.Handler):
-    """Says on standard error what the library logs of its connection: lost, and there again."""
+    """Prints the library's log lines about its connection: lost, and restored."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -307,7 +307,7 @@ class _ConnectionTold(logging.Handler):
 
 @contextlib.contextmanager
 def connection_told() -> Iterator[None]:
-    """Tell people when the broker is lost, and when it is back: for commands that go on."""
+    """Print when the connection is lost and restored; for commands that run on."""
     log, handler = logging.getLogger("ternmq"), _ConnectionTold()
     level = log.level
     log.setLevel(logging.INFO)
@@ -320,7 +320,7 @@ def connection_told() -> Iterator[None]:
 
 
 async def _suggested(client: Administers, error: TernMQError) -> TernMQError | Failed:
-    """Return the same with a name that is like the one that is not there."""
+    """Return the error with a suggestion of a similar existing name."""
     params = click.get_current_context().params
     topic, group = params.get("topic"), params.get("group")
     if not isinstance(topic, str):
@@ -341,7 +341,7 @@ async def _suggested(client: Administers, error: TernMQError) -> TernMQError | F
 
 
 def names_of(context: click.Context, what: str, timeout: float) -> list[str]:
-    """Return names of topics or groups, for a shell that completes them."""
+    """Return names of topics or groups for a shell's completion."""
     found: list[str] = []
 
     async def ask(client: AdminClient) -> None:
@@ -356,10 +356,10 @@ def names_of(context: click.Context, what: str, timeout: float) -> list[str]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on only if somebody agrees: by ``--yes``, or at the terminal.
+    """Return only if the user agrees: by ``--yes``, or at the terminal.
 
     Raises:
-        Failed: Nobody did; nothing was changed.
+        Failed: The user did not agree; nothing was changed.
     """
     if yes:
         return
@@ -373,7 +373,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 @contextlib.contextmanager
 def _usual_signals() -> Iterator[None]:
-    """Let signals end what waits for a person: the event loop, which has them, waits as well."""
+    """Let signals end a prompt: the event loop, which handles them, is blocked meanwhile."""
 
     def end(number: int, frame: object) -> None:
         del number, frame

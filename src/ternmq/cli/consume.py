@@ -1,4 +1,4 @@
-"""``ternmq consume``: messages for a group, acked once they were printed."""
+"""``ternmq consume``: prints messages for a group, then acks them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def consume(
                 mode=mode,
                 start=start,
             )
-            if made:  # said once it is so: the broker may have refused
+            if made:  # printed after the pull: the broker may have refused it
                 output.note(made)
                 made = ""
                 if not batch:
@@ -112,17 +112,17 @@ async def consume(
             output.note(f"giving {counted(sum(map(len, held)), 'message')} back to {group}")
     finally:
         told.close()
-        # Nobody can tell what became of what was printed to a pipe that broke.
+        # Release what was not acked: because of --no-ack, or because the output's pipe broke.
         for one in held:
             if one.unsettled:
                 one.settle_soon(None, Outcome.RELEASED)
 
 
 async def _ack(batch: Deliveries, *, last: bool) -> None:
-    """Ack what was printed; if the broker went meanwhile, what it still has comes again.
+    """Ack printed messages; if the lease or the connection was lost, they come again.
 
     Raises:
-        ConnectionLost, LeaseExpired: Of the last batch: nobody would see it come again.
+        ConnectionLost, LeaseExpired: For the last batch, after which nothing more is received.
     """
     try:
         await batch.ack()
@@ -143,9 +143,9 @@ def _print(printer: Printer, batch: Deliveries) -> None:
 
 
 async def _made_by_use(client: Client, topic: str, group: str, start: str | None) -> str:
-    """Return what the first pull makes, in words for then; empty if the group is there.
+    """Return a line about what the first pull will create; empty if the group exists.
 
-    That the group is paused is said at once.
+    If the group is paused, a note is printed.
     """
     try:
         found = await group_of(client, topic, group)

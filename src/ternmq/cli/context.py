@@ -1,4 +1,4 @@
-"""``ternmq context``: named brokers, so that nobody types addresses and tokens."""
+"""``ternmq context``: names for brokers, instead of addresses and tokens on each command."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def add(
         raise Failed(f"there is a context {name!r} already; --replace changes it")
     app = app or address.app
     token = token or address.token
-    if token == "-":  # noqa: S105 - stands for standard input
+    if token == "-":  # noqa: S105 - means standard input
         token = sys.stdin.readline().strip()
     elif app and not token and sys.stdin.isatty():
         token = click.prompt(f"token of {app}", hide_input=True, err=True)

@@ -1,7 +1,7 @@
-"""Named contexts: where a broker is and who one is there, kept in the user's configuration folder.
+"""Named contexts: a broker, an app and its token, stored in the user's configuration folder.
 
-The file holds tokens: it is made so that only its owner can read it, and is written anew as a
-whole, so that it is never half there.
+The file holds tokens: only its owner can read it. It is always written as a whole, so that it is
+never half there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FILE: Final = "contexts.json"
 
 
 class Context(msgspec.Struct, omit_defaults=True):
-    """Where, and as whom; where its archive is."""
+    """A broker, an app, and the archive's folder."""
 
     url: str
     app: str = ""
@@ -32,22 +32,22 @@ class Context(msgspec.Struct, omit_defaults=True):
 
 
 class Contexts(msgspec.Struct, omit_defaults=True):
-    """The file."""
+    """The content of the file."""
 
     current: str = ""
     contexts: dict[str, Context] = {}
 
 
 def path() -> Path:
-    """Return where the file is: ``$XDG_CONFIG_HOME/ternmq`` or ``~/.config/ternmq``."""
+    """Return the path of the file, in ``$XDG_CONFIG_HOME/ternmq`` or ``~/.config/ternmq``."""
     return Path(click.get_app_dir("ternmq")) / _FILE
 
 
 def read() -> Contexts:
-    """Return the contexts; none, if there is no file.
+    """Return the contexts; none if there is no file.
 
     Raises:
-        Failed: It cannot be read, or others can read the tokens in it.
+        Failed: The file cannot be read, or others can read the tokens in it.
     """
     file = path()
     try:
@@ -67,13 +67,13 @@ def read() -> Contexts:
 
 
 def unknown(name: str, kept: Contexts) -> Failed:
-    """Return a failure that says that there is no such context, and how to see those there are."""
+    """Return the failure for an unknown context, with the command that lists the existing ones."""
     text = f"there is no context {name!r}{near(name, kept.contexts)}"
     return not_found(f"{text} (`ternmq context list` shows them)")
 
 
 def write(contexts: Contexts) -> None:
-    """Keep the contexts.
+    """Store the contexts.
 
     Raises:
         Failed: The file cannot be written.

@@ -74,7 +74,7 @@ async def export(
 
 @contextlib.contextmanager
 def _opened(file: Path) -> Iterator[BinaryIO]:
-    """Yield the file; deleting may follow an export, so it is durable and whole, or not there."""
+    """Yield the file. It is durable and whole, or not there: the user may delete afterwards."""
     with contextlib.ExitStack() as stack:
         try:
             out = stack.enter_context(files.writing(file, files.SHARED))

@@ -1,4 +1,4 @@
-"""``ternmq demo``: flights go through a broker that is killed on the way."""
+"""``ternmq demo``: sends flights through a broker that is killed on the way."""
 
 from __future__ import annotations
 

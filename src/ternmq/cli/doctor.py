@@ -1,4 +1,4 @@
-"""``ternmq doctor``: whether this machine suits a broker, and whether one answers."""
+"""``ternmq doctor``: checks whether this machine suits a broker, and whether one answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SYNCS: Final = 200
 _LONGEST_S: Final = 3.0
 _WRITE: Final = 4096
 _UNREAL_S: Final = 20e-6
-"""No disk and no flash is that quick: it only looks like a sync."""
+"""No disk and no flash is this fast: a sync this short did not reach it."""
 _SLOW_S: Final = 0.05
 _FILES_LOW: Final = 4096
 _FILES_TOO_LOW: Final = 256
@@ -45,7 +45,7 @@ State = Literal["ok", "warn", "fail"]
 
 
 class Check(NamedTuple):
-    """What was looked at, and what to do."""
+    """The result of a check, with what to do."""
 
     name: str
     state: State
@@ -153,12 +153,12 @@ def _sync(data: Path) -> Check:
 
 
 def sync_times(data: Path) -> list[float]:
-    """Return how long each of a few writes took to be on the disk, in seconds, sorted."""
+    """Return how long each of some synced writes took, in seconds, sorted."""
     path = data / f".ternmq-doctor-{secrets.token_hex(4)}"
     block = secrets.token_bytes(_WRITE)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        # Into space that was written before, as the journal does.
+        # Overwrite space that was written before, as the journal does.
         os.write(descriptor, bytes(_SYNCS * _WRITE))
         os.fsync(descriptor)
         times: list[float] = []
@@ -178,7 +178,7 @@ def sync_times(data: Path) -> list[float]:
 
 
 def _file_system(data: Path) -> str:
-    """Return the kind of the file system that a folder is on; empty where that is not known."""
+    """Return the type of the file system of a folder; empty if unknown."""
     found, longest = "", -1
     try:
         mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
@@ -221,7 +221,7 @@ def _broker_and_clock(place: Where) -> Iterator[Check]:
     else:
         yield Check("clock", "ok", f"{output.iso(output.of_us(time.time_ns() // 1000))}")
     if why:
-        # Where nobody said that there is one, there need not be one.
+        # Without a configured broker, none needs to be there.
         yield Check("broker", "warn" if place.source == "default" else "fail", why)
     else:
         yield Check("broker", "ok", str(told["said"]))

@@ -1,4 +1,4 @@
-"""How the command ends: the exit status of every command, and what each means."""
+"""The exit statuses of all commands, and their meaning."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ MEANING: Final[dict[ExitCode, str]] = {
 
 
 class Failed(Exception):
-    """A command cannot go on; the text is one line that says what to do.
+    """A command cannot continue; the text is one line that says what to do.
 
     Args:
         text: For people.
-        code: How the process ends.
+        code: Exit status.
     """
 
     def __init__(self, text: str, code: ExitCode = ExitCode.FAILED) -> None:
@@ -55,8 +55,8 @@ class Failed(Exception):
 
 
 class Terminated(BaseException):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 class Interrupted(BaseException):
-    """SIGINT came: Ctrl-C."""
+    """SIGINT was received: Ctrl-C."""

@@ -1,4 +1,4 @@
-"""What ``retry`` and ``deadletter`` share: how rows that failed are shown, and which are meant."""
+"""Shared parts of ``retry`` and ``deadletter``: showing failed messages, and selecting them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ternmq.cli.shapes import details, plain, shown
 from ternmq.client.causes import reason_of
 from ternmq.model.words import counted
 
-if TYPE_CHECKING:  # with the client that moves messages; commands of groups need none of it
+if TYPE_CHECKING:  # imports the client that moves messages, which commands of groups do not need
     from ternmq.client.client import Client
     from ternmq.client.deadletters import FailedMessage
 
@@ -37,7 +37,7 @@ COLUMNS: Final = ("place", "attempts", "when", "key", "reason")
 def rows_of(
     client: Client, topic: str, group: str, queue: int | None, *, dead: bool
 ) -> AsyncIterator[FailedMessage]:
-    """Return dead letters, or what waits."""
+    """Return dead letters, or messages that wait for a retry."""
     letters = client.deadletters
     return (letters.browse if dead else letters.waiting)(topic, group, queue=queue)
 
@@ -50,7 +50,7 @@ def cells(one: FailedMessage) -> tuple[Cell, ...]:
 
 
 def said(one: FailedMessage) -> str:
-    """Return why it failed the last time, in the consumer's words or the broker's."""
+    """Return the last failure's reason: the consumer's, or else the broker's."""
     if not one.failures:
         return ""
     last = one.failures[-1]
@@ -58,7 +58,7 @@ def said(one: FailedMessage) -> str:
 
 
 def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object]:
-    """Return a row that failed as JSON has it."""
+    """Return a failed message in the form of the JSON output."""
     return {
         "topic": topic,
         "group": group,
@@ -84,7 +84,7 @@ def plain_failed(topic: str, group: str, one: FailedMessage) -> dict[str, object
 
 
 def listing(about: str, *, dead: bool) -> click.Command:
-    """Return the command ``list``: of dead letters, or of what waits."""
+    """Return the command ``list``: of dead letters, or of messages that wait."""
 
     @click.command("list", cls=Command, help=about)
     @topic_argument()
@@ -209,7 +209,7 @@ async def _show_row(
 
 
 def deleting(about: str, *, dead: bool) -> click.Command:
-    """Return the command ``delete``: of dead letters, or of what waits."""
+    """Return the command ``delete``: of dead letters, or of messages that wait."""
     what = "dead letter" if dead else "message"
 
     @click.command("delete", cls=Command, help=about)
@@ -260,7 +260,7 @@ def deleting(about: str, *, dead: bool) -> click.Command:
 async def _of_kind(
     client: Client, topic: str, group: str, named: dict[int, list[int]], *, dead: bool
 ) -> dict[int, list[int]]:
-    """Return those that are dead letters, or that wait; the broker deletes either."""
+    """Return those that are dead letters, or that wait; the broker would delete both kinds."""
     found: dict[int, list[int]] = {}
     for number, offsets in named.items():
         meant, last = set(offsets), max(offsets)
@@ -283,10 +283,10 @@ async def chosen(
     everything: bool,
     dead: bool,
 ) -> dict[int, list[int]]:
-    """Return the offsets that are meant, by queue.
+    """Return the selected offsets, by queue.
 
     Raises:
-        click.UsageError: Both or neither are named; the queue is not clear.
+        click.UsageError: Both or neither of offsets and --all are given; the queue is not clear.
     """
     check_one(bool(offsets), everything, of="offsets and --all")
     count = await known(client, topic, group, queue)
@@ -301,13 +301,13 @@ async def chosen(
 def placed(
     topic: str, count: int, places: Sequence[str], queue: int | None
 ) -> dict[int, list[int]]:
-    """Return the offsets that places name, by queue.
+    """Return the offsets of places, by queue.
 
-    A place is an offset or a range (``16``, ``10-12``), as lists print it (``1/16``), or with the
-    topic as receipts have it (``orders/1/16``).
+    A place is an offset or a range (``16``, ``10-12``), alone, as lists print it (``1/16``), or
+    with the topic as receipts print it (``orders/1/16``).
 
     Raises:
-        click.UsageError: It is none, it is on another topic or queue, or the queue is not clear.
+        click.UsageError: It is no place, is on another topic or queue, or the queue is not clear.
         Failed: The topic has no such queue.
     """
     context = click.get_current_context()
@@ -345,6 +345,6 @@ def placed(
 
 
 def some(places: Sequence[tuple[int, int]]) -> str:
-    """Return queues and offsets as text, the first of them if they are many."""
+    """Return queues and offsets as text; at most the first ten."""
     text = ", ".join(f"{queue}/{offset}" for queue, offset in places[:10])
     return f"{text} and {len(places) - 10:,} more" if len(places) > 10 else text

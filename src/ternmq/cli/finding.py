@@ -1,4 +1,4 @@
-"""Whether something is there at all."""
+"""Checks whether topics, groups and queues exist."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ternmq.wire.control import GroupInfo
 
 
 async def group_of(client: Administers, topic: str, group: str) -> GroupInfo | None:
-    """Return a group on a topic, None if it does not consume it.
+    """Return a group on a topic; None if it does not consume the topic.
 
     Raises:
-        UnknownTopic: There is no such topic.
+        UnknownTopic: The topic does not exist.
     """
     await client.admin.topic(topic)
     try:
@@ -24,7 +24,7 @@ async def group_of(client: Administers, topic: str, group: str) -> GroupInfo | N
 
 
 async def known(client: Administers, topic: str, group: str, queue: int | None) -> int:
-    """See that a group consumes a topic that has such a queue; return how many queues it has."""
+    """Check that a group consumes a topic, and that the queue exists; return the queue count."""
     info = await client.admin.group(topic, group)
     if queue is not None and queue >= len(info.queues):
         raise not_found(f"topic {topic!r} has no queue {queue}: it has {len(info.queues)}")
@@ -32,24 +32,24 @@ async def known(client: Administers, topic: str, group: str, queue: int | None) 
 
 
 async def only_queue(client: Administers, topic: str) -> int:
-    """Return the queue that an offset is of if none is named.
+    """Return the queue of an offset without a queue: 0.
 
     Raises:
-        click.UsageError: There are several.
+        click.UsageError: The topic has several queues.
     """
     try:
         count = len((await client.admin.topic(topic)).queues)
     except UnknownTopic:
-        return 0  # an archive may have it still; else the next request says so
+        return 0  # the archive may still have it; otherwise the next request fails
     check_only(topic, count)
     return 0
 
 
 def check_only(topic: str, count: int) -> None:
-    """See that an offset without a queue is clear: the topic has one.
+    """Check that an offset without a queue is clear: the topic has one queue.
 
     Raises:
-        click.UsageError: There are several.
+        click.UsageError: It has several.
     """
     if count > 1:
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""``ternmq group``: consumer groups on topics; here what makes, shows and changes them."""
+"""``ternmq group``: consumer groups on topics; creating, showing and changing them."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def set_(
 
 
 _OF_RETRIES: Final = {"first", "factor", "cap", "jitter", "attempts"}
-"""Fields of a retry policy that mean nothing while retry is off."""
+"""Fields of a retry policy without effect while retry is off."""
 _RETRY_IS_OFF: Final = "retry is off: a message that fails once is not tried again until --retry"
 
 
@@ -203,7 +203,7 @@ def _policy(
     retry_attempts: int | None,
     exhausted: str | None,
 ) -> dict[str, Any]:
-    """Return the fields of a retry policy that are to be changed."""
+    """Return the fields of a retry policy to change."""
     changes = given(
         enabled=retry,
         first=retry_first,
@@ -281,7 +281,7 @@ group.add_command(replay)
 
 
 def plain(info: GroupInfo) -> dict[str, object]:
-    """Return a group as JSON has it."""
+    """Return a group in the form of the JSON output."""
     spec = info.spec
     return {
         "topic": info.topic,

@@ -1,4 +1,4 @@
-"""``ternmq group lag``: how far groups are behind, once or as it changes."""
+"""``ternmq group lag``: how far groups are behind, once or continuously."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COLUMNS: Final = (
 )  # fmt: skip
 RATES: Final = ("in/s", "out/s", "left")
 SPARE: Final = ("members", "state", "retrying", "leased", "dead", "ready")
-"""Columns of groups that a narrow terminal goes without, the first one first."""
+"""Columns of groups that are dropped on a narrow terminal, the first one first."""
 _SPARE_OF_QUEUES: Final = ("floor", "cursor", "end", "retrying", "leased", "dead", "ready")
 
 
 @dataclass(slots=True)
 class Rates:
-    """What changed since the look before, a second.
+    """Changes per second since the previous look.
 
-    Messages come in as they are stored, and go out as they no longer wait: a consumer has them, or
-    they are passed over. Those that stand behind another of their ordering key wait all the while.
+    A message comes in when it is stored, and goes out when it no longer waits: a consumer has it,
+    or it was passed over. A message behind another of its ordering key waits all the time.
     """
 
     _before: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ async def _live(
     *,
     by_queue: bool,
 ) -> None:
-    """Draw until Ctrl-C; while the broker is away the figures are marked as old."""
+    """Draw until Ctrl-C; while the broker is away, the figures are marked as old."""
     rates = Rates()
 
     async def look() -> tuple[tuple[str, ...], list[tuple[Cell, ...]], str]:
@@ -155,7 +155,7 @@ async def _live(
 async def _look(
     client: AdminClient, topic: str | None, group: str | None
 ) -> tuple[list[GroupInfo], list[HoldInfo]]:
-    """Return groups, and the holds where no topic is named."""
+    """Return groups, and holds if no topic is named."""
     if topic is not None:
         return await client.admin.groups(topic, group), []
     found = await client.admin.standing(group)
@@ -207,7 +207,7 @@ def row_of(one: GroupInfo) -> tuple[Cell, ...]:
 
 
 def speed_of(one: GroupInfo, speed: tuple[float, ...] | None) -> tuple[Cell, ...]:
-    """Return messages in and out a second, and how long what waits for work lasts at that."""
+    """Return messages in and out per second, and how long lag and ready last at these rates."""
     if speed is None:
         return (None, None, None)
     into, out = speed

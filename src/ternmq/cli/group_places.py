@@ -1,4 +1,4 @@
-"""``ternmq group reset`` and ``skip``: where a group goes on."""
+"""``ternmq group reset`` and ``skip``: where a group continues."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _show(info: GroupInfo, preview: list[ResetQueue]) -> None:
 
 
 def _skipped(info: GroupInfo, one: ResetQueue) -> int:
-    """Return how many messages the group then never reads."""
+    """Return the number of messages that the group will then never read."""
     return max(0, one.offset - info.queues[one.queue].cursor)
 
 

@@ -1,4 +1,4 @@
-"""``ternmq group replay``: messages that a group gets again."""
+"""``ternmq group replay``: delivers messages to a group again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ternmq.cli.problems import not_found
 from ternmq.client.again import Replayed
 from ternmq.model.words import counted, verb
 
-if TYPE_CHECKING:  # with the client that moves messages; `group list` needs none of it
+if TYPE_CHECKING:  # imports the client that moves messages, which `group list` does not need
     from ternmq.client.client import Client
 
 
@@ -125,7 +125,7 @@ def _check_found(topic: str, replayed: Replayed) -> None:
 
 
 def _ids(missing: Sequence[str]) -> str:
-    """Return ids as text, the first of them if they are many."""
+    """Return ids as text; at most the first ten."""
     word = "id" if len(missing) == 1 else "ids"
     more = f" and {len(missing) - 10:,} more" if len(missing) > 10 else ""
     return f"{word} {', '.join(missing[:10])}{more}"

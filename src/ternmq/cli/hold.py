@@ -1,4 +1,4 @@
-"""``ternmq hold``: what keeps the journal although its messages are old."""
+"""``ternmq hold``: keeps the journal from a position on, whatever the age of its messages."""
 
 from __future__ import annotations
 
@@ -78,18 +78,18 @@ async def delete(client: AdminClient, name: str, yes: bool) -> None:
 
 
 def state_of(one: HoldInfo) -> str:
-    """Return how a hold stands, in a word or two."""
+    """Return the state of a hold, in a word or two."""
     return "blocks sends" if one.blocking else "holding"
 
 
 def row_of(one: HoldInfo) -> tuple[Cell, ...]:
-    """Return the cells of a hold in a table of groups: its lag is bytes, for it has no rows."""
+    """Return the cells of a hold in a table of groups; its lag is in bytes."""
     lag = output.size(one.lag_bytes)
     return ("(journal)", one.name, lag, *(None,) * 5, state_of(one))
 
 
 def plain(one: HoldInfo) -> dict[str, object]:
-    """Return a hold for JSON."""
+    """Return a hold in the form of the JSON output."""
     return {
         "hold": one.name,
         "position": one.position,

@@ -1,4 +1,4 @@
-"""``ternmq journal``: a journal on disk, while no broker uses it, or a copy of one."""
+"""``ternmq journal``: reads and repairs a journal on disk, of a stopped broker or a copy."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
             try:
                 report = mend(disk, donor=source)
             except CorruptJournal:
-                report = None  # what the donor had is mended; there is more
+                report = None  # the donor repaired what it could; more damage is left
             if report is not None:
                 _done(data, report.patched, None, [], [], as_json=as_json)
                 return
@@ -356,10 +356,10 @@ def _plain_lost(one: LostRecord) -> dict[str, object]:
 
 @contextmanager
 def _reader(data: Path) -> Iterator[JournalReader]:
-    """Open a journal to read.
+    """Open a journal for reading.
 
     Raises:
-        Failed: There is none.
+        Failed: There is none, or it is too damaged to open.
     """
     try:
         reader = JournalReader(str(data))
@@ -377,7 +377,7 @@ def _reader(data: Path) -> Iterator[JournalReader]:
 
 @contextmanager
 def _busy(what: str) -> Iterator[None]:
-    """Show that something is being done, in a terminal."""
+    """Show a spinner, in a terminal."""
     if not output.is_terminal():
         yield
         return

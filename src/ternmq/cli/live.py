@@ -1,4 +1,4 @@
-"""Views that change: a screen that is drawn anew, keys, and the beat in which it happens."""
+"""Live views: a screen that is redrawn, keys, and the clock of both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def every(seconds: float | None) -> AsyncIterator[int]:
-    """Count at even distances; None: once."""
+    """Count at regular intervals; None: only once."""
     loop = asyncio.get_running_loop()
     turn, due = 0, loop.time()
     while True:
@@ -39,12 +39,12 @@ async def every(seconds: float | None) -> AsyncIterator[int]:
 
 @dataclass(slots=True, frozen=True)
 class Seen(Generic[T]):
-    """What is shown at a beat.
+    """The content of one redraw.
 
     Attributes:
-        view: The newest that is known.
-        age_s: How old that is; 0 while the broker answers.
-        why: Why there is nothing newer; empty while the broker answers.
+        view: The newest known figures.
+        age_s: Their age; 0 while the broker answers.
+        why: Why there are no newer ones; empty while the broker answers.
     """
 
     view: T
@@ -60,11 +60,11 @@ class Seen(Generic[T]):
 
 
 async def looks(look: Callable[[], Awaitable[T]], seconds: float) -> AsyncGenerator[Seen[T], None]:
-    """Yield what a look shows, at each beat, also while a broker does not answer.
+    """Call ``look`` repeatedly; yield its newest result at each interval, also without an answer.
 
     Raises:
-        TernMQError: The first look failed, or a later one for another reason than that the broker
-            is away.
+        TernMQError: The first call failed, or a later one for another reason than a lost or refused
+            connection.
     """
     loop = asyncio.get_running_loop()
     seen: Seen[T] | None = None
@@ -97,11 +97,11 @@ async def looks(look: Callable[[], Awaitable[T]], seconds: float) -> AsyncGenera
 
 
 class Screen:
-    """A part of the terminal that is drawn anew; nothing where there is no terminal.
+    """A part of the terminal that is redrawn; inactive without a terminal.
 
     Args:
-        wanted: Whether there is to be one.
-        whole: Take the whole terminal, and give it back at the end.
+        wanted: Whether it is used.
+        whole: Use the whole terminal, and restore it at the end.
     """
 
     def __init__(self, wanted: bool, *, whole: bool = False) -> None:
@@ -139,9 +139,9 @@ class Screen:
         stale: str,
         spare: Sequence[str] = (),
     ) -> None:
-        """Draw a table and a line below it; ``stale`` says that it is old, if it is.
+        """Draw a table and a line below it; ``stale`` is shown if the figures are old.
 
-        ``spare`` are the columns that it does without on a narrow terminal, in this order.
+        ``spare`` are the columns to drop on a narrow terminal, in this order.
         """
         part = Part(columns, rows, spare)
         self.draw(lay_out(Page((), (part,), below, stale), self.size, fill=False))
@@ -153,14 +153,14 @@ class Screen:
 
     @property
     def size(self) -> Size:
-        """Columns and lines that there are now."""
+        """Present columns and lines of the terminal."""
         assert self._live is not None
         return Size(*self._live.console.size)
 
 
 @contextlib.contextmanager
 def keys(pressed: Callable[[str], None]) -> Iterator[None]:
-    """Tell of keys as they are pressed, where a terminal is asked; Ctrl-C stays what it is."""
+    """Call ``pressed`` for each key, if standard input is a terminal; Ctrl-C stays a signal."""
     if not sys.stdin.isatty():
         yield
         return

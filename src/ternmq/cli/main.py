@@ -36,10 +36,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit status. Errors are told in one line on standard error."""
+    """Run a command; return its exit status. Errors are one line on standard error."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # It was closed by who started this. Its descriptor must not be given to a connection.
+            # Closed by the parent process. A connection must not get its descriptor.
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -53,14 +53,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _flushed(code: int) -> int:
-    """Write what is left of the output; return the exit status of all of it."""
+    """Flush the output; return the exit status, which an error here can change."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         raise
     except OSError as error:
         _forget(sys.stdout)
-        if code == ExitCode.DONE:  # else the command has told why it failed
+        if code == ExitCode.DONE:  # otherwise an error was printed already
             return _told(one_line(f"standard output: {error.strerror or error}"), ExitCode.FAILED)
     return code
 
@@ -84,7 +84,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return ExitCode.INTERRUPTED
     except Interrupted:
         if sys.stderr.isatty():
-            click.echo(err=True)  # behind the ^C that the terminal shows
+            click.echo(err=True)  # after the ^C that the terminal shows
         return ExitCode.INTERRUPTED
     except Terminated:
         return ExitCode.TERMINATED
@@ -102,7 +102,7 @@ def _told(text: str, code: ExitCode) -> ExitCode:
 
 
 def _forget(stream: TextIO) -> None:
-    """Let what is left go nowhere, so that the end of the process does not fail on it."""
+    """Discard buffered output, so that the end of the process does not fail on it."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 

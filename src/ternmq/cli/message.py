@@ -1,4 +1,4 @@
-"""``ternmq message``: look messages up."""
+"""``ternmq message``: looks messages up."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def get(
     if at is None:
         number, at = queue, offset
     check_one(bool(id_), at is not None, of="an id and a place")
-    click.get_current_context().params["topic"] = topic  # for what is said if there is none
+    click.get_current_context().params["topic"] = topic  # for the error if it does not exist
     if number is None:
         number = 0 if at is None else await only_queue(client, topic)
     try:
@@ -151,7 +151,7 @@ async def _of_key(
     limit: int,
     tables: str,
 ) -> list[Found]:
-    """Return messages of a key, newest first: of the broker, then of the archive."""
+    """Return messages with a key, newest first: from the broker and the archive."""
     try:
         kept = await client.find(topic, key=key, since=since, until=until, limit=limit)
     except UnknownTopic:
@@ -161,7 +161,7 @@ async def _of_key(
     found = [shown(one) for one in kept]
     if tables and len(found) < limit:
         ids = {one.id for one in found}
-        # Those that both have take no room from the others.
+        # Messages that both have must not displace older ones.
         most = min(limit + len(found), 1000)
         older = archived.find(tables, topic, key, since, until, most)
         found += [one for one in older if one.id not in ids]
@@ -170,7 +170,7 @@ async def _of_key(
 
 
 def _place(text: str) -> tuple[str, int | None, int | None]:
-    """Return topic, queue and offset of ``orders/0/17``; the last two are None for ``orders``."""
+    """Parse ``orders/0/17`` to topic, queue and offset; the last two are None for ``orders``."""
     topic, *rest = text.split("/")
     NAME.convert(topic, None, click.get_current_context())
     if not rest:

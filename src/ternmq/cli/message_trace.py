@@ -1,4 +1,4 @@
-"""``ternmq message trace``: the life of a message, at the broker and in the table ``trace``."""
+"""``ternmq message trace``: the history of a message, at the broker and in the table ``trace``."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _ELSEWHERE: Final = {
 
 
 _MOST_NAMED: Final = 5
-"""Topics that are named when they were not searched."""
+"""Most topics named in the note about topics that were not searched."""
 
 NOT_OWED: Final = "not owed"
-"""The broker keeps no more of a message that a group is through with, or never was to get."""
+"""State of a message that a group finished or was never to receive; the broker keeps no more."""
 _ABOUT_NOT_OWED: Final = (
     "not owed: done, or skipped, or deleted as a dead letter, or not for the group (its filter or "
     "start): the broker does not keep which of them. With --tables the table `trace` says it, if "
@@ -56,18 +56,18 @@ _ABOUT_NOT_OWED: Final = (
 
 @dataclass(slots=True)
 class Life:
-    """A message, and what became of it.
+    """A message and its history.
 
     Attributes:
         id: Its id.
         place: Topic, queue, offset.
         stored_at: When it was stored.
         born_at: When it was sent.
-        key: Its key, where it is known.
-        kept: The broker has it.
+        key: Its key, if known.
+        kept: Whether the broker has it.
         traced: Rows of the table, by group.
-        now: What the broker says of it, by group.
-        stands: How it stands at the broker, by group, with its failures.
+        now: Its state at the broker in words, by group.
+        stands: Its state at the broker with failures, by group.
     """
 
     id: str
@@ -81,7 +81,7 @@ class Life:
     stands: dict[str, RowStanding] = field(default_factory=dict)
 
     def told(self, group: str) -> dict[str, Any]:
-        """Return what is known of it in a group: the table's row, else what the broker keeps."""
+        """Return the message's row in a group: from the table, or else from the broker."""
         stands = self.stands.get(group)
         if group in self.traced or stands is None or not (stands.deliveries or stands.failures):
             return self.traced.get(group, {})
@@ -182,9 +182,9 @@ async def trace(
 async def _placed(
     client: Client, text: str, topic: str | None
 ) -> tuple[Found | None, Forbidden | None]:
-    """Return the message at a place, and else why it may not be seen; None if it is no place.
+    """Return the message at a place, or the error if it may not be read; None if it is no place.
 
-    An application may choose ids that look like places: a place goes first.
+    An application may choose ids that look like places: the place is tried first.
     """
     at = text.split("/")
     if len(at) != 3 or not (at[1].isdecimal() and at[2].isdecimal()) or topic not in {None, at[0]}:
@@ -198,22 +198,22 @@ async def _placed(
 
 
 async def _readable(client: Client) -> tuple[list[str], list[str]]:
-    """Return the topics that the app may read, and those of which it has other rights only.
+    """Return the topics that the app may read, and those on which it has other rights only.
 
-    It asks first, since each read that is refused is a line in the broker's audit log.
+    Rights are queried first, because each refused read is a line in the broker's audit log.
     """
     names = [one.spec.name for one in await client.admin.topics()]
     refusals = await client.admin.refusals(
         RightsQuestion(command=Request.FIND, topic=name) for name in names
     )
-    if refusals is None:  # an older broker: the first read that it refuses says so
+    if refusals is None:  # an older broker: the first refused read reports it
         return names, []
     told = list(zip(names, refusals, strict=True))
     return [name for name, lacks in told if not lacks], [name for name, lacks in told if lacks]
 
 
 def _unsearched(topics: Sequence[str]) -> str:
-    """Return which topics were not searched, for want of a right."""
+    """Return a text that names the topics that were not searched because a right is missing."""
     more = f" and {len(topics) - _MOST_NAMED} more" if len(topics) > _MOST_NAMED else ""
     named = ", ".join(topics[:_MOST_NAMED]) + more
     return f"not searched, without the right to consume them for every group: {named}"
@@ -222,7 +222,7 @@ def _unsearched(topics: Sequence[str]) -> str:
 async def _kept(
     client: Client, topics: Iterable[str], id_: str, key: str | None, limit: int
 ) -> list[Found]:
-    """Return what the broker has of it."""
+    """Return the messages that the broker has."""
     found: list[Found] = []
     for topic in topics:
         try:
@@ -237,7 +237,7 @@ async def _kept(
 
 @contextmanager
 def _traces(tables: str) -> Iterator[TraceLookup | None]:
-    """Give what reads the table ``trace``; None, if there is none."""
+    """Open the table ``trace``; None if it does not exist."""
     if not tables:
         yield None
         return
@@ -266,7 +266,7 @@ def _add_older(
     key: str | None,
     limit: int,
 ) -> None:
-    """Add what the archive has of it."""
+    """Add the messages that the archive has."""
     from ternmq.pipeline.folder import Folder
     from ternmq.pipeline.schemas import ARCHIVE
 
@@ -287,7 +287,7 @@ def _add_older(
 def _add_traced(
     lives: dict[tuple[str, int, int], Life], traces: TraceLookup, topic: str | None, id_: str
 ) -> None:
-    """Add what the table ``trace`` has of it."""
+    """Add the rows of the table ``trace``."""
     rows = [row for place in list(lives) for row in traces.at(*place)]
     if not lives and id_:
         rows = traces.by_id(id_)
@@ -299,19 +299,19 @@ def _add_traced(
             place, Life(row["message_id"] or id_, place, row["stored_time"], row["born_time"])
         )
         if not row["message_id"] or row["message_id"] == life.id:
-            # Of a topic of the same name that was deleted before, the row is another message's.
+            # Otherwise the row is of another message, on a deleted topic of the same name.
             life.traced[row["group"] or ""] = row
 
 
 async def _look(client: Client, life: Life) -> None:
-    """Ask the broker how it stands in each group."""
+    """Get the state of the message in each group from the broker."""
     topic, queue, offset = life.place
     for info in await client.admin.groups(topic):
         if info.group.startswith("spark."):
             continue
         try:
             stands = await client.deadletters.standing(topic, info.group, offset, queue=queue)
-        except UnknownGroup:  # it was deleted meanwhile
+        except UnknownGroup:  # deleted meanwhile
             continue
         if stands is None:
             life.now[info.group] = "unknown: the broker is older than this command"
@@ -324,11 +324,11 @@ _NOW: Final = {
     "unread": "not handed out yet", "leased": "handed out", "ready": "waits for a consumer",
     "waiting": "waits for a retry", "not_owed": NOT_OWED,
 }  # fmt: skip
-"""What is said of the states that the broker names; of others their name."""
+"""Texts for the broker's states; other states are shown by name."""
 
 
 def _now(stands: RowStanding) -> str:
-    """Return how a message stands, and why if it failed."""
+    """Return the state of a message as text, with the reason if it failed."""
     if stands.state == "ready":
         if stands.behind is not None:
             return f"waits behind offset {stands.behind} of its ordering key"
@@ -369,7 +369,7 @@ def _show(life: Life) -> None:
              row.get("attempts"), row.get("last_client"), life.now.get(group))
         )  # fmt: skip
     columns = ("group", "state", "since", "deliveries", "attempts", "client", "now")
-    # Without the table the broker knows some of it of some messages only.
+    # Without the table, some columns are known for some messages only.
     shown_ = [at for at in range(len(columns)) if any(row[at] not in {None, ""} for row in rows)]
     output.table(
         [columns[at] for at in shown_],

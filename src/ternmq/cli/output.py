@@ -1,10 +1,10 @@
-"""What commands print: for people in a terminal, for awk in a pipe, as JSON.
+"""The output of commands: for people in a terminal, for awk in a pipe, as JSON.
 
-A terminal gets tables with weight and colour (unless NO_COLOR is set); a pipe gets the same columns
-as plain words, a header first, ``-`` where there is nothing: only the last column may hold blanks.
-Rich is imported only for a terminal. What others chose (fields of messages, names that clients give
-themselves, reasons, words of a broker) never reaches a terminal as control characters: it is
-escaped here, by `model.printing`. JSON and raw bodies stay exact.
+A terminal gets tables with bold text and colour (unless NO_COLOR is set); a pipe gets the same
+columns as plain words, with a header, and ``-`` for empty cells: only the last column may contain
+blanks. Rich is imported only for a terminal. Text from others (fields of messages, names that
+clients choose, reasons, words of a broker) never reaches a terminal as control characters:
+`model.printing` escapes it here. JSON and raw bodies stay exact.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _encode: Final = msgspec.json.Encoder().encode
 NOTHING: Final = "-"
 _WIDE: Final = 10_000
 _READABLE: Final = 24
-"""Columns that a text which is folded keeps, if it has so many, where others can be left out."""
+"""Least width that the folded last column keeps, if its text is as long, before others go."""
 _GAP: Final = 2
-"""Blanks between two columns, where they are close."""
+"""Blanks between two columns when they are close."""
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -40,25 +40,25 @@ Cell = str | int | float | None
 
 
 def json_option(function: Any) -> Any:
-    """Add ``--json``, for one document."""
+    """Add ``--json`` for a single document."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
         function
     )
 
 
 def ndjson_option(function: Any) -> Any:
-    """Add ``--json``, for a stream."""
+    """Add ``--json`` for a stream of objects."""
     text = "Print JSON, one object a line."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 
 def is_terminal() -> bool:
-    """Return whether people look at standard output."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a terminal to draw on; nothing that is printed is taken for markup."""
+    """Return a terminal to draw on; printed text is not parsed for markup."""
     from rich.console import Console
 
     return Console(stderr=error, markup=False, highlight=False, emoji=False)
@@ -73,12 +73,12 @@ def encoded(value: object) -> bytes:
 
 
 def encoded_plain(value: object) -> bytes:
-    """Return the same, times and durations included."""
+    """Return a value as compact JSON; times and durations are allowed."""
     return _encode(_plain(value))
 
 
 def document(value: object) -> None:
-    """Print one JSON document; a JSON text in it (``msgspec.Raw``) is printed as it is."""
+    """Print one JSON document; JSON texts in it (``msgspec.Raw``) are printed unchanged."""
     mark = secrets.token_hex(16)
     texts: list[bytes] = []
     text = msgspec.json.format(_encode(_marked(_plain(value), mark, texts)), indent=2)
@@ -88,12 +88,12 @@ def document(value: object) -> None:
 
 
 def json_line(value: object) -> None:
-    """Print a JSON object on a line of its own; it is seen at once."""
+    """Print a JSON object on its own line, without delay."""
     click.echo(_encode(_plain(value)).decode())
 
 
 def _marked(value: Any, mark: str, texts: list[bytes]) -> Any:
-    """Return a value with marks in the place of JSON texts, which are added to ``texts``."""
+    """Replace JSON texts in a value by marks, and append them to ``texts``."""
     if isinstance(value, msgspec.Raw):
         texts.append(bytes(value))
         return f"{mark}-{len(texts) - 1}"
@@ -105,7 +105,7 @@ def _marked(value: Any, mark: str, texts: list[bytes]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it: times in UTC, durations in seconds."""
+    """Convert a value for JSON: times in UTC, durations in seconds."""
     if isinstance(value, datetime):
         return iso(value)
     if isinstance(value, timedelta):
@@ -121,11 +121,11 @@ def _plain(value: Any) -> Any:
 
 
 def none_of(what: str, app: str) -> str:
-    """Return what stands in the place of an empty list: an app sees what it has a right on.
+    """Return the text for an empty list: an app sees only what it has a right on.
 
     Args:
-        what: The plural of what is listed.
-        app: The app that asked; empty where the client names none.
+        what: Plural of the listed things.
+        app: The app that asked; empty if the client has none.
     """
     return f"no {what} on which app {app!r} has a right" if app else f"no {what}"
 
@@ -138,10 +138,10 @@ def table(
     header: bool = True,
     spare: Sequence[str] = (),
 ) -> None:
-    """Print rows under names; ``nothing`` is said on standard error when there are none.
+    """Print rows with column names; without rows, print ``nothing`` on standard error.
 
-    Without ``header``, they go on where others ended. A terminal that is too narrow is shown no
-    columns of ``spare``, in this order, and which they are is said below.
+    Without ``header``, rows continue an earlier table. On a narrow terminal, columns of ``spare``
+    are dropped in this order, and a note names them.
     """
     kept = list(rows)
     if not is_terminal():
@@ -157,7 +157,7 @@ def table(
 
 
 def _columns(columns: Sequence[str], kept: list[Sequence[Cell]], *, header: bool) -> None:
-    """Print plain columns."""
+    """Print plain columns for a pipe."""
     texts = [[name.replace(" ", "_") for name in columns]]
     texts += [[_word(cell, last=at == len(columns) - 1) for at, cell in enumerate(row)]
               for row in kept]  # fmt: skip
@@ -172,7 +172,7 @@ def _columns(columns: Sequence[str], kept: list[Sequence[Cell]], *, header: bool
 
 
 def numeric(rows: Sequence[Sequence[Cell]]) -> list[bool]:
-    """Return for each column whether it has numbers only; nothing where there are no rows."""
+    """Return for each column whether it has only numbers; empty without rows."""
     return [
         all(isinstance(cell, int | float | None) for cell in cells)
         for cells in zip(*rows, strict=True)
@@ -186,7 +186,7 @@ class Fitted:
     Attributes:
         columns: Their names.
         rows: Their cells.
-        left_out: Names of the columns that had no room.
+        left_out: Names of the dropped columns.
     """
 
     columns: Sequence[str]
@@ -202,10 +202,10 @@ def fitted(
     *,
     folds: bool = False,
 ) -> Fitted:
-    """Leave out columns of ``spare``, in this order, until a table fits into a width.
+    """Drop columns of ``spare``, in this order, until a table fits into a width.
 
-    With ``folds`` the last column may take several lines, broken between words; it keeps as much
-    width as reading needs.
+    With ``folds`` the last column may take several lines, broken between words; it keeps a width
+    that is still readable.
     """
     from rich.cells import cell_len
 
@@ -232,8 +232,8 @@ def fitted(
 def drawn(columns: Sequence[str], rows: Sequence[Sequence[Cell]], terminal: Console) -> Table:
     """Return a table for a terminal.
 
-    Columns that do not fit stand closer. Only the last one is folded; where the others still do not
-    fit, the table is wider than the terminal, which shows more than names that are cut.
+    If columns do not fit, the gaps become smaller, then the last column is folded. If that is not
+    enough, the table is wider than the terminal: long lines show more than cut names.
     """
     from rich import box
     from rich.table import Table
@@ -270,7 +270,7 @@ def details(pairs: Iterable[tuple[str, Cell]]) -> None:
 
 
 def note(text: str) -> None:
-    """Tell people something beside the output, on standard error."""
+    """Print a message for people on standard error."""
     click.echo(printable_lines(text), err=True)
 
 
@@ -324,7 +324,7 @@ def iso(moment: datetime | None) -> str | None:
 
 
 def of_us(time_us: int) -> datetime:
-    """Return a time of the broker."""
+    """Return the time of a broker's timestamp."""
     return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
@@ -345,7 +345,7 @@ def span(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Return bytes in the unit that reads best: 512B, 1.5MiB."""
+    """Return bytes in the most readable unit: 512B, 1.5MiB."""
     unit = 0
     while count >= 1024 and unit < len(_SIZES) - 1:
         count /= 1024

@@ -1,7 +1,7 @@
-"""A page of a fixed size: figures, tables that share what is left, and a line that always fits.
+"""A page of a fixed size: figures, tables that share the remaining lines, and a last line.
 
-The lines are counted before they are drawn. What must be seen (that figures are old, how to leave)
-is the last line of the page however small the terminal is; tables give way first, figures next.
+The lines are counted before they are drawn. The most important text (that figures are old, how to
+leave) is the last line, on a terminal of any size; tables shrink first, then figures.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FRAME: Final = 2
-"""Lines of a table that are not rows: a blank one and the names of the columns."""
+"""Lines of a table other than rows: a blank one and the names of the columns."""
 _NOTICE: Final = 3
-"""Most lines of the notice that figures are old."""
+"""Most lines of the notice about old figures."""
 
 
 class Size(NamedTuple):
@@ -37,7 +37,7 @@ class Part:
     Attributes:
         columns: Names of its columns.
         rows: All its rows, the most urgent first.
-        spare: Columns that it does without where the terminal is narrow, in this order.
+        spare: Columns to drop on a narrow terminal, in this order.
     """
 
     columns: Sequence[str]
@@ -47,15 +47,15 @@ class Part:
 
 @dataclass(slots=True, frozen=True)
 class Page:
-    """What is to be seen.
+    """The content of a page.
 
     Attributes:
         figures: Names and values, one a line, above the tables.
         parts: The tables.
         below: The last line.
-        stale: In its place, that all this is old; empty if it is not.
-        turned: How often the reader turned the page, so that tables begin with later rows; None
-            where there is no such key.
+        stale: Replaces the last line if the figures are old; empty if they are not.
+        turned: Number of times that the reader turned the page, so that tables begin with later
+            rows; None if there is no such key.
     """
 
     figures: Sequence[tuple[str, Cell]]
@@ -66,7 +66,7 @@ class Page:
 
 
 def shares(wanted: Sequence[int], lines: int) -> list[int]:
-    """Divide lines among parts: none gets more than it wants, and the rest is shared evenly."""
+    """Divide lines among parts: none gets more than it wants; the rest is shared evenly."""
     given = [0] * len(wanted)
     hungry = [at for at, want in enumerate(wanted) if want]
     while lines > 0 and hungry:
@@ -80,7 +80,7 @@ def shares(wanted: Sequence[int], lines: int) -> list[int]:
 
 
 def lay_out(page: Page, size: Size, *, fill: bool = True) -> RenderableType:
-    """Return a page of as many lines as the terminal has at most; exactly as many with ``fill``."""
+    """Return a page with at most the terminal's lines; with ``fill``, exactly as many."""
     from rich.console import Group
 
     parts = [
@@ -90,7 +90,7 @@ def lay_out(page: Page, size: Size, *, fill: bool = True) -> RenderableType:
     ]
     last = _last(page, parts, size)
     room = max(0, size.lines - len(last))
-    # A row and "and 3 more" of each table come before the last figures.
+    # One row and "and 3 more" of each table have priority over the last figures.
     needed = sum([_FRAME + min(2, len(part.rows)) for part in parts])
     figures = page.figures[: min(room, max(1, room - needed))]
     lines: list[RenderableType] = [
@@ -109,14 +109,14 @@ def lay_out(page: Page, size: Size, *, fill: bool = True) -> RenderableType:
 
 
 def _line(*pieces: str | tuple[str, str], style: str = "") -> Text:
-    """Return text that takes one line: what does not fit is cut, and the cut is marked."""
+    """Return text for one line, cut with an ellipsis if it does not fit."""
     from rich.text import Text
 
     return Text.assemble(*pieces, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _last(page: Page, parts: Sequence[Fitted], size: Size) -> list[Text]:
-    """Return the last line, or those of the notice that figures are old."""
+    """Return the last line, or the lines of the notice about old figures."""
     from textwrap import wrap
 
     most = min(_NOTICE, size.lines)
@@ -128,7 +128,7 @@ def _last(page: Page, parts: Sequence[Fitted], size: Size) -> list[Text]:
 
 
 def _table(part: Fitted, lines: int, turned: int | None) -> list[RenderableType]:
-    """Return a blank line, the names of the columns, and so many lines of rows."""
+    """Return a blank line, the names of the columns, and ``lines`` lines of rows."""
     from rich.table import Table
     from rich.text import Text
 

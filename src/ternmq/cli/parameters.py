@@ -1,4 +1,4 @@
-"""What values on the command line look like: durations, sizes, times, names, properties."""
+"""Values on the command line: durations, sizes, times, names, properties."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FORM: Final = "a time such as 10m (ago), 14:30, 2026-01-31, 2026-01-31T14:30 or
 
 
 class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
-    """A type of values that is read by a function, which raises ValueError with what is wrong."""
+    """A type of values, parsed by a function that raises ValueError with the reason."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value that a text means."""
+        """Return the value of a text."""
         if not isinstance(value, str):
             return value
         try:
@@ -38,7 +38,7 @@ class _Type(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 
 
 class _Number(click.IntRange):
-    """A number, called so."""
+    """A number, with this name in help texts."""
 
     name = "number"
 
@@ -58,10 +58,10 @@ def _positive_duration(text: str) -> timedelta:
 
 
 def read_when(text: str, now: float | None = None) -> datetime:
-    """Return the time that a text means; a duration is so long ago, without a zone it is local.
+    """Parse a time; a duration means that long ago, a time without zone is local.
 
     Raises:
-        ValueError: It means none.
+        ValueError: It is not a time.
     """
     stamp = time.time() if now is None else now
     text = text.strip()
@@ -82,7 +82,11 @@ def read_when(text: str, now: float | None = None) -> datetime:
 
 
 def read_property(text: str) -> tuple[str, str]:
-    """Return name and value of ``name=value``; or raise ValueError."""
+    """Return name and value of ``name=value``.
+
+    Raises:
+        ValueError: It has another form.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError("is not NAME=VALUE")
@@ -103,10 +107,10 @@ WHEN: Final = _Type("time", read_when)
 
 
 def check_span(since: datetime | None, until: datetime | None) -> None:
-    """See that there is time between two times.
+    """Check that a span of time is not empty.
 
     Raises:
-        click.UsageError: The first is not before the second.
+        click.UsageError: The first time is not before the second.
     """
     if since is not None and until is not None and since >= until:
         first, second = (f"{one:%Y-%m-%d %H:%M:%S}" for one in (since, until))
@@ -123,12 +127,12 @@ QUEUE: Final = _Number(min=0)
 
 
 def _ask(context: click.Context, what: str) -> list[str]:
-    """Return names for completion: what the broker knows, quickly or not at all."""
+    """Return names for completion from the broker; none if it does not answer quickly."""
     from ternmq.cli.connection import names_of
 
     try:
         return names_of(context, what, _TIMEOUT_S)
-    except Exception:  # noqa: BLE001 - the shell waits for words, not for reasons
+    except Exception:  # noqa: BLE001 - a shell that completes needs words, not errors
         return []
 
 
@@ -140,7 +144,7 @@ def _completing(what: str) -> Callable[..., list[CompletionItem]]:
 
 
 def topic_argument(name: str = "topic", **more: Any) -> Callable[[Any], Any]:
-    """Return the argument TOPIC, which the shell completes."""
+    """Return the argument TOPIC, which the shell can complete."""
     shown = "TOPIC" if more.get("required", True) else "[TOPIC]"
     return click.argument(
         name, metavar=shown, type=NAME, shell_complete=_completing("topics"), **more
@@ -148,7 +152,7 @@ def topic_argument(name: str = "topic", **more: Any) -> Callable[[Any], Any]:
 
 
 def group_argument(**more: Any) -> Callable[[Any], Any]:
-    """Return the argument GROUP, likewise."""
+    """Return the argument GROUP, which the shell can complete."""
     shown = "GROUP" if more.get("required", True) else "[GROUP]"
     return click.argument(
         "group", metavar=shown, type=NAME, shell_complete=_completing("groups"), **more
@@ -156,15 +160,15 @@ def group_argument(**more: Any) -> Callable[[Any], Any]:
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """Return those options that were given."""
+    """Return the options that were given."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def check_one(*given: bool, of: str) -> None:
-    """See that exactly one of several ways to name something was given.
+    """Check that exactly one of several ways to name something was given.
 
     Args:
-        given: Of each, whether it was given.
+        given: For each, whether it was given.
         of: Their names, for the error.
 
     Raises:
@@ -177,7 +181,7 @@ def check_one(*given: bool, of: str) -> None:
 
 
 def unchangeable(name: str, why: str, *, flag: bool = False) -> Callable[[Any], Any]:
-    """Return an option that is not offered, and says why what it names cannot be changed."""
+    """Return a hidden option that only explains why a setting cannot be changed."""
 
     def refuse(context: click.Context, _: click.Parameter, value: Any) -> None:
         if value:
@@ -194,10 +198,10 @@ def unchangeable(name: str, why: str, *, flag: bool = False) -> Callable[[Any], 
 
 
 def ranges_of(texts: Sequence[str]) -> list[int]:
-    """Return the offsets that arguments such as ``7`` and ``10-12`` name, sorted.
+    """Return the offsets of arguments such as ``7`` and ``10-12``, sorted.
 
     Raises:
-        click.UsageError: One is neither.
+        click.UsageError: One has another form.
     """
     found: set[int] = set()
     for text in texts:
@@ -206,10 +210,10 @@ def ranges_of(texts: Sequence[str]) -> list[int]:
 
 
 def range_of(text: str) -> range:
-    """Return the offsets that ``7`` or ``10-12`` names.
+    """Return the offsets of ``7`` or ``10-12``.
 
     Raises:
-        click.UsageError: It is neither.
+        click.UsageError: It has another form.
     """
     low, dash, high = text.partition("-")
     if not low.isdecimal() or (dash and not high.isdecimal()):

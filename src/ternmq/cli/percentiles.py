@@ -12,14 +12,14 @@ SHARES = (50, 90, 99)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value below or at which so many of a hundred lie, of sorted values; 0 of none."""
+    """Return a percentile of sorted values, nearest rank; 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(0, math.ceil(share / 100 * len(ordered)) - 1)]
 
 
 def described(times: Sequence[float]) -> list[tuple[str, Cell]]:
-    """Return percentiles and the longest, for people."""
+    """Return percentiles and the longest time, as text."""
     ordered = sorted(times)
     pairs: list[tuple[str, Cell]] = [
         (f"p{share}", output.span(percentile(ordered, share))) for share in SHARES
@@ -28,7 +28,7 @@ def described(times: Sequence[float]) -> list[tuple[str, Cell]]:
 
 
 def plain(times: Sequence[float]) -> dict[str, float]:
-    """Return the same in milliseconds, for JSON."""
+    """Return the same in milliseconds, for the JSON output."""
     ordered = sorted(times)
     told = {f"p{share}_ms": percentile(ordered, share) * 1000 for share in SHARES}
     return told | {"longest_ms": (ordered[-1] if ordered else 0.0) * 1000}

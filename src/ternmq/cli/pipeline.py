@@ -1,4 +1,4 @@
-"""``ternmq pipeline``: messages as tables, kept up to date and looked after."""
+"""``ternmq pipeline``: messages as tables; the jobs that update them, and their maintenance."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _time(time_us: int | None) -> Any:
 
 
 def _lags(folder: Folder, broker: Broker) -> list[dict[str, Any]]:
-    """Return how far behind the tables are; a broker that is away is told of."""
+    """Return how far behind the tables are; if the broker is away, print a note."""
     from ternmq.pipeline.status import behind
     from ternmq.spark.bulk_port import reach
 
@@ -102,7 +102,7 @@ def _lags(folder: Folder, broker: Broker) -> list[dict[str, Any]]:
     ]
 
 
-# Commands with modules of their own.
+# Commands in separate modules.
 from ternmq.cli.pipeline_care import compact, erase  # noqa: E402
 from ternmq.cli.pipeline_replay import replay  # noqa: E402
 from ternmq.cli.pipeline_report import report  # noqa: E402

@@ -1,4 +1,4 @@
-"""``ternmq pipeline compact`` and ``erase``: what is done to tables that are there."""
+"""``ternmq pipeline compact`` and ``erase``: changes to existing tables."""
 
 from __future__ import annotations
 

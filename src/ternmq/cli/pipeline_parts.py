@@ -1,4 +1,4 @@
-"""What the commands of ``ternmq pipeline`` have in common: tables, broker, what is installed."""
+"""Shared parts of the commands of ``ternmq pipeline``: tables, broker, installed packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 30.0
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Spark within this machine listens to nobody else."""
+"""A local Spark listens on the loopback interface only."""
 
 required_tables: Callable[[Any], Any] = click.option(
     "--tables",
@@ -34,10 +34,10 @@ required_tables: Callable[[Any], Any] = click.option(
 
 @contextmanager
 def installed() -> Iterator[None]:
-    """Import what the extra brings.
+    """Import packages of an extra inside this block.
 
     Raises:
-        Failed: It is not there.
+        Failed: One is not installed.
     """
     try:
         yield
@@ -49,7 +49,7 @@ def folder_of(tables: str | None) -> Folder:
     """Return the folder of the tables.
 
     Raises:
-        click.UsageError: None is named.
+        click.UsageError: No folder is given.
     """
     from ternmq.pipeline.folder import Folder
 
@@ -63,10 +63,10 @@ def folder_of(tables: str | None) -> Folder:
 
 
 def broker_of(place: Where, token_file: str = "", timeout: float = _TIMEOUT_S) -> Broker:
-    """Return a broker as the pipeline knows it.
+    """Return a broker in the form that the pipeline uses.
 
     Raises:
-        InvalidUrl, InvalidName, OptionError: Naming what cannot be.
+        InvalidUrl, InvalidName, OptionError: A value is not valid; names it.
     """
     from ternmq.spark.connecting import Broker
 
@@ -77,7 +77,7 @@ def broker_of(place: Where, token_file: str = "", timeout: float = _TIMEOUT_S) -
 
 
 def engine_options(function: Any) -> Any:
-    """Add what says whether Spark does the work, and where."""
+    """Add the options that select Spark or this process, and configure Spark."""
     for option in reversed(
         (
             click.option(
@@ -99,10 +99,10 @@ def engine_options(function: Any) -> Any:
 
 
 def check_engine(engine: str | None, master: str | None, confs: Sequence[tuple[str, str]]) -> None:
-    """See that what is said of Spark goes together.
+    """Reject options of Spark together with ``--engine local``.
 
     Raises:
-        click.UsageError: It does not.
+        click.UsageError: Both were given.
     """
     if engine == "local" and (master or confs):
         raise click.UsageError(
@@ -111,10 +111,10 @@ def check_engine(engine: str | None, master: str | None, confs: Sequence[tuple[s
 
 
 def session(engine: str | None, master: str | None, confs: Mapping[str, str]) -> Any:
-    """Return a Spark session, which begins when it is used; None: this process does it alone.
+    """Return a Spark session that starts at its first use; None: work in this process.
 
     Raises:
-        Failed: Spark is wanted and is not there.
+        Failed: Spark was requested and is not available.
     """
     if engine == "local":
         return None

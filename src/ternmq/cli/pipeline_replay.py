@@ -1,4 +1,4 @@
-"""``ternmq pipeline replay``: messages of the archive sent again."""
+"""``ternmq pipeline replay``: sends messages of the archive again."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _SET: Final = re.compile(r"\s*([a-z_]+)\s*(?:=|\s)\s*(.+)", re.DOTALL)
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3 only
-    """``A..B``, of which one may be empty; or a day. µs since 1970."""
+    """``A..B``, where one may be empty; or a day. Converted to µs since 1970."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Span:
-        """Return first and last."""
+        """Return beginning and end."""
         if not isinstance(value, str):
             found: Span = value
             return found
@@ -56,7 +56,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 
 
 def _span(text: str) -> Span:
-    """Return first and last; or raise ValueError."""
+    """Return beginning and end; or raise ValueError."""
     low, dots, high = text.partition("..")
     if not dots:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text) is None:
@@ -242,7 +242,7 @@ def _send(
     *,
     as_json: bool,
 ) -> list[Sent]:
-    """Send queues: one after the other here, or by Spark's workers."""
+    """Send queues: one after the other in this process, or on Spark's workers."""
     if engine != "spark" and master is None:
         done: list[Sent] = []
         for one in sources:
@@ -273,11 +273,11 @@ def _send(
 
 
 def _known(made: Replay, sources: Sequence[Source]) -> dict[Source, int]:
-    """Return up to which offset each queue was sent before.
+    """Return the offset up to which each queue was sent before.
 
     Raises:
-        UnknownTopic: The topic that they are to go into is not there.
-        TransactionConflict: The name is that of another request.
+        UnknownTopic: The target topic does not exist.
+        TransactionConflict: The name belongs to another request.
     """
     from ternmq.pipeline.replay import topic_facts
     from ternmq.spark.bulk_port import BulkPort
@@ -343,7 +343,7 @@ def _to_group(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Have the broker hand messages to a group again: those that it still has."""
+    """Deliver messages to a group again: those that the broker still has."""
     from ternmq.pipeline.replay_plan import places
 
     context = click.get_current_context()

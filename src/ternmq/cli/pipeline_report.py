@@ -1,4 +1,4 @@
-"""``ternmq pipeline report``: a day as one page."""
+"""``ternmq pipeline report``: the report of a day, as one page."""
 
 from __future__ import annotations
 

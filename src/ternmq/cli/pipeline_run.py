@@ -1,4 +1,4 @@
-"""``ternmq pipeline run``: the jobs, once or on and on."""
+"""``ternmq pipeline run``: runs the jobs, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -167,9 +167,9 @@ def run(
 
 @contextlib.contextmanager
 def _token_for_workers(token: str) -> Iterator[None]:
-    """Have a token in the environment, where workers find it, and no plan of Spark's shows it.
+    """Put the token into the environment for workers: options would show it in Spark's plans.
 
-    It is never that of another broker: without one it is empty.
+    An inherited token of another broker is always replaced; without a token, it is empty.
     """
     before = os.environ.get(TOKEN)
     os.environ[TOKEN] = token
@@ -192,11 +192,11 @@ def _rounds(
     every_s: float,
     as_json: bool,
 ) -> None:
-    """Run rounds, and tell of each.
+    """Run rounds, and report each.
 
     Raises:
-        Failed: It was one, and a job failed.
-        Terminated: It was one, and it was told to end before all jobs had run.
+        Failed: With ``once``, a job failed.
+        Terminated: With ``once``, a stop was requested before all jobs had run.
     """
     for done in [runner.round()] if once else runner.rounds(every_s, stop.wait):
         numbers.add(done, time.time())
@@ -213,22 +213,22 @@ def _rounds(
 
 
 class Stop:
-    """Whether the runner was told to end. The second signal ends it at once."""
+    """Whether a stop was requested. The second signal ends the process at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def told(self) -> bool:
-        """Return whether it was."""
+        """Return whether a stop was requested."""
         return self._event.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until told."""
+        """Wait for a number of seconds, or until a stop is requested."""
         self._event.wait(seconds)
 
     @contextlib.contextmanager
     def signals(self) -> Iterator[None]:
-        """Listen to SIGTERM and Ctrl-C."""
+        """Handle SIGTERM and Ctrl-C."""
         ends: dict[int, type[BaseException]] = {
             signal.SIGTERM: Terminated,
             signal.SIGINT: Interrupted,
@@ -250,7 +250,7 @@ class Stop:
 
 
 def _place(told: str | None, context: click.Context) -> tuple[str, int] | None:
-    """Return host and port that were told."""
+    """Parse host and port of ``--health-port``."""
     if told is None:
         return None
     host, _, port = told.rpartition(":")
@@ -268,7 +268,7 @@ def _listen(place: tuple[str, int], numbers: Numbers, made: type[HealthPort]) ->
 
 
 def _of_jobs(told: Sequence[tuple[str, str]], context: click.Context) -> dict[str, dict[str, str]]:
-    """Return settings by job."""
+    """Group settings by job."""
     found: dict[str, dict[str, str]] = {}
     for name, value in told:
         job, dot, setting = name.partition(".")
@@ -279,12 +279,12 @@ def _of_jobs(told: Sequence[tuple[str, str]], context: click.Context) -> dict[st
 
 
 def tell(done: Round, *, as_json: bool, spark: str = "") -> None:
-    """Say what a round came to: a line on standard output, failures and findings beside it.
+    """Report a round: one line on standard output, failures and findings on standard error.
 
     Args:
         done: The round.
-        as_json: An object instead of words.
-        spark: Spark's version, if it has begun.
+        as_json: Print an object instead of text.
+        spark: Spark's version, if it has started.
     """
     for one in done.ran:
         if one.error:
@@ -334,7 +334,7 @@ def _progress(job: str, line: str) -> None:
 
 
 def _be_quiet() -> None:
-    """Let what goes wrong be told once, by the line of the round."""
+    """Silence the library's log: the line of the round reports errors, once."""
     log = logging.getLogger("ternmq")
     if not log.handlers:
         log.addHandler(logging.NullHandler())

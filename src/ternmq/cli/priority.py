@@ -1,4 +1,4 @@
-"""How much a command in the background gives way to others on its machine, a broker above all."""
+"""The priority of a background command against other processes, above all a broker."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _LOWEST: Final = 19
 
 
 class Priority(enum.Enum):
-    """Of a process, and of those that it starts from then on."""
+    """The priority of a process, and of the processes that it starts."""
 
     IDLE = "idle"
-    """What is left over: whoever else wants a processor has it at once."""
+    """Only unused time: any other process that needs a processor gets it at once."""
     LOW = "low"
-    """A small share when others want the processors as well."""
+    """A small share if others need the processors too."""
     NORMAL = "normal"
-    """As everybody."""
+    """The usual priority."""
 
 
 def take(priority: Priority) -> None:
-    """Give this thread a priority; whatever it starts from now on inherits it.
+    """Set the priority of this thread; processes and threads that it starts inherit it.
 
-    ``IDLE`` is Linux's policy SCHED_IDLE: unlike a nice value, which only says how much time one
-    gets in the long run, it lets a process that wakes up run at once. Where that is not to be had,
-    it is the lowest nice value. A priority only ever falls.
+    ``IDLE`` is Linux's policy SCHED_IDLE: unlike a nice value, which only sets a share of time in
+    the long run, it lets another process that wakes up run at once. Where it is not available, the
+    lowest nice value is used. A priority can only be lowered.
     """
     if priority is Priority.LOW:
         os.nice(_LOW)

@@ -1,4 +1,4 @@
-"""What went wrong, as one line and an exit status."""
+"""Errors as one line and an exit status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from ternmq.model.errors import (
 )
 
 PROGRAM: Final = "ternmq"
-"""What the line of an error begins with."""
+"""Beginning of an error's line."""
 _CODES: Final[tuple[tuple[tuple[type[TernMQError], ...], ExitCode], ...]] = (
     ((CannotConnect, NotABroker), ExitCode.NO_BROKER),
     ((ConnectionLost, SendTimeout, UnsentMessages), ExitCode.UNKNOWN),
@@ -68,18 +68,18 @@ _HINTS: Final[dict[type[TernMQError], str]] = {
     SendTimeout: "look it up, or send it with the same --id again",
     ConnectionLost: "look whether it was done before you try again",
 }
-"""What to do, in the words of the command line; others say what the error itself says."""
+"""Hints in terms of the command line; other errors use their own hint."""
 
 
 _OF_ADMIN: Final = "app 'admin'"
-"""What the broker says of a wrong token names the app."""
+"""Part of the broker's error about a wrong token of this app."""
 _LOST: Final = (
     "; if the token of admin is lost, start the broker once with `ternmq serve --new-admin-token`"
 )
 
 
 def code_of(error: TernMQError) -> ExitCode:
-    """Return how a command ends that an error stopped."""
+    """Return the exit status for an error."""
     if isinstance(error, TopologyMismatch) and isinstance(error.__cause__, Forbidden):
         return ExitCode.NOT_ALLOWED
     for kinds, code in _CODES:
@@ -91,7 +91,7 @@ def code_of(error: TernMQError) -> ExitCode:
 def text_of(error: TernMQError) -> str:
     """Return an error as one line: what happened, and what to do."""
     text = str(error.args[0]) if error.args else type(error).__name__
-    # An error that has a hint of its own knows more than its kind.
+    # A hint set on the error itself is more specific than that of its type.
     hint = error.hint if "hint" in vars(error) else _HINTS.get(type(error), error.hint)
     if isinstance(error, Unauthenticated) and _OF_ADMIN in text:
         hint += _LOST
@@ -101,7 +101,7 @@ def text_of(error: TernMQError) -> str:
 
 
 def text_of_usage(error: click.ClickException) -> str:
-    """Return what click has to say as one line."""
+    """Return click's error as one line."""
     text = one_line(error.format_message()).rstrip(".")
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
@@ -118,7 +118,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def not_found(text: str) -> Failed:
-    """Return a failure that says that something is not there."""
+    """Return a failure with the status "not found"."""
     return Failed(text, ExitCode.NOT_FOUND)
 
 
@@ -128,7 +128,7 @@ def one_line(text: str) -> str:
 
 
 def _without_errno(text: str) -> str:
-    """Say it without the number, and the address once."""
+    """Return the text without errno, and with the address only once."""
     _, again, why = text.partition(": no broker at ")
     if again:
         text = f"no broker at {why}"

@@ -1,4 +1,4 @@
-"""``ternmq deadletter redrive``: dead letters that their group gets again."""
+"""``ternmq deadletter redrive``: delivers dead letters to their group again."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _by_reason(text: str) -> Callable[[FailedMessage], bool]:
 
 
 def _by_fingerprint(wanted: str) -> Callable[[FailedMessage], bool]:
-    """Return what tells whether a message died of one cause last."""
+    """Return a test: whether the last failure of a message has a fingerprint."""
     with installed():
         from ternmq.pipeline.deadletters import fingerprint
 
@@ -140,7 +140,7 @@ async def _redrive(
     *,
     dry_run: bool,
 ) -> list[Redriven]:
-    """Hand them back piece by piece, showing how far it is where that takes long."""
+    """Redrive them piece by piece, with progress if there are many."""
     most = _PIECE if rate is None or dry_run else max(1, min(_PIECE, int(rate / 5)))
     live = sys.stderr.isatty() and total > most
     told: list[Redriven] = []

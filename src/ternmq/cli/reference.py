@@ -1,4 +1,4 @@
-"""The Markdown of ``docs/reference/cli.md``, made of the commands themselves."""
+"""Makes ``docs/reference/cli.md`` from the commands themselves."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def reference() -> str:
 
 
 def _described(command: click.Command, above: click.Context, name: str) -> Iterator[str]:
-    """Yield the pieces of the page that are about a command, and those below it."""
+    """Yield the parts of the page about a command and its subcommands."""
     context = click.Context(command, info_name=name, parent=above)
     below = command.commands if isinstance(command, click.Group) else {}
     yield f"### {context.command_path}\n"

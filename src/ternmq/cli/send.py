@@ -1,4 +1,4 @@
-"""``ternmq send``: messages from arguments, lines, files."""
+"""``ternmq send``: sends messages from arguments, lines, files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ternmq.model.errors import ConnectionLost, SendTimeout, TernMQError
 from ternmq.model.words import counted, verb
 
 _MOST: Final = 1000
-"""Messages that leave at one time."""
+"""Most messages sent at a time."""
 _MOST_BYTES: Final = 8 << 20
 _LINE_BYTES: Final = 16 << 20
 _CHUNK_BYTES: Final = 1 << 18
@@ -134,7 +134,7 @@ async def send(
 
 
 class Maker:
-    """Makes messages of bodies."""
+    """Makes messages from bodies."""
 
     def __init__(self, properties: Message, content_type: str | None, *, json_in: bool) -> None:
         self._properties = properties
@@ -147,10 +147,10 @@ class Maker:
         Args:
             body: Its content, or JSON that describes it.
             place: Where it was read, for the error.
-            unsent: What is not sent when it describes none, for the error.
+            unsent: What is not sent if the body is not valid, for the error.
 
         Raises:
-            Failed: The body describes none.
+            Failed: The body does not describe a message.
         """
         if self._json_in:
             try:
@@ -179,7 +179,7 @@ def kind_of(body: bytes) -> str:
 
 
 class Told:
-    """What is said of messages that were sent: each, or how many."""
+    """Prints and counts the results of sends: each message, or totals."""
 
     def __init__(self, topic: str, *, each: bool, quiet: bool, as_json: bool) -> None:
         self._topic = topic
@@ -195,7 +195,7 @@ class Told:
         self.first: TernMQError | None = None
 
     def stored_one(self, receipt: Receipt) -> None:
-        """A message is stored."""
+        """Process the receipt of a message."""
         self.stored += 1
         self.duplicates += receipt.duplicate
         if self._quiet:
@@ -218,7 +218,7 @@ class Told:
             output.line(f"{receipt.topic}/{receipt.queue}/{offset}  {receipt.id}{extra}")
 
     def failed_one(self, number: int, error: Exception) -> None:
-        """A message is not stored, or that is not known."""
+        """Process a message that is not stored, or of which that is not known."""
         self.failed += 1
         self.uncertain += isinstance(error, SendTimeout | ConnectionLost)
         if isinstance(error, TernMQError):
@@ -231,7 +231,7 @@ class Told:
             output.note(f"ternmq: message {number} was not stored: {text}")
 
     def progress(self) -> None:
-        """Say how far it is, in a terminal, at times."""
+        """Show the progress from time to time, in a terminal."""
         now = time.monotonic()
         if self._live and now - self._shown > 0.2:
             self._shown = now
@@ -243,16 +243,16 @@ class Told:
             click.echo("\r\x1b[K", err=True, nl=False)
 
     def broken_off(self, error: Failed) -> Failed:
-        """Return why no more is sent, with how many were stored by then."""
+        """Return the failure that ends sending, with the number stored so far."""
         self._clear()
         failed = f", {self.failed:,} not" if self.failed else ""
         return Failed(f"{error}; stored {counted(self.stored, 'message')}{failed}", error.code)
 
     def end(self) -> None:
-        """Say how it went.
+        """Print the result.
 
         Raises:
-            Failed: Not all are stored.
+            Failed: Not all messages are stored.
         """
         self._clear()
         if self.failed:
@@ -270,10 +270,10 @@ class Told:
 
 
 async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: Told) -> None:
-    """Send the lines of a file; where one is no message, those before it are sent all the same.
+    """Send the lines of a file; lines before an invalid one are still sent.
 
     Raises:
-        Failed: Of such a line, or of a file that cannot be read on.
+        Failed: A line is not valid, or the file cannot be read.
     """
     batches = line_batches(path)
     while True:
@@ -298,7 +298,7 @@ async def _send(client: Client, topic: str, messages: list[Message], told: Told)
     """Send messages and wait for all of them.
 
     Raises:
-        TernMQError: None of the first was taken, for a reason that holds for all.
+        TernMQError: None of the first batch was stored, so that the rest would fail too.
     """
     before = told.stored + told.failed
     if len(messages) == 1 and not before:
@@ -345,10 +345,10 @@ def _unreadable(path: str, error: OSError) -> Failed:
 
 
 async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
-    """Yield lines with their numbers, as many at a time as there are by then.
+    """Yield lines with their numbers, as many at a time as are available.
 
-    They are read by a thread, since the one who types them, or the program that writes them, may
-    take its time; no more are read ahead than would leave at once.
+    A thread reads them, because a person or program that writes them may be slow; it reads ahead at
+    most two batches.
     """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[tuple[int, bytes] | BaseException | None] = asyncio.Queue()
@@ -364,7 +364,7 @@ async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
                 room.acquire()
                 tell((number, line))
             tell(None)
-        except BaseException as error:  # noqa: BLE001 - told to whom it is for
+        except BaseException as error:  # noqa: BLE001 - raised again by the reader of the queue
             tell(error)
 
     threading.Thread(target=read, daemon=True, name="lines").start()
@@ -392,9 +392,10 @@ async def line_batches(path: str) -> AsyncIterator[list[tuple[int, bytes]]]:
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:
-    """Yield lines without their ends; a line beyond what any broker takes is an error.
+    """Yield lines without their ends; a line larger than any broker accepts is an error.
 
-    From the descriptor itself: a thread that waits in Python's buffer would end the process badly.
+    Reads the descriptor itself: a thread that waits inside Python's buffered reader would disturb
+    the end of the process.
     """
     number, rest = 0, b""
     while chunk := os.read(descriptor, _CHUNK_BYTES):

@@ -52,7 +52,7 @@ def _run(
     given = {name: value for name, value in flags.items() if value is not None}
     try:
         settings = load(config, environ=os.environ, flags=given, mode=mode)
-        check_files(settings)  # here, or `dev` says welcome first
+        check_files(settings)  # before `dev` prints its welcome
     except SettingsError as error:
         raise Failed(str(error), ExitCode.USAGE) from error
     if new_admin_token and settings.admin_token is not None:
@@ -74,7 +74,7 @@ def _run(
 
 
 def _greeting(welcome: str, settings: Settings) -> str:
-    """Return a welcome with the data folder and, unless it is the usual one, the address."""
+    """Return the welcome text with the data folder and, unless it is the default, the address."""
     listen = settings.listen
     if str(listen) == str(Settings().listen):
         return welcome.format(where="", there="", data=settings.data)

@@ -1,4 +1,4 @@
-"""How messages look: on a line for people, and as JSON that ``send --json-in`` takes again."""
+"""The forms of messages: a line for people, and JSON that ``send --json-in`` accepts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ternmq.model.words import counted
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """A message that was found, with what commands show of a delivery."""
+    """A found message, with the attributes of a delivery that commands show."""
 
     id: str
     topic: str
@@ -43,7 +43,7 @@ class Found:
 
 
 def shown(found: FoundMessage) -> Found:
-    """Return a message that was found."""
+    """Return a found message in the form that commands show."""
     row = found.row
     return Found(
         found.id,
@@ -66,11 +66,11 @@ Shown = Delivery | Found
 
 
 def plain(message: Shown) -> dict[str, Any]:
-    """Return a message as JSON has it.
+    """Return a message in the form of the JSON output.
 
     ``body`` is the text of a JSON body, or a string; any other body is in ``body_base64``. A JSON
-    body whose bytes cannot be part of a line as they are (it has several lines, or blanks around
-    it) is in both: without blanks in ``body``, exact in ``body_base64``.
+    body whose bytes cannot be part of a line unchanged (it has several lines, or blanks around it)
+    is in both: without blanks in ``body``, exact in ``body_base64``.
     """
     told: dict[str, Any] = {
         "id": message.id,
@@ -104,14 +104,14 @@ def plain(message: Shown) -> dict[str, Any]:
 
 
 class _Line(msgspec.Struct):
-    """What must be read from a line as its bytes are."""
+    """The fields of a line whose exact bytes are needed."""
 
     body: Raw | UnsetType = UNSET
     message: Raw | UnsetType = UNSET
 
 
 def is_json(text: bytes) -> bool:
-    """Return whether bytes are JSON that every reader takes: no NaN, no number beyond doubles."""
+    """Return whether bytes are JSON that every reader accepts: no NaN, no number beyond doubles."""
     try:
         msgspec.json.decode(text)
     except (ValueError, RecursionError):
@@ -120,10 +120,10 @@ def is_json(text: bytes) -> bool:
 
 
 def _kept(text: bytes) -> bool:
-    """Return whether a JSON body is read from a line as the same bytes."""
+    """Return whether a JSON body can be read back from a line as the same bytes."""
     if b"\n" in text or b"\r" in text:
         return False
-    # Blanks around a value are no part of it, where it is read again.
+    # Blanks around a value are lost when it is read again.
     return text[:1].strip() == text[:1] and text[-1:].strip() == text[-1:]
 
 
@@ -156,7 +156,7 @@ def _quoted(text: str) -> str:
 
 
 def details(message: Shown) -> None:
-    """Print all there is of a message."""
+    """Print all properties of a message, and its body."""
     output.details(
         [
             ("id", message.id),
@@ -193,15 +193,15 @@ _TEXTS: Final = ("key", "ordering_key", "tag")
 
 
 def message_of(text: bytes, properties: Message) -> Message:
-    """Return the message that a line of JSON describes; what it leaves out is as options say.
+    """Return the message that a line of JSON describes; missing fields come from options.
 
-    It takes what ``tail --json`` and ``deadletter export`` write. An ``id`` of the broker's own
-    form says nothing of the new message; any other is the application's. A dead letter leaves its
-    application id out: with it the broker would take the new message for the old one, and store
-    nothing. A JSON body is sent as the bytes that the line has.
+    It accepts the output of ``tail --json`` and ``deadletter export``. An ``id`` in the broker's
+    own form is ignored; any other one is the application's. The application id of a dead letter is
+    ignored: with it the broker would take the new message for a duplicate, and store nothing. A
+    JSON body is sent with the same bytes as in the line.
 
     Raises:
-        ValueError: It does not describe a message.
+        ValueError: The line does not describe a message.
     """
     text = text.removeprefix(codecs.BOM_UTF8)
     try:
@@ -244,7 +244,7 @@ def message_of(text: bytes, properties: Message) -> Message:
 
 
 def no_constant(name: str) -> object:
-    """Refuse ``NaN``, ``Infinity`` and ``-Infinity``, which Python takes and JSON has not.
+    """Refuse ``NaN``, ``Infinity`` and ``-Infinity``, which Python accepts but JSON does not have.
 
     Raises:
         ValueError: Always.
@@ -253,7 +253,7 @@ def no_constant(name: str) -> object:
 
 
 def _own_id(text: str) -> str:
-    """Return an id unless it is one of the broker's, as ``tail --json`` tells it."""
+    """Return an id, or "" if it is one of the broker's, which ``tail --json`` prints."""
     producer, colon, sequence = text.partition(":")
     broker = colon and len(producer) == 16 and _hexadecimal(producer) and _hexadecimal(sequence)
     return "" if broker else text
@@ -294,10 +294,10 @@ def _body(told: dict[str, Any], line: _Line, content_type: str | None) -> object
 
 
 def _says(exact: bytes, body: object) -> bool:
-    """Return whether bytes are a body that a line has as JSON, too."""
+    """Return whether bytes are the same JSON value as a line's body."""
     try:
         value = json.loads(exact, parse_constant=no_constant)
     except (ValueError, RecursionError):
         return False
-    # As text: to Python, 1, 1.0 and true are equal.
+    # Compared as text: in Python, 1, 1.0 and true are equal.
     return json.dumps(value, sort_keys=True) == json.dumps(body, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Python files that change while a program runs."""
+"""Finds Python files that change while a program runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 Sources = dict[str, tuple[int, int]]
-"""Path below the folder, time of change in ns, size."""
+"""Path below the folder -> time of change in ns, size."""
 
 
 def look(folder: Path) -> Sources:
-    """Return the Python files below a folder, save those of environments and hidden folders."""
+    """Return the Python files below a folder, except in environments and hidden folders."""
     found: Sources = {}
     skip = len(str(folder)) + 1
     for place, folders, files in os.walk(folder):
@@ -23,14 +23,14 @@ def look(folder: Path) -> Sources:
                 path = os.path.join(place, name)  # noqa: PTH118 - thousands of them, every second
                 try:
                     status = os.stat(path)  # noqa: PTH116
-                except OSError:  # it was renamed meanwhile, or is not ours to see
+                except OSError:  # renamed meanwhile, or not readable
                     continue
                 found[path[skip:]] = (status.st_mtime_ns, status.st_size)
     return found
 
 
 def changed(before: Sources, after: Sources) -> list[str]:
-    """Return the paths that came, went, or are not as they were."""
+    """Return the paths that were added, removed or changed."""
     return sorted(
         path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
     )

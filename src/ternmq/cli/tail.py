@@ -33,7 +33,7 @@ class Printer:
         self._raw = raw
 
     def print(self, message: Delivery, **more: object) -> None:
-        """Print a message; it has left when this returns."""
+        """Print a message; it is flushed at return."""
         if self._raw:
             sys.stdout.flush()
             sys.stdout.buffer.write(message.body + b"\n")
@@ -96,7 +96,7 @@ async def tail(
         streams.append(client.read(topic, start=begin, stop=stop, queue=number))
     dropped = max(0, total - most) if start is None else 0
     if not follow and all(one.next == one.first for one in infos):
-        # Nothing is read where there is nothing: that this app may read is asked all the same.
+        # Nothing would be read from empty queues, so check the right to read with a request.
         with contextlib.suppress(MessageNotFound, OffsetExpired):
             await client.get(topic, offset=infos[numbers[0]].next, queue=numbers[0])
     async for message in merged(streams):
@@ -112,7 +112,7 @@ async def tail(
 
 
 async def merged(streams: Sequence[AsyncIterator[Delivery]]) -> AsyncIterator[Delivery]:
-    """Yield the messages of queues in the order in which they were stored."""
+    """Merge the messages of queues in the order in which they were stored."""
     heads: list[tuple[datetime, int, int, Delivery]] = []
 
     async def advance(at: int) -> None:
@@ -131,7 +131,7 @@ async def merged(streams: Sequence[AsyncIterator[Delivery]]) -> AsyncIterator[De
 async def followed(
     client: Client, topic: str, numbers: Sequence[int], starts: Sequence[int]
 ) -> AsyncIterator[Delivery]:
-    """Yield new messages of queues as they come."""
+    """Yield new messages of queues as they arrive."""
     if len(numbers) == 1:
         async for message in client.read(topic, start=starts[0], queue=numbers[0], follow=True):
             yield message

@@ -1,4 +1,4 @@
-"""``ternmq top``: rates, topics, groups and connections, as they change."""
+"""``ternmq top``: live rates, topics, groups and connections."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GROUP_COLUMNS: Final = (*COLUMNS[:7], "out/s", *COLUMNS[7:])
 
 @dataclass(slots=True)
 class View:
-    """One look at a broker, with what changed since the one before."""
+    """The state of a broker, with rates since the previous look."""
 
     at: datetime
     status: Status
@@ -55,7 +55,7 @@ class View:
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks again and again."""
+    """Reads the state of a broker repeatedly."""
 
     client: Client
     _counts: dict[str, float] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Watcher:
     _at: float = 0.0
 
     async def look(self) -> View:
-        """Ask the broker for everything."""
+        """Read everything from the broker."""
         admin = self.client.admin
         status, topics, groups = await asyncio.gather(
             admin.status(), admin.topics(), admin.groups()
@@ -130,7 +130,7 @@ async def top(client: Client, interval: timedelta, count: int | None, as_json: b
 async def _live(watcher: Watcher, screen: Screen, seconds: float, count: int | None) -> None:
     """Draw until q is pressed.
 
-    A broker that is away is waited for; meanwhile the figures are marked as old.
+    If the broker is away, it waits for it; meanwhile the figures are marked as old.
     """
     stop = asyncio.Event()
     turned = 0
@@ -199,7 +199,7 @@ def _lines(view: View) -> list[tuple[str, Cell]]:
 
 
 def _topic_rows(view: View) -> list[tuple[Cell, ...]]:
-    """Return the topics, the busiest first."""
+    """Return the topics, those with the highest rate first."""
     rows: list[tuple[Cell, ...]] = [
         (one.spec.name, one.spec.queues, messages_kept(one), view.topic_rates.get(one.spec.name))
         for one in view.topics
@@ -208,7 +208,7 @@ def _topic_rows(view: View) -> list[tuple[Cell, ...]]:
 
 
 def _group_rows(view: View) -> list[tuple[Cell, ...]]:
-    """Return the groups, those that are behind first."""
+    """Return the groups, those with the most waiting messages first."""
     rows: list[tuple[Cell, ...]] = []
     for one in view.groups:
         row = row_of(one)
@@ -224,7 +224,7 @@ def _float(cell: Cell) -> float:
 
 
 def _page(view: View, stale: str, turned: int) -> Page:
-    """Return what is to be on the screen, after so many turns of the page."""
+    """Return the page for the screen, after ``turned`` turns of the page."""
     below = f"{output.iso(view.at)}  q ends it, space turns the page"
     return Page(
         _lines(view),

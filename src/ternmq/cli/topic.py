@@ -1,4 +1,4 @@
-"""``ternmq topic``: make, list, show, change and delete topics."""
+"""``ternmq topic``: makes, lists, shows, changes and deletes topics."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def delete(client: AdminClient, topic: str, yes: bool) -> None:
 
 
 def messages_kept(info: TopicInfo) -> int:
-    """Return how many messages a topic has."""
+    """Return the number of messages that a topic keeps."""
     return sum([one.next - one.first for one in info.queues])
 
 

@@ -1,4 +1,4 @@
-"""``ternmq transaction``: what was prepared and nobody decided, and who prepares."""
+"""``ternmq transaction``: undecided transactions, and their writers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def _no_writer(client: Client, writer: str) -> Failed:
 
 
 def _not_undecided(found: Transactions, batch: int) -> Failed:
-    """Return why there is nothing to decide."""
+    """Return the failure for a batch that is not undecided."""
     (writer,) = found.writers
     newest = writer.newest
     if batch == writer.highest or (newest is not None and newest.committed
@@ -127,7 +127,7 @@ def _outcome(decision: DecisionInfo) -> str:
 
 
 def plain(one: TransactionInfo) -> dict[str, object]:
-    """Return a transaction for JSON."""
+    """Return a transaction in the form of the JSON output."""
     return {
         "writer": one.writer,
         "batch": one.batch_id,
@@ -142,7 +142,7 @@ def plain(one: TransactionInfo) -> dict[str, object]:
 
 
 def plain_writer(one: WriterInfo) -> dict[str, object]:
-    """Return a writer for JSON."""
+    """Return a writer in the form of the JSON output."""
     newest = one.newest
     return {
         "writer": one.writer,

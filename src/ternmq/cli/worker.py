@@ -1,4 +1,4 @@
-"""``ternmq worker module:client``: run the handlers of an application."""
+"""``ternmq worker module:client``: runs the handlers of an application."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ _IMPORTING: Final = (
     __file__, pkgutil.__file__, "importlib/__init__.py",
     "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>",
 )  # fmt: skip
-"""Files of the frames through which an application is imported."""
+"""Files of the frames that belong to importing."""
 _LIBRARY: Final = f"{Path(ternmq.__file__).parent}{os.sep}"
-"""Where frames of this library are."""
+"""Folder of this library's frames."""
 _CANCEL_TIMEOUT: Final = 0.5
 
 
 def find(target: str) -> Client | BlockingClient:
-    """Return the client that ``package.module:name`` names, imported from the folder we are in.
+    """Import the client named ``package.module:name``, with the current folder on the path.
 
     Raises:
-        click.UsageError: There is no such module or name, or it is no client.
+        click.UsageError: There is no such module or name, or it is not a client.
     """
     module, colon, name = target.partition(":")
     if not (module and colon and name):
@@ -82,14 +82,14 @@ def find(target: str) -> Client | BlockingClient:
             raise _broken(module, error) from error
         raise click.UsageError(f"{target!r} is not MODULE:CLIENT") from error
     except TernMQError as error:
-        # The line of the application that asked.
+        # Show the application's line that caused it.
         own = takewhile(lambda one: not one.filename.startswith(_LIBRARY), _own_frames(error))
         for frame in list(own)[-1:]:
             click.echo(
                 f"importing {module!r} failed in {frame.filename}, line {frame.lineno}:", err=True
             )
         raise
-    except Exception as error:  # of the application's code: any can come of it
+    except Exception as error:  # the application's code can raise anything
         raise _broken(module, error) from error
     if not isinstance(found, Client | BlockingClient):
         raise click.UsageError(
@@ -100,17 +100,17 @@ def find(target: str) -> Client | BlockingClient:
 
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the application's frames of an error that importing it raised."""
+    """Return the application's frames of an error raised while importing it."""
     frames = traceback.extract_tb(error.__traceback__)
     own = dropwhile(lambda one: one.filename.endswith(_IMPORTING), frames)
     return [one for one in own if not one.filename.startswith("<frozen ")]
 
 
 def _broken(module: str, error: Exception) -> Failed:
-    """Show where an application is wrong, in its own frames; return how the command ends.
+    """Print an import error with the application's own frames; return how the command ends.
 
-    What no other try can mend (its syntax, a name that another module lacks) ends as a module that
-    is not there: whoever starts workers again leaves that alone.
+    Errors that a repetition cannot cure (syntax, a name missing in another module) have the status
+    of a missing module: supervisors that restart workers stop at that status.
     """
     shown = traceback.TracebackException.from_exception(error)
     shown.stack = traceback.StackSummary.from_list(_own_frames(error))
@@ -121,14 +121,15 @@ def _broken(module: str, error: Exception) -> Failed:
 
 
 def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
-    """Let a client that is made from here on go where the options say; return what checks it.
+    """Direct clients made from here on to the broker of the options; return a check of a client.
 
-    The context in use does not count: what somebody looks at must not decide what is consumed.
+    The context in use is ignored: what someone uses to look at brokers must not decide what is
+    consumed.
 
     Raises:
-        click.UsageError: It does not: its code says another place, and nobody can know which of the
-            two is right: handlers that run at the wrong broker cannot be undone. Or an option is
-            not for it.
+        click.UsageError: By the check: the code names another broker, app or token, and which of
+            the two is right cannot be known: handlers that ran at the wrong broker cannot be
+            undone. Or at once: an option does not apply to a worker.
     """
     given = given_options(context)
     if "timeout" in given:
@@ -153,7 +154,7 @@ def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
             ("token", place.token, made.token == meant.token, "one", "another"),
         ):
             if same or (place.url is None and stated is None):
-                continue  # what is not named here is as the code says, but for another broker
+                continue  # not given here: the code decides, unless the broker is another one
             raise click.UsageError(
                 f"the code names the {name} {one}, and {here} {other}: a worker takes neither "
                 "before the other; leave it out of ternmq.connect(...), or out here"
@@ -231,7 +232,7 @@ def worker(
 
 
 def _run(client: Client | BlockingClient) -> None:
-    """Run a client's handlers, and end though some may not."""
+    """Run a client's handlers; end even if some of them do not."""
     threads = _Threads()
     if isinstance(client, BlockingClient):
         _run_blocking(client, threads)
@@ -244,7 +245,7 @@ def _run(client: Client | BlockingClient) -> None:
         _leave(runner, threads, ExitCode.INTERRUPTED)
         raise Interrupted from None
     except SystemExit:
-        # A handler's is a failure of its message; this one is of a task that something began.
+        # sys.exit() in a handler only fails its message; this one is from another task.
         log.exception("a task called sys.exit(): the worker ends")
         _leave(runner, threads, ExitCode.FAILED)
         raise
@@ -258,7 +259,7 @@ def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
     loop = client.reach()[0].loop
     loop.call_soon_threadsafe(loop.set_default_executor, threads)
     try:
-        client.run(signals=True)  # and its loop has ended
+        client.run(signals=True)  # at its end, its loop has ended too
     except KeyboardInterrupt:
         _end_without(threads.unfinished, ExitCode.INTERRUPTED)
         raise Interrupted from None
@@ -269,9 +270,9 @@ def _run_blocking(client: BlockingClient, threads: _Threads) -> None:
 
 
 def _leave(runner: asyncio.Runner, threads: _Threads, end: ExitCode | Exception) -> None:
-    """Close the loop; if something in it does not end, end all the same.
+    """Close the loop; if something in it does not end, end the process all the same.
 
-    Closing it would wait for coroutines that ignore their cancellation, and for threads of
+    Closing the loop waits for coroutines that ignore their cancellation, and for threads of
     ``asyncio.to_thread``.
     """
     _end_without(runner.run(_cancel_rest()) or threads.unfinished, end)
@@ -279,7 +280,7 @@ def _leave(runner: asyncio.Runner, threads: _Threads, end: ExitCode | Exception)
 
 
 def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
-    """End the process if something is unfinished: its usual end would wait for threads."""
+    """End the process at once if something is unfinished: its usual end waits for threads."""
     if not unfinished:
         return
     log.warning("ended at once: something that a handler began does not end")
@@ -292,7 +293,7 @@ def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
 
 
 def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
-    """Show an error that ends the worker; return the exit status."""
+    """Print an error that ends the worker; return the exit status."""
     if isinstance(error, TernMQError):
         if isinstance(error, UnknownTopic):
             error.hint = (
@@ -306,7 +307,7 @@ def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
 
 
 async def _cancel_rest() -> bool:
-    """Cancel what is left in the loop; return whether some of it does not end."""
+    """Cancel the remaining tasks of the loop; return whether some of them do not end."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -315,14 +316,14 @@ async def _cancel_rest() -> bool:
 
 
 class _Threads(ThreadPoolExecutor):
-    """Threads of ``asyncio.to_thread``, and what they have not finished."""
+    """The threads of ``asyncio.to_thread``, with their unfinished calls."""
 
     def __init__(self) -> None:
         super().__init__()
         self.unfinished: set[Future[Any]] = set()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have a thread do something."""
+        """Run a function in a thread."""
         future = super().submit(fn, *args, **kwargs)
         self.unfinished.add(future)
         future.add_done_callback(self.unfinished.discard)

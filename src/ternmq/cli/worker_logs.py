@@ -1,4 +1,4 @@
-"""How a worker logs: short lines for a terminal, whole ones for a file or another program."""
+"""The log of a worker: short lines for a terminal, complete ones for a file or another program."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ternmq.model.printing import printable, printable_lines
 _COLORS: Final = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
 _WIDE: Final = 10_000
-"""Columns of what has no width."""
+"""Columns of an output without a width."""
 
 
 class WorkerFormatter(logging.Formatter):
-    """Time, level, who, what; control characters in what was logged are shown escaped.
+    """Time, level, logger, message; control characters in the message are escaped.
 
-    In a terminal a line that is too long is folded between words, below its text.
+    In a terminal, a long line is folded between words, indented to its text.
     """
 
     def __init__(self, *, terminal: bool, numbered: bool) -> None:
@@ -33,7 +33,7 @@ class WorkerFormatter(logging.Formatter):
         self._process = f" [{os.getpid()}]" if numbered else ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and the traceback behind it."""
+        """Return the line, with the traceback after it."""
         text = printable(record.getMessage())
         who = "" if self._terminal and record.name == "ternmq" else f" {record.name}:"
         head = f"{self._time(record)}{self._process} {record.levelname:<8}{who}"
@@ -55,7 +55,7 @@ class WorkerFormatter(logging.Formatter):
 
 
 def _columns() -> int:
-    """Return how wide the terminal of standard error is now."""
+    """Return the present width of standard error's terminal."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -63,10 +63,10 @@ def _columns() -> int:
 
 
 class FromTheApplication(logging.Filter):
-    """Lets through warnings, what TernMQ says, and what code of the application logs.
+    """Passes warnings, records of TernMQ, and records from the application's own code.
 
-    Such code is what is no library: no part of Python and no installed package, save the package
-    of the application itself. The names of loggers do not tell: they are chosen freely.
+    Own code is outside of Python's library and of installed packages, except the application's own
+    package. The names of loggers do not help: they are chosen freely.
     """
 
     def __init__(self, package: str) -> None:
@@ -86,13 +86,13 @@ class FromTheApplication(logging.Filter):
 
 
 def set_up(verbose: int, *, package: str, quiet: bool, numbered: bool) -> None:
-    """Log to standard error, unless the application has said how to log.
+    """Log to standard error, unless the application has configured logging.
 
     Args:
-        verbose: 1: what libraries say at INFO as well; 2: everything.
-        package: The application's, the first part of the name of its module.
+        verbose: 1: also INFO of libraries; 2: everything.
+        package: The application's package, the first part of the name of its module.
         quiet: Warnings only.
-        numbered: There are several processes: each line names its own.
+        numbered: There are several processes: each line shows its process id.
     """
     terminal = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler = logging.StreamHandler(sys.stderr)
@@ -108,7 +108,7 @@ def set_up(verbose: int, *, package: str, quiet: bool, numbered: bool) -> None:
 
 
 def tell_end(text: str) -> None:
-    """Say why a worker ends, as its other lines are said; plainly where these go elsewhere."""
+    """Log why a worker ends; print it if the application configured another log."""
     ours = [
         one for one in logging.getLogger().handlers if isinstance(one.formatter, WorkerFormatter)
     ]

@@ -1,14 +1,15 @@
-"""A worker as several processes, and as one that begins anew when its source changes.
+"""A worker with several processes, or one that restarts when its source changes.
 
-The process that was started supervises: it starts the same command line again, in processes that
-run the handlers, and connects to no broker itself. Nothing is forked with connections or threads.
+The first process supervises: it starts the same command line again in processes that run the
+handlers, and connects to no broker itself. Nothing is forked with connections or threads.
 
-* One that dies is started again, after 1 s, 2 s, 4 s, at most 30 s; after a minute of work the
-  count begins anew. With ``reload`` it is started again when a file changed.
-* One that ends by itself (``client.stop()``) is through, and one that was called wrongly ends all.
-* SIGTERM, SIGINT and SIGHUP are passed on, SIGTERM and SIGINT the second time as well. The third
-  kills.
-* Each holds the reading end of a pipe: when the supervisor is gone, it ends, which they notice.
+* A process that dies is started again, after 1 s, 2 s, 4 s, at most 30 s; after a minute of work
+  the pause is 1 s again. With ``reload`` it is started again when a file changes.
+* A process that ends by itself (``client.stop()``) is not started again; one that ends with a
+  status of ``FOR_GOOD`` ends all.
+* SIGTERM, SIGINT and SIGHUP are passed on; the second signal too. The third one kills.
+* Each process holds the reading end of a pipe, which ends when the supervisor is gone: then the
+  process ends too.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from ternmq.cli.exits import ExitCode
 log: Final = logging.getLogger("ternmq")
 
 LIFELINE: Final = "TERNMQ_WORKER_LIFELINE"
-"""In the environment of a process that is supervised: the descriptor of its pipe."""
+"""Variable of a supervised process: the descriptor of its pipe."""
 FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSOUND})
-"""Another process would end in the same way: somebody must change something first."""
+"""A new process would end with the same status until something is changed."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 _HEALTHY: Final = 60.0
-"""Seconds after which a process that dies is not in trouble since its start."""
+"""A process that lived this long counts as healthy: the next pause is the first one again."""
 _LOOK_EVERY: Final = 0.5
 _SIGNAL_BASE: Final = 128
 
 
 def is_supervised() -> bool:
-    """Return whether this process has a supervisor; from then on end when that is gone."""
+    """Return whether this process has a supervisor; if so, end when that is gone."""
     number = os.environ.pop(LIFELINE, "")
     if not number:
         return False
@@ -56,7 +57,7 @@ def is_supervised() -> bool:
 
 
 def supervise(count: int, *, reload: bool) -> int:
-    """Run so many processes of this command line until they are through; return the exit status."""
+    """Run ``count`` processes of this command line until all are done; return the exit status."""
     return asyncio.run(_Supervisor(count, Path.cwd() if reload else None).run())
 
 
@@ -67,12 +68,12 @@ class _Supervisor:
         self._lifeline, self._held = os.pipe()
         self._children: set[asyncio.subprocess.Process] = set()
         self._told: list[int] = []  # signals
-        self._over = asyncio.Event()  # stopping: nothing is started any more
+        self._over = asyncio.Event()  # stopping: no process is started any more
         self._change = asyncio.Event()
         self._status = int(ExitCode.DONE)
 
     async def run(self) -> int:
-        """Return when no process is left."""
+        """Run until no process is left."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
@@ -96,8 +97,8 @@ class _Supervisor:
     def _signal(self, number: int) -> None:
         if number == signal.SIGHUP:
             if self._told:
-                return  # the shell and the kernel both say that the terminal was closed
-            number = signal.SIGTERM  # whatever a process makes of SIGHUP while it imports
+                return  # both the shell and the kernel send it when the terminal is closed
+            number = signal.SIGTERM  # a process that still imports may not handle SIGHUP
         self._told.append(number)
         self._over.set()
         self._pass_on(number if len(self._told) <= 2 else signal.SIGKILL)
@@ -110,7 +111,7 @@ class _Supervisor:
     # -- one process
 
     async def _keep(self) -> None:
-        """Have one process run until it is through."""
+        """Run one process, again and again, until it is done."""
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         while not self._over.is_set():
@@ -118,7 +119,7 @@ class _Supervisor:
             began = loop.time()
             child = await self._start()
             self._children.add(child)
-            if self._over.is_set():  # nobody has told this one so far
+            if self._over.is_set():  # this one has received no signal yet
                 child.send_signal(self._told[-1] if self._told else signal.SIGTERM)
             status = await self._wait(child, change)
             self._children.discard(child)
@@ -155,11 +156,11 @@ class _Supervisor:
             env={**os.environ, LIFELINE: str(self._lifeline)},
             pass_fds=(self._lifeline,),
             stdin=asyncio.subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C is passed on once, and not by the terminal as well
+            process_group=0,  # Ctrl-C is passed on once, not sent by the terminal too
         )
 
     async def _wait(self, child: asyncio.subprocess.Process, change: asyncio.Event) -> int:
-        """Return how a process ended; tell it to when the source has changed."""
+        """Return the status of a process; if the source changes, end it first."""
         ended = asyncio.ensure_future(child.wait())
         changed = asyncio.ensure_future(change.wait())
         await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,7 +173,7 @@ class _Supervisor:
     # -- its source
 
     async def _watch(self, folder: Path) -> None:
-        """Begin anew when the source has changed, and has not since the last look."""
+        """Restart processes after the source has changed and then stayed the same for one look."""
         known = await asyncio.to_thread(sources.look, folder)
         seen = known
         while True:

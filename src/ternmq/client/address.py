@@ -1,6 +1,6 @@
-"""Where the broker is: ``ternmq://[app[:token]@]host[:port]``, ``ternmqs://`` over TLS.
+"""Address of a broker: ``ternmq://[app[:token]@]host[:port]``, ``ternmqs://`` over TLS.
 
-``?ca=FILE`` behind a ``ternmqs://`` address names a PEM file of the certificates to trust.
+``?ca=FILE`` after a ``ternmqs://`` address names a PEM file of the certificates to trust.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_URL: Final = f"ternmq://localhost:{DEFAULT_PORT}"
 
 @dataclass(slots=True, frozen=True)
 class Address:
-    """A broker's address; ``app`` and ``token`` are empty when the url names none.
+    """A broker's address; ``app`` and ``token`` are empty if the url has none.
 
     Attributes:
         ca: File with the certificates to trust; empty: those of the system.
@@ -45,7 +45,7 @@ class Address:
         return f"Address({str(self)!r})"
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs, or None without TLS.
+        """Return the TLS context, or None without TLS.
 
         Raises:
             InvalidUrl: The file of certificates cannot be read.
@@ -61,16 +61,16 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Return what a url says.
+    """Return the address in a url.
 
     Raises:
-        InvalidUrl: It is none of ours.
+        InvalidUrl: It is not a TernMQ url.
     """
     try:
         return _parsed(url)
     except InvalidUrl:
         before, at, _ = _behind_scheme(str(url)).rpartition("@")
-        if at and _ENDS_HOST.search(before):  # the other error tells of what may be a token
+        if at and _ENDS_HOST.search(before):  # the other error's text may contain the token
             raise _wrong(
                 f"{_shown(url)}: app or token has a '/', '?' or '#' in it", _QUOTED
             ) from None
@@ -117,13 +117,13 @@ def _wrong(text: str, hint: str) -> InvalidUrl:
 
 
 def _shown(url: str) -> str:
-    """Return a url for a message: what stands before the host may be a secret."""
+    """Return a url for an error text, without what precedes the host: it may be a secret."""
     text = str(url)
     rest = _behind_scheme(text)
     return repr(f"{text[: len(text) - len(rest)]}{rest.rpartition('@')[2]}"[:100])
 
 
 def _behind_scheme(text: str) -> str:
-    """Return what stands behind ``SCHEME://``; all of it where there is none."""
+    """Return what follows ``SCHEME://``; all of it if there is none."""
     found = _SCHEME.match(text)
     return text[found.end() :] if found else text

@@ -1,4 +1,4 @@
-"""Managing a broker: topics, groups, apps; who is connected, and how it is."""
+"""Administration of a broker: topics, groups, apps, holds, sessions, and its state."""
 
 from __future__ import annotations
 
@@ -44,25 +44,25 @@ from ternmq.wire.control import (
 T = TypeVar("T", bound=msgspec.Struct)
 
 PAGE: Final = 1000
-"""Most of a list that is asked for at a time; the broker gives as much as a turn of it allows."""
+"""Most entries of a list per request; the broker may return fewer, to keep its turns short."""
 RIGHTS_AT_ONCE: Final = 32
-"""Most questions about rights in one request."""
+"""Most questions about rights per request."""
 Place = int | datetime | Start | Literal["earliest", "latest"]
-"""Where a group goes on."""
+"""A position from which a group continues."""
 
 
 @looked_after("client.admin")
 class Admin:
-    """Topics, groups, apps, and how the broker is. Each call needs a right on what it names."""
+    """Topics, groups, apps, and the state of the broker. Each call needs a right on its object."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.redeclaring = Redeclaring(session)
-        """What was declared over this client, for a broker that begins anew."""
+        """What was declared over this client, for a broker that lost its data."""
 
     @property
     def app(self) -> str:
-        """The app that it asks as; empty where the client names none."""
+        """The app whose rights are used; empty if the client names none."""
         return self._session.options.app
 
     # -- topics
@@ -81,18 +81,18 @@ class Admin:
         """Make a topic.
 
         Args:
-            name: Its name; or a ``Topic``, which has its own settings: none of the others is given.
-            queues: More than one spreads it; consumers need no more than one.
+            name: Its name; or a ``Topic`` with its settings, and then no other argument.
+            queues: Several queues spread the load; consumers need only one.
             ordered: Messages have ordering keys, and groups keep the order of each key.
             durability: When sends are answered: ``normal``, ``strict``, ``fast``.
             retention: How long messages are kept, in seconds or as a timedelta; None: 7 days.
             keep_until_consumed: Keep unread ones longer, while the disk has room.
-            ignore_ordering_keys: Of a topic that is not ordered: messages with an ordering key are
-                stored with it, and no order is kept by it. Otherwise they are refused.
+            ignore_ordering_keys: For a topic that is not ordered: store messages with an ordering
+                key, and keep no order by it. Otherwise they are refused.
 
         Raises:
-            TopicExists: There is one of that name.
-            InvalidName, InvalidRequest: It cannot be.
+            TopicExists: There is a topic of that name.
+            InvalidName, InvalidRequest: A value is not valid.
         """
         topic = Topic(
             name_of(name),
@@ -114,7 +114,7 @@ class Admin:
         return await self.make_topic(spec)
 
     async def make_topic(self, spec: TopicSpec) -> TopicSpec:
-        """Make a topic of all its settings; see ``create_topic``."""
+        """Make a topic from all its settings; see ``create_topic``."""
         asked = control.TopicCreate(topic=spec.name, spec=spec.check())
         await self._do(Command.TOPIC_CREATE, asked)
         return spec
@@ -129,14 +129,14 @@ class Admin:
         keep_until_consumed: bool | None = None,
         ignore_ordering_keys: bool | None = None,
     ) -> TopicSpec:
-        """Give a topic other settings; None leaves one as it is.
+        """Change settings of a topic; None leaves one unchanged.
 
         Raises:
-            UnknownTopic: There is none.
+            UnknownTopic: There is no such topic.
         """
         name = name_of(name)
         spec = (await self.topic(name)).spec
-        Topic(  # each is what it can be
+        Topic(  # checks these values
             name,
             queues=queues,
             keep_until_consumed=keep_until_consumed,
@@ -159,12 +159,12 @@ class Admin:
         """Remove a topic, with its messages and groups.
 
         Raises:
-            UnknownTopic: There is none.
+            UnknownTopic: There is no such topic.
         """
         await self._do(Command.TOPIC_DELETE, control.TopicDelete(topic=name_of(name)))
 
     async def topics(self, names: Iterable[str | Topic] | None = None) -> list[TopicInfo]:
-        """Return the topics that this app has a right on, by name."""
+        """Return the topics that this app has a right on, sorted by name."""
         if names is not None and (isinstance(names, str) or not isinstance(names, Iterable)):
             raise InvalidRequest(f"names is a list of topics, not {type(names).__name__}")
         wanted = None if names is None else [name_of(name) for name in names]
@@ -176,7 +176,7 @@ class Admin:
             found += page.topics
             if not page.more or not (page.next or page.topics):
                 return found
-            after = page.next or page.topics[-1].spec.name  # an older broker says no `next`
+            after = page.next or page.topics[-1].spec.name  # an older broker has no `next`
             if wanted is not None:
                 wanted = [name for name in wanted if name > after]
 
@@ -184,7 +184,7 @@ class Admin:
         """Return a topic.
 
         Raises:
-            UnknownTopic: There is none, or this app has no right on it.
+            UnknownTopic: There is no such topic, or this app has no right on it.
         """
         name = name_of(name)
         for info in await self.topics([name]):
@@ -204,25 +204,25 @@ class Admin:
         retry: RetryPolicy | None = None,
         lease: float | timedelta | None = None,
     ) -> SubscriptionSpec:
-        """See that a group consumes a topic, as stated; consuming does it by itself.
+        """Create a group on a topic, or check that it has these settings; consuming does the same.
 
         Args:
             topic: The topic.
             group: The group.
             tags: Filter, such as ``paid || refunded``.
-            mode: ``shared`` or ``ordered``; None: as the topic is.
+            mode: ``shared`` or ``ordered``; None: the topic's.
             start: Where it begins, ``earliest`` or ``latest``.
-            retry: When failed messages come again.
+            retry: When failed messages are delivered again.
             lease: How long messages are leased, in seconds or as a timedelta; 0.1 s to a day.
 
         Raises:
-            GroupSettingsMismatch: It is there with other settings.
+            GroupSettingsMismatch: The group exists with other settings.
         """
         source = Source(name_of(topic), group, tags, mode, start, retry, lease)
         return await self.join_group(source)
 
     async def join_group(self, source: Source) -> SubscriptionSpec:
-        """See that a group consumes a topic, as a handler states it."""
+        """Create a group on a topic, or check that it has the settings that a handler states."""
         asked = source.join()
         return (await self._ask(Command.GROUP_JOIN, asked, control.GroupJoined)).spec
 
@@ -237,10 +237,10 @@ class Admin:
         window: int | None = None,
         paused: bool | None = None,
     ) -> SubscriptionSpec:
-        """Give a group other settings on a topic; None leaves one as it is.
+        """Change settings of a group on a topic; None leaves one unchanged.
 
         Raises:
-            UnknownTopic, UnknownGroup: It is not there.
+            UnknownTopic, UnknownGroup: There is no such topic or group.
         """
         topic = name_of(topic)
         if window is not None:
@@ -261,15 +261,15 @@ class Admin:
         return spec
 
     async def pause_group(self, topic: str | Topic, group: str) -> None:
-        """Hand out no more messages to a group until it is resumed."""
+        """Deliver no more messages to a group until it is resumed."""
         await self.change_group(topic, group, paused=True)
 
     async def resume_group(self, topic: str | Topic, group: str) -> None:
-        """Hand out messages to a group again."""
+        """Deliver messages to a group again."""
         await self.change_group(topic, group, paused=False)
 
     async def delete_group(self, topic: str | Topic, group: str) -> None:
-        """Let a group no longer consume a topic; what it was owed is forgotten."""
+        """Remove a group from a topic, with its cursors, retries and dead letters."""
         await self._do(
             Command.GROUP_DELETE,
             control.GroupDelete(topic=name_of(topic), group=check_name(group, "group")),
@@ -278,11 +278,11 @@ class Admin:
     async def groups(
         self, topic: str | Topic | None = None, group: str | None = None
     ) -> list[GroupInfo]:
-        """Return the groups that this app has a right on, and how they stand.
+        """Return the groups that this app has a right on, with their progress.
 
         Args:
-            topic: Only on this topic; none, if it is not there.
-            group: Only of this name; none, if it is not there.
+            topic: Only groups on this topic; none if there is no such topic.
+            group: Only groups of this name; none if there is no such group.
         """
         try:
             return await self._groups(
@@ -302,16 +302,16 @@ class Admin:
             asked = control.GroupList(topic=topic, group=group, limit=PAGE, after=page.next)
             try:
                 page = await self._ask(Command.GROUP_LIST, asked, control.Groups)
-            except (UnknownTopic, UnknownGroup):  # it was deleted meanwhile
+            except (UnknownTopic, UnknownGroup):  # the topic or group was deleted meanwhile
                 break
             first.groups.extend(page.groups)
         return first
 
     async def standing(self, group: str | None = None) -> Groups:
-        """Return how groups stand on every topic, and the holds on the journal: both can lag.
+        """Return the progress of groups on every topic, and the holds on the journal: both can lag.
 
         Args:
-            group: Only of this name.
+            group: Only groups of this name.
         """
         return await self._standing(None, None if group is None else check_name(group, "group"))
 
@@ -320,7 +320,7 @@ class Admin:
 
         Raises:
             UnknownTopic: There is no such topic.
-            UnknownGroup: It does not consume it, or this app has no right on it.
+            UnknownGroup: The group does not consume it, or this app has no right on it.
         """
         topic = name_of(topic)
         for info in await self._groups(topic, check_name(group, "group")):
@@ -336,18 +336,18 @@ class Admin:
         queue: int | None = None,
         dry_run: bool = False,
     ) -> list[ResetQueue]:
-        """Set where a group goes on.
+        """Set the position from which a group continues.
 
         Args:
             topic: The topic.
             group: The group.
             to: An offset (of one queue), a time, ``Start.EARLIEST`` or ``LATEST``, or their names.
             queue: The queue; None: all.
-            dry_run: Only say what would happen.
+            dry_run: Only return what would happen.
 
         Returns:
-            For each queue where it goes on, how many messages are unread then, and how many that
-            were leased or waited for a retry are forgotten as such.
+            Where the group continues on each queue, how many messages are unread then, and how many
+            leases and pending retries are dropped.
         """
         if isinstance(to, bool) or not isinstance(to, int | datetime | Start | str):
             raise InvalidRequest(
@@ -368,7 +368,7 @@ class Admin:
         return (await self._ask(Command.GROUP_RESET, asked, control.ResetDone)).queues
 
     async def skip(self, topic: str | Topic, group: str, *, queue: int, offset: int) -> None:
-        """Let a group pass over what it has not read below an offset."""
+        """Make a group skip the unread messages below an offset."""
         asked = control.GroupSkip(
             topic=name_of(topic), group=check_name(group, "group"), queue=queue, offset=offset
         )
@@ -384,17 +384,17 @@ class Admin:
         owner: str = "",
         new_token: bool = False,
     ) -> str:
-        """Make an app, change its grants, or give it another token.
+        """Make an app, change its grants, or give it a new token.
 
         Args:
             app: Its name.
-            grants: What it may do from now on, all of it: ``GrantInfo``, or text as on the command
-                line, such as ``produce:orders`` or ``consume:orders.*:billing``.
-            owner: For people: whom to ask.
-            new_token: Give it another token; the one of before is of no use any more.
+            grants: All grants it has from now on: ``GrantInfo``, or text as on the command line,
+                such as ``produce:orders`` or ``consume:orders.*:billing``.
+            owner: For people: a contact.
+            new_token: Give it a new token; the previous one is no longer valid.
 
         Returns:
-            The token, if it is new: told this one time.
+            The token, if it is new. It is returned only this once.
         """
         asked = control.AppPut(
             app=check_name(app, "app"),
@@ -409,7 +409,7 @@ class Admin:
         await self._do(Command.APP_DELETE, control.AppDelete(app=check_name(app, "app")))
 
     async def apps(self) -> list[AppInfo]:
-        """Return the apps, by name."""
+        """Return the apps, sorted by name."""
         found: list[AppInfo] = []
         after = ""
         while True:
@@ -421,10 +421,10 @@ class Admin:
             after = page.next
 
     async def refusals(self, asked: Iterable[control.RightsQuestion]) -> list[str] | None:
-        """Return what this app would be refused for want of a right; empty: nothing.
+        """Return the refusals that this app would get for missing rights; empty if none.
 
         Returns:
-            In the order of the questions. None: the broker is too old to say.
+            Refusals in the order of the questions. None: the broker is too old to report them.
         """
         questions = list(asked)
         found: list[str] = []
@@ -444,17 +444,17 @@ class Admin:
     ) -> int:
         """Keep the journal from a position on, until the hold moves on or is deleted.
 
-        Sends are refused, and nothing goes, when the disk is at its watermark and a hold is far
-        behind. Needs the right to audit or to manage everything.
+        While the disk is at its watermark and a hold is far behind, sends are refused, and nothing
+        is removed. Needs the right to audit or to manage everything.
 
         Args:
-            name: Of the hold.
-            position: Where it is to stand; 0: as far back as the journal reaches.
+            name: Name of the hold.
+            position: Its position; 0: as far back as the journal reaches.
             note: For people.
-            back: It may also move back; else a lower position has no effect.
+            back: It may also move back; otherwise a lower position has no effect.
 
         Returns:
-            Where it stands.
+            Its position.
         """
         asked = control.HoldPut(name=check_name(name), position=position, note=note, back=back)
         return (await self._ask(Command.HOLD_PUT, asked, control.HoldPlaced)).position
@@ -464,20 +464,20 @@ class Admin:
         await self._do(Command.HOLD_DELETE, control.HoldDelete(name=check_name(name)))
 
     async def holds(self) -> list[HoldInfo]:
-        """Return the holds on the journal, by name."""
+        """Return the holds on the journal, sorted by name."""
         return (await self._ask(Command.HOLD_LIST, control.HoldList(), control.Holds)).holds
 
     # -- transactions
 
     async def transactions(self, writer: str = "", *, limit: int = 100) -> Transactions:
-        """Return what is undecided, oldest first, and the writers with their decisions.
+        """Return undecided transactions, oldest first, and the writers with their decisions.
 
-        Those of this app; with the right to manage everything those of every app, which
-        ``client.abort_prepared`` rolls back then.
+        They are those of this app; with the right to manage everything, those of every app, and
+        then ``client.abort_prepared`` can roll them back.
 
         Args:
-            writer: Only of this one.
-            limit: Most transactions, and most writers; ``more`` says whether there are others.
+            writer: Only those of this writer.
+            limit: Most transactions, and most writers; ``more`` is true if there are others.
         """
         limit = whole("limit", limit)
         asked = control.TransactionList(writer=writer or None, limit=limit)
@@ -506,10 +506,10 @@ class Admin:
             after = page.next
 
     async def status(self) -> Status:
-        """Return how the broker is."""
+        """Return the state of the broker."""
         return await self._ask(Command.STATUS, control.StatusAsk(), control.Status)
 
-    # -- parts
+    # -- requests
 
     async def _do(self, command: Command, asked: msgspec.Struct) -> None:
         await self._session.control(command, asked, control.Nothing)

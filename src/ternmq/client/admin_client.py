@@ -1,4 +1,4 @@
-"""A client that administers: it moves no messages, and imports nothing that does."""
+"""A client for administration: it moves no messages, and imports nothing that does."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ternmq.client.session import Session
 
 
 class AdminClient:
-    """A connection to a broker over which only `admin` asks. It lives in one event loop.
+    """A connection to a broker for the requests of `admin` only. It lives in one event loop.
 
-    A command asks one question and ends: this has what that needs of a ``Client``.
+    Commands send a few requests and end: this is the part of ``Client`` that they need.
 
     Attributes:
-        options: What it was made with.
-        admin: Topics, groups, apps, and how the broker is.
+        options: Its settings.
+        admin: Manages topics, groups and apps, and shows the state of the broker.
     """
 
     def __init__(self, options: Options) -> None:
@@ -23,16 +23,16 @@ class AdminClient:
         self.admin = Admin(self._session)
 
     async def connect(self) -> None:
-        """Be connected.
+        """Connect.
 
         Raises:
             CannotConnect: There is no broker at the address.
-            Unauthenticated: It does not know app and token.
+            Unauthenticated: The broker does not accept app and token.
         """
         await self._session.connect()
 
     async def close(self) -> None:
-        """Leave. Closing twice is allowed."""
+        """Leave. May be repeated."""
         session = self._session
         if session.used and not session.closed:
             session.closing()

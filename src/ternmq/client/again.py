@@ -1,4 +1,4 @@
-"""Messages that a group gets again: replays; `deadletters` has the redrives."""
+"""Replays: messages that a group receives again. Redrives are in `deadletters`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Replayed:
     """What a replay did, or (dry) would do.
 
     Attributes:
-        again: Messages that come again.
-        unread: Messages that the group has not read yet: it gets them as it goes on.
-        expired: Offsets of which no message is kept any more.
-        filtered: Messages that the group's filter does not let pass.
-        missing: Ids of which no message is kept.
+        again: Messages that are delivered again.
+        unread: Messages that the group has not read yet: they are delivered as usual.
+        expired: Offsets whose message is no longer kept.
+        filtered: Messages that the group's filter excludes.
+        missing: Ids for which no message is kept.
     """
 
     again: int = 0
@@ -41,7 +41,7 @@ class Replayed:
 
 
 class Replay:
-    """Asks the broker for replays. Loop only."""
+    """Requests replays from the broker. Not thread-safe: call it from the client's loop."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -58,7 +58,7 @@ class Replay:
         queue: int | None,
         dry_run: bool,
     ) -> Replayed:
-        """See ``Client.replay``."""
+        """Replay messages as ``Client.replay``."""
         topic = name_of(topic)
         check_name(group, "group")
         flag("dry_run", dry_run)
@@ -96,7 +96,7 @@ class Replay:
         return found
 
     async def _ask(self, asked: control.GroupReplay, found: Replayed) -> Replayed:
-        """Ask, and again for what the broker did not look at in one go."""
+        """Send a request, and again for the part that the broker left for the next one."""
         while True:
             told = await self._session.control(Command.GROUP_REPLAY, asked, control.GroupReplayed)
             found = Replayed(
@@ -115,7 +115,7 @@ class Replay:
     async def _between(
         self, topic: str, queue: int | None, since: datetime | None, until: datetime | None
     ) -> list[control.ReplaySpan]:
-        """Return what was stored between two times, as offsets of the queues."""
+        """Return the messages stored between two times, as offsets of the queues."""
         queues = range(await queue_count(self._session, topic)) if queue is None else [queue]
         spans: list[control.ReplaySpan] = []
         for number in queues:
@@ -135,7 +135,7 @@ def _spans(offsets: range | Iterable[int]) -> Sequence[tuple[int, int]]:
     """Return offsets as spans, sorted.
 
     Raises:
-        InvalidRequest: One is negative, or no number; a range goes in other steps than 1.
+        InvalidRequest: One is negative, or not a number; a range has a step other than 1.
     """
     if isinstance(offsets, range) and offsets.step == 1:
         if offsets.start < 0:

@@ -1,6 +1,6 @@
-"""What is handed to code that runs in threads: deliveries whose verbs block.
+"""Objects for code in threads: deliveries whose methods block.
 
-For handlers that are written as plain functions, and for ``ternmq.sync``.
+For handlers that are plain functions, and for ``ternmq.sync``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ T = TypeVar("T")
 Promise = TypeVar("Promise", bound=Future[Any])
 
 _LOOK: Final = 1.0
-"""Seconds between two looks at the loop of a call that waits."""
+"""Seconds between two checks of the loop while a call waits."""
 
 
 class Portal:
-    """Leads from threads into an event loop of this process.
+    """Runs calls of other threads in an event loop of this process.
 
-    A call waits as long as the coroutine that it runs, whose own timeout ends it. A loop that is
-    not there any more, or has no turn, cannot keep that timeout: the call looks after the loop
-    every second, and ends with an error. So no call waits for ever for something that is gone.
+    A call waits for its coroutine, whose own timeout ends it. A loop that has ended or is blocked
+    cannot apply that timeout. So the call checks the loop every second and ends with an error: no
+    call waits forever.
 
     Args:
-        loop: Runs in another thread.
+        loop: A loop that runs in another thread.
         patience: Seconds without a turn of the loop after which a call gives up.
     """
 
@@ -52,26 +52,26 @@ class Portal:
 
     @property
     def forked(self) -> bool:
-        """The loop is that of the process that this one was forked from. Any thread."""
+        """Whether the loop belongs to the parent of this forked process. Any thread may ask."""
         return self._pid != os.getpid()
 
     def check(self) -> None:
-        """See that the loop is this process's. Any thread.
+        """Check that the loop belongs to this process. Callable from any thread.
 
         Raises:
-            ClientForked: It is not; nothing of it can be used here.
+            ClientForked: It does not, and cannot be used here.
         """
         if self.forked:
             raise ClientForked("this was opened in the process that this one was forked from")
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop; return or raise what it does. Any thread but the loop's.
+        """Run a coroutine in the loop; return its result. Callable from any thread but the loop's.
 
         Raises:
             ClientError: This is the loop's own thread, which would wait for itself.
             ClientForked: The loop runs in another process.
             ClientClosed: The loop has ended.
-            ClientStalled: The loop has no turn; whether the call was carried out is not known.
+            ClientStalled: The loop is blocked; whether the call was carried out is not known.
         """
         try:
             self.check()
@@ -89,9 +89,9 @@ class Portal:
             raise ClientClosed("the client was closed meanwhile") from None
         except BaseException:
             if not self.loop.is_closed():
-                future.cancel()  # the thread was interrupted: whatever waits shall not go on
+                future.cancel()  # the thread was interrupted: the coroutine must end too
             elif inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                coroutine.close()  # it came too late to be begun
+                coroutine.close()  # the loop ended before it began
             raise
 
     def _see_another_thread(self) -> None:
@@ -109,7 +109,7 @@ class Portal:
         """Wait for a future of the loop; raises as ``call``."""
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
-        turned: list[bool] = []  # not empty: the loop had a turn since it was asked for one
+        turned: list[bool] = []  # not empty: the loop had a turn since the last check
         asked, missed = False, 0
         while not done.wait(_LOOK):
             self.check()
@@ -122,7 +122,7 @@ class Portal:
                 except RuntimeError:
                     raise ClientClosed("the client was closed meanwhile") from None
                 continue
-            # Looks are counted, not seconds: a process that was stopped has missed one.
+            # Checks are counted, not seconds: a process that was suspended has missed only one.
             missed += 1
             if missed * _LOOK >= self._patience:
                 raise ClientStalled(
@@ -137,13 +137,13 @@ class Portal:
             raise ClientClosed("the client was closed meanwhile")
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have a function called in the loop, in order with others. Any thread; does not wait.
+        """Call a function in the loop, after those posted before. From any thread; does not wait.
 
         Raises:
-            ClientForked, ClientClosed: The loop is another process's, or has ended.
+            ClientForked, ClientClosed: The loop belongs to another process, or has ended.
         """
         self.check()
-        # One wake-up for all that comes before the loop looks: waking it costs a system call.
+        # One wake-up for all functions posted until the loop runs: it costs a system call.
         self._posted.append(function)
         if not self._woken:
             self._woken = True
@@ -159,7 +159,7 @@ class Portal:
         while posted:
             try:
                 posted.popleft()()
-            except Exception as error:  # noqa: BLE001 - the next one is another caller's
+            except Exception as error:  # noqa: BLE001 - the next function is another caller's
                 self.loop.call_exception_handler(
                     {"message": "what a thread had the loop do failed", "exception": error}
                 )
@@ -167,26 +167,26 @@ class Portal:
     # -- futures
 
     def promise(self, future: Promise) -> Promise:
-        """Return a future that something in the loop will set. Any thread.
+        """Register a future that the loop will set, and return it. Callable from any thread.
 
-        It gets an error when the loop ends before; in the child of a fork it has one at once.
+        It fails if the loop ends first; in the child of a fork it fails at once.
         """
         self._promised.add(future)
-        Future.add_done_callback(future, self._promised.discard)  # ours: nobody is waiting by it
+        Future.add_done_callback(future, self._promised.discard)  # not a waiting caller
         return future
 
     def break_promises(self) -> None:
-        """The loop was closed: tell those who wait, and take nothing more."""
-        self._woken = False  # from here on ``post`` asks the loop, which refuses
+        """Fail the promised futures after the loop was closed, and accept no more."""
+        self._woken = False  # from here on ``post`` wakes the loop, which refuses
         for future in list(self._promised):
             if future.set_running_or_notify_cancel():
                 future.set_exception(ClientClosed("the client was closed before this was sent"))
 
     def after_fork(self) -> None:
-        """See ``forking.Watched``."""
+        """Fail the promised futures in the child: only the parent knows their outcome."""
         promised, self._promised = self._promised, set()
         for future in list(promised):
-            # A thread of the parent may have held its lock, or wait for it: it gets a new one.
+            # A thread of the parent may have held the future's lock: it gets a new one.
             Future.__init__(future)
             future.set_exception(
                 ClientForked("this was sent by the process that this one was forked from")
@@ -194,7 +194,7 @@ class Portal:
 
 
 class BlockingDelivery:
-    """A ``Delivery`` for threads: its verbs block. See there for what they mean."""
+    """A ``Delivery`` for threads: its methods block. They are described there."""
 
     __slots__ = ("_delivery", "_portal")
 
@@ -209,7 +209,7 @@ class BlockingDelivery:
 
     @property
     def id(self) -> str:
-        """Its id, as the receipt says it."""
+        """Its id, as in the receipt."""
         return self._delivery.id
 
     @property
@@ -229,7 +229,7 @@ class BlockingDelivery:
 
     @property
     def offset(self) -> int:
-        """Its place there."""
+        """Its offset in the queue."""
         return self._delivery.offset
 
     @property
@@ -264,7 +264,7 @@ class BlockingDelivery:
 
     @property
     def value(self) -> Any:
-        """Its body, decoded as its content type says."""
+        """Its body, decoded according to its content type."""
         return self._delivery.value
 
     def decode(self, kind: type[T]) -> T:
@@ -290,17 +290,17 @@ class BlockingDelivery:
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out, this time included."""
+        """Number of deliveries of this message, including this one."""
         return self._delivery.deliveries
 
     @property
     def last_reason(self) -> str:
-        """Why the attempt before this one failed; "" if none did, or nothing is known of it."""
+        """Why the attempt before this one failed; "" if none did, or if the reason is not known."""
         return self._delivery.last_reason
 
     @property
     def maybe_redelivered(self) -> bool:
-        """It may have been handed out before."""
+        """Whether it was delivered before, or may have been."""
         return self._delivery.maybe_redelivered
 
     @property
@@ -310,39 +310,39 @@ class BlockingDelivery:
 
     @property
     def lease_until(self) -> datetime | None:
-        """Until when it is this consumer's."""
+        """When its lease ends."""
         return self._delivery.lease_until
 
     @property
     def settled(self) -> bool:
-        """It was acked, retried, rejected or released, and the broker has not refused that."""
+        """Whether it was acked, retried, rejected or released, and that was not refused."""
         return self._delivery.settled
 
     @property
     def lost(self) -> bool:
-        """It is no longer this consumer's, and was not settled: it is delivered again."""
+        """Whether this consumer lost it without settling it: it is delivered again."""
         return self._delivery.lost
 
     # -- settling
 
     def ack(self) -> None:
-        """Say that it is done; returns when that is durable."""
+        """Report that it is processed; returns when that is durable."""
         self._portal.call(self._delivery.ack())
 
     def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
-        """Have it come again."""
+        """Have it delivered again."""
         self._portal.call(self._delivery.retry(delay, reason=reason))
 
     def reject(self, reason: object = "") -> None:
-        """Put it among the dead letters at once."""
+        """Make it a dead letter at once."""
         self._portal.call(self._delivery.reject(reason))
 
     def release(self) -> None:
-        """Give it back, uncounted."""
+        """Give it back, without an attempt."""
         self._portal.call(self._delivery.release())
 
     def extend(self, seconds: float | timedelta) -> None:
-        """Have its lease last this long from now on."""
+        """Make its lease last this long from now on."""
         self._portal.call(self._delivery.extend(seconds))
 
     def process(self, *, reraise: bool = False) -> BlockingProcessing:
@@ -350,13 +350,13 @@ class BlockingDelivery:
         return BlockingProcessing(self, reraise=reraise)
 
     def conclude(self, error: BaseException | None, *, reraise: bool = False) -> bool:
-        """Settle it as its processing ended, without waiting; return whether ``error`` is over."""
+        """Settle it after its processing, without waiting; return whether ``error`` is over."""
         delivery = self._delivery
         if error is None:
             self._portal.post(lambda: conclude(delivery, None))
             return True
         if self._portal.forked:
-            return False  # it is the parent's to settle; the child's error is what is raised
+            return False  # the parent must settle it; the child's error is raised
 
         async def fail() -> bool:
             return conclude(delivery, error, reraise=reraise)
@@ -365,7 +365,7 @@ class BlockingDelivery:
 
 
 class BlockingProcessing:
-    """What ``BlockingDelivery.process`` returns."""
+    """The context that ``BlockingDelivery.process`` returns."""
 
     __slots__ = ("_delivery", "_reraise")
 

@@ -1,10 +1,10 @@
 """Bulk reading for pipelines: blocking, without an object per message, in any process.
 
-``Bulk`` is what a Spark worker, a notebook or a script holds: it asks a broker for ranges, records,
-pages of the journal, and tells it how far it has come. Everything that it asks may be asked twice,
-so a lost connection is made anew and the request repeated, a bounded number of times; what is
-raised after that is final. Records come as stored bytes: ``ternmq.record.coalesce`` makes Arrow
-record batches of them.
+``Bulk`` is what a Spark worker, a notebook or a script uses: it requests ranges, records and pages
+of the journal from a broker, and reports its progress. Every request may be repeated, so a lost
+connection is replaced and the request sent again, a limited number of times; an error raised after
+that is final. Records come as stored bytes: ``ternmq.record.coalesce`` makes Arrow record batches
+of them.
 
     with Bulk(BulkOptions(url="ternmq://localhost:7117", app="pipeline", token=token)) as broker:
         (topic,) = broker.ranges([RangesAsk(topic="orders")])
@@ -12,7 +12,7 @@ record batches of them.
             for page in broker.fetch("orders", number, queue.first, queue.next):
                 ...  # page.records: whole MESSAGES records; page.start, page.stop: the rows
 
-One thread at a time. A forked child may go on with what its parent made: it connects anew.
+One thread at a time. A forked child may use its parent's object: it makes its own connection.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ __all__ = [
 T = TypeVar("T", bound=msgspec.Struct)
 
 _WAIT: Final = 5.0
-"""Seconds for which one request for rows that are not there yet waits."""
+"""Seconds for which one request waits for rows that do not exist yet."""
 _ROWS: Final = 1_000_000
 
 
 @dataclass(slots=True)
 class Catalog:
-    """What the numbers in the journal's records stand for, those that are gone included.
+    """The names behind the numbers in the journal's records, including deleted ones.
 
     Attributes:
-        as_of: Whatever is made at or behind this position, the records themselves tell.
+        as_of: Names made at or after this position are in the records themselves.
         oldest: The oldest position that the journal keeps.
         topics: By number.
-        groups: By number, which is of a group on one topic.
+        groups: By number; a number stands for a group on one topic.
         sessions: By number.
-        apps: Names of those that are there.
+        apps: Names of the existing apps.
     """
 
     as_of: int = 0
@@ -85,13 +85,13 @@ class Catalog:
 
 
 class Bulk:
-    """A blocking client for bulk work; see the module. Making it does no I/O.
+    """A blocking client for bulk work. Making it does no I/O. One thread at a time.
 
-    Every method raises RefusedError when the broker says no (Forbidden, UnknownTopic, ...), and
-    ConnectionLost or CannotConnect when there was no answer after all tries.
+    Every method raises RefusedError if the broker refuses (Forbidden, UnknownTopic, ...), and
+    ConnectionLost or CannotConnect if there was no answer after all tries.
 
     Args:
-        options: Where and who.
+        options: Address, app and limits.
     """
 
     def __init__(self, options: BulkOptions) -> None:
@@ -110,11 +110,11 @@ class Bulk:
         self.close()
 
     def __reduce__(self) -> tuple[type[Bulk], tuple[BulkOptions]]:
-        """Travel as the options: whoever unpickles it connects for himself."""
+        """Pickle as the options; the unpickled copy makes its own connection."""
         return Bulk, (self.options,)
 
     def connect(self) -> None:
-        """Connect now, and not with the first request."""
+        """Connect now, not with the first request."""
         self._line.welcome  # noqa: B018 - connects
 
     def close(self) -> None:
@@ -123,16 +123,16 @@ class Bulk:
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of the largest body that the broker takes, as it said when it was connected to."""
+        """Size of the largest body that the broker accepts, in bytes, as of the connection."""
         return self._line.welcome.body_bytes
 
-    # -- what there is
+    # -- topics
 
     def topics(self, names: Sequence[str | Topic] | None = None) -> list[TopicInfo]:
-        """Return topics by name, with settings, ends of queues and groups: those that may be seen.
+        """Return topics by name, with settings, ends of queues and groups, as far as rights allow.
 
         Args:
-            names: Only these, as far as they are there; None: all.
+            names: Only these, if they exist; None: all.
         """
         found: list[TopicInfo] = []
         wanted = None if names is None else [name_of(name) for name in names]
@@ -143,14 +143,14 @@ class Bulk:
             found += page.topics
             if not page.more or not (page.next or page.topics):
                 return found
-            after = page.next or page.topics[-1].spec.name  # an older broker says no `next`
+            after = page.next or page.topics[-1].spec.name  # an older broker has no `next`
             if wanted is not None:
                 wanted = [name for name in wanted if name > after]
 
     def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
-        """Return what many queues hold, in one request: ends, offsets at a time, where to stop.
+        """Return the ends of many queues, offsets at a time, and where to stop, in one request.
 
-        Topics come in the order asked; one that is not there has the number 0 and no queues.
+        Topics come in the requested order; one that does not exist has the number 0 and no queues.
         """
         asked = control.QueueRanges(topics=list(topics))
         return self._control(Command.QUEUE_RANGES, asked, control.RangesFound).topics
@@ -160,13 +160,13 @@ class Bulk:
     def fetch(self, topic: str | Topic, queue: int, start: int, stop: int) -> Iterator[Rows]:
         """Yield pages of the rows ``[start, stop)`` of a queue, in order, without a group.
 
-        ``page.records`` are whole MESSAGES records, back to back; they hold the rows
-        ``[page.start, page.stop)`` and may hold others. The next page is on its way while this one
-        is worked on.
+        ``page.records`` are whole MESSAGES records, back to back; they contain the rows
+        ``[page.start, page.stop)`` and may contain others. The next page is requested while this
+        one is processed.
 
         Raises:
-            OffsetExpired: Retention was quicker; the text names the oldest row.
-            InvalidRequest: The queue ends below ``stop``, also after a while.
+            OffsetExpired: Retention removed rows first; the text names the oldest row.
+            InvalidRequest: The queue ends below ``stop``, also after ``options.timeout``.
         """
         topic = name_of(topic)
         line = self._line
@@ -219,11 +219,11 @@ class Bulk:
         Args:
             position: Where a record begins: ``next`` of the page before, or ``oldest``.
             max_bytes: Most bytes of records; 0: ``options.read_bytes``. One record comes at least.
-            wait: How long to wait when nothing is there yet; then the page is empty.
+            wait: How long to wait if there is nothing yet; then the page is empty.
             with_bodies: False: large MESSAGES records come without bodies.
 
         Raises:
-            JournalExpired: The journal begins above the position, ``error.oldest`` says where.
+            JournalExpired: The journal begins above the position, at ``error.oldest``.
         """
         self._ask_journal(position, max_bytes, wait_of("wait", wait), with_bodies=with_bodies)
         return self._take_journal()
@@ -231,9 +231,9 @@ class Bulk:
     def journal_pages(
         self, position: int, stop: int | None = None, *, with_bodies: bool = True
     ) -> Iterator[Records]:
-        """Yield pages of the journal from a position to ``stop``, or to its durable end as it is.
+        """Yield pages of the journal from a position to ``stop``, or to its current durable end.
 
-        The next page is on its way while this one is worked on. The last may reach beyond ``stop``.
+        The next page is requested while this one is processed. The last may reach beyond ``stop``.
         """
         line = self._line
         self._ask_journal(position, 0, 0.0, with_bodies=with_bodies)
@@ -268,7 +268,7 @@ class Bulk:
         return page
 
     def catalog(self, position: int = 0) -> Catalog:
-        """Return what numbers in records at or behind a position stand for; right ``audit``."""
+        """Return the names for numbers in records at or after a position; right ``audit``."""
         catalog = Catalog()
         after = ""
         while True:
@@ -287,12 +287,12 @@ class Bulk:
     # -- progress
 
     def commit(self, topic: str | Topic, group: str, places: Mapping[int, int]) -> dict[int, int]:
-        """Say how far a group has come (queue -> next offset); it only grows.
+        """Commit a group's progress (queue -> next offset); it only grows.
 
         The group is made, from earliest on, if it is missing. Durable at return.
 
         Returns:
-            Where the group stands in these queues now: as committed, or further.
+            The group's positions in these queues: as committed, or further.
         """
         asked = control.GroupCommit(
             topic=name_of(topic),
@@ -305,7 +305,7 @@ class Bulk:
     def hold(self, name: str, position: int, note: str = "", *, back: bool = False) -> HoldPlaced:
         """Keep the journal from a position on; a hold only moves forward unless ``back``.
 
-        Durable at return. Below the oldest position kept it stands at that one.
+        Durable at return. A position below the oldest one kept becomes that one.
         """
         asked = control.HoldPut(name=name, position=position, note=note, back=back)
         return self._control(Command.HOLD_PUT, asked, control.HoldPlaced)
@@ -315,7 +315,7 @@ class Bulk:
         self._control(Command.HOLD_DELETE, control.HoldDelete(name=name), control.Nothing)
 
     def holds(self) -> Holds:
-        """Return all holds, and where the journal begins and ends."""
+        """Return all holds, and the beginning and end of the journal."""
         return self._control(Command.HOLD_LIST, control.HoldList(), control.Holds)
 
     def _control(self, command: Command, asked: msgspec.Struct, kind: type[T]) -> T:

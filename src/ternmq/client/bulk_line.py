@@ -1,8 +1,8 @@
 """A blocking connection for bulk work: few large answers, no event loop, no thread.
 
-``BulkLine`` is one connection after the other: what is lost is made anew, a bounded number of
-times, and the request that had no answer is asked again. So only what may be asked twice goes over
-it. ``Bulk`` says what can be asked.
+``BulkLine`` is one connection after the other: a lost one is replaced, a limited number of times,
+and the unanswered request is sent again. So only requests that may be repeated go over it. ``Bulk``
+has the requests.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from ternmq.wire.session import Answer, ClientSession, Refusal
 
 _READ_BYTES: Final = 1 << 20
 _STALE: Final = 0.8
-"""Of the broker's heartbeat, times three: a connection that was quiet for longer is not used."""
+"""Share of three heartbeats of the broker: a connection that was silent for longer is replaced."""
 _AGAIN: Final = (Busy, ShuttingDown, Unreadable)
-"""Refusals of what may pass later."""
+"""Refusals that may pass later."""
 _LIBRARY: Final = "ternmq-python"
 PAGE_BYTES: Final = 1 << 17
-"""With twice as much, live sends beside two readers took a millisecond longer (p99)."""
+"""With twice as much, live sends during two readers took a millisecond longer (p99)."""
 
 
 @dataclass(slots=True, frozen=True, init=False)
 class BulkOptions:
-    """How to reach a broker for bulk work; plain values, so that it may travel to a worker process.
+    """How to reach a broker for bulk work; plain values, so that a worker process can get them.
 
     Attributes:
-        url: Where the broker is, as for ``ternmq.connect``; app and token may stand in it. Empty:
+        url: Address of the broker, as for ``ternmq.connect``; it may contain app and token. Empty:
             from the environment, as for ``ternmq.connect``; likewise the next two.
-        app: The application; empty where the broker asks for none.
+        app: The app; empty if the broker requires none.
         token: Its secret; it is never shown.
-        timeout: How long an answer may take, besides what it was asked to wait. Times are seconds,
-            or are given as timedeltas.
-        connect_timeout: How long one attempt to connect may take.
-        tries: How often something is tried when the connection is lost, or the broker is busy.
-        first_backoff: How long the second try waits; each further one waits twice as long.
-        longest_backoff: But no longer than this.
+        timeout: Most time for an answer, besides the wait that was requested. Times are seconds, or
+            are given as timedeltas.
+        connect_timeout: Most time for one attempt to connect.
+        tries: Most tries when the connection is lost, or the broker is busy.
+        first_backoff: Pause before the second try; each further one is twice as long.
+        longest_backoff: Longest pause.
         read_bytes: Bytes of records in one answer: small enough that other clients of the broker
             wait no longer than a few milliseconds for their turn.
     """
@@ -92,7 +92,7 @@ class BulkOptions:
         """Times are seconds or timedeltas.
 
         Raises:
-            InvalidRequest: A number or a time cannot be; the text names the argument.
+            InvalidRequest: A number or a time is not valid; the text names the argument.
         """
         if tries < 1:
             raise InvalidRequest(f"tries must be 1 or more, not {tries}")
@@ -110,17 +110,17 @@ class BulkOptions:
         put(self, "read_bytes", read_bytes)
 
     def __repr__(self) -> str:
-        """Show no secret: neither the token nor what stands before the host of the url."""
+        """Show no secret: neither the token nor what precedes the host in the url."""
         scheme, colon, rest = self.url.partition("://")
         shown = f"{scheme}{colon}{rest.rpartition('@')[2]}"
         token = "***" if self.token else ""
         return f"BulkOptions(url={shown!r}, app={self.app!r}, token={token!r})"
 
     def resolved(self) -> Options:
-        """Return the client options that these are; what is empty comes from url and environment.
+        """Return client options; what is empty comes from the url and the environment.
 
         Raises:
-            InvalidUrl, InvalidName, InvalidRequest: Naming what cannot be.
+            InvalidUrl, InvalidName, InvalidRequest: A value is not valid; the text names it.
         """
         made = options_of(
             self.url or None, self.app or None, self.token or None, self.timeout, self.timeout
@@ -129,28 +129,28 @@ class BulkOptions:
 
 
 class Asked(NamedTuple):
-    """A request whose answer is wanted later."""
+    """A request whose answer is taken later."""
 
     command: Command
     body: bytes
     wait: float
-    """Seconds that the broker was asked to wait for something to say."""
+    """Seconds that the broker was asked to wait for data."""
 
 
 class _Attempt(Protocol):
-    """Something that may be tried again."""
+    """A function that may be tried again."""
 
     def __call__(self) -> bytes | None:
-        """Do it, or raise."""
+        """Try, or raise."""
         ...
 
 
 class BulkLine:
-    """See the module. One thread at a time; a forked child makes connections of its own.
+    """Connections for bulk requests. One thread at a time; a forked child makes its own.
 
     Attributes:
-        connections: How many were made.
-        bytes_received: Over all of them.
+        connections: Number of connections made.
+        bytes_received: Total over all of them.
     """
 
     def __init__(self, options: BulkOptions) -> None:
@@ -169,7 +169,7 @@ class BulkLine:
 
     @property
     def welcome(self) -> control.Welcome:
-        """What the broker said of itself; connects if need be.
+        """The broker's WELCOME; connects if needed.
 
         Raises:
             CannotConnect, RefusedError: There is no connection, and none can be made.
@@ -182,44 +182,44 @@ class BulkLine:
         return welcome
 
     def ask(self, command: Command, body: bytes, wait: float = 0.0) -> bytes:
-        """Return the answer to a request that may be asked twice.
+        """Return the answer to a request that may be repeated.
 
         Raises:
-            RefusedError: The broker says no.
+            RefusedError: The broker refused it.
             ConnectionLost, CannotConnect: There was no answer, after all tries.
         """
         self.send(command, body, wait)
         return self.take()
 
     def send(self, command: Command, body: bytes, wait: float = 0.0) -> None:
-        """Ask without waiting; ``take`` returns the answers in the order of the requests."""
+        """Send a request; ``take`` returns the answers in the order of the requests."""
         asked = Asked(command, body, wait)
         try:
             self._send(asked)
         except (OSError, ConnectionLost, CannotConnect, *_AGAIN):
             self._hang_up()
-            self._waiting.append((0, asked))  # asked again when its answer is wanted
+            self._waiting.append((0, asked))  # sent again when its answer is taken
 
     def take(self) -> bytes:
-        """Return the answer to the oldest request that has none; raises as ``ask`` does."""
+        """Return the answer to the oldest unanswered request; raises as ``ask``."""
         if not self._waiting:
             raise ClientClosed("nothing was asked")
         try:
             body = self._again(self._take)
         except BaseException:
-            self.drop()  # whoever asks next must not get the answer to this
+            self.drop()  # the next caller must not get the answer to this request
             raise
         assert body is not None
         return body
 
     def drop(self) -> None:
-        """Want no answers any more: those on their way are for nobody."""
+        """Discard pending requests and close the connection."""
         if self._waiting:
             self._waiting.clear()
             self._hang_up()
 
     def close(self) -> None:
-        """End the connection, and the session with it. It is no error to close twice."""
+        """End the connection, and the session with it. May be repeated."""
         self._closed = True
         self._waiting.clear()
         if self._socket is not None and self._pid == os.getpid():
@@ -235,7 +235,7 @@ class BulkLine:
     # -- tries
 
     def _again(self, attempt: _Attempt) -> bytes | None:
-        """Run an attempt until it goes well, or there were enough."""
+        """Run an attempt until it succeeds, or the tries are used up."""
         options = self.options
         pause = options.first_backoff
         failure: Exception = ConnectionLost("nothing was tried")
@@ -262,7 +262,7 @@ class BulkLine:
         ) from failure
 
     def _take(self) -> bytes:
-        """Return the oldest answer; ask again whatever was asked over a connection that is gone."""
+        """Return the oldest answer; send requests of a lost connection again."""
         self._connected()
         for at, (id_, asked) in enumerate(self._waiting):
             if not id_:
@@ -289,7 +289,7 @@ class BulkLine:
         self._waiting.append((id_, asked))
 
     def _connected(self) -> None:
-        """See that there is a connection.
+        """Make sure that there is a connection.
 
         Raises:
             CannotConnect, RefusedError, ProtocolError: There is none.
@@ -307,7 +307,7 @@ class BulkLine:
         self._connect()
 
     def _see_process(self) -> None:
-        """In a forked child begin anew: connection, session and name are the parent's."""
+        """Start over in a forked child: connection, session and client id are the parent's."""
         if self._pid != os.getpid():
             self._hang_up()  # closes this process's descriptor, not the connection
             self._state = ClientSession()
@@ -369,7 +369,7 @@ class BulkLine:
         """Return the answer to a request; others that come first are kept.
 
         Raises:
-            ConnectionLost, OSError, TernMQError: None will come over this connection.
+            ConnectionLost, OSError, TernMQError: There will be no answer over this connection.
         """
         event = self._answers.pop(id_, None)
         line = self._socket
@@ -389,7 +389,7 @@ class BulkLine:
                 if isinstance(one, Answer):
                     self._answers[one.id] = one
                 elif isinstance(one, Refusal):
-                    if not one.id:  # a farewell
+                    if not one.id:  # the broker's reason for closing
                         raise _lost(one.error)
                     self._answers[one.id] = one
             event = self._answers.pop(id_, None)
@@ -402,12 +402,12 @@ class BulkLine:
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing that was asked will be answered: what is still wanted is asked again."""
+        """Drop the connection; pending requests are to be sent again."""
         self._socket = None
         self._answers.clear()
         self._waiting = deque((0, asked) for _, asked in self._waiting)
 
 
 def _lost(error: TernMQError) -> TernMQError:
-    """Return what a farewell means: bytes that break the protocol are not sent twice."""
+    """Return the error for a closing reason: bytes that break the protocol are not sent twice."""
     return error if isinstance(error, ProtocolError) else ConnectionLost(str(error))

@@ -1,7 +1,7 @@
-"""What is said of a failure of which no consumer said anything.
+"""Reasons of failures for which no consumer gave one.
 
-The same words stand in ``delivery.last_reason``, in the failures of ``client.deadletters``, and in
-what the command ``ternmq`` shows; ``docs/format/records.md`` has all causes.
+``delivery.last_reason``, the failures of ``client.deadletters``, and the command ``ternmq`` use the
+same words; ``docs/format/records.md`` has all causes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNSAID: Final[dict[int, str]] = {
     Cause.TIME: "the lease ended",
     Cause.SESSION: "the consumer was gone",
 }
-"""By cause; of others nothing is said but what the consumer did."""
+"""By cause. The other causes have only the reason that the consumer gave."""
 
 UNSAID_BY_NAME: Final = {Cause(cause).name.lower(): text for cause, text in UNSAID.items()}
 
@@ -27,14 +27,14 @@ def reason_of(reason: str, cause: str) -> str:
     """Return why an attempt failed, for people.
 
     Args:
-        reason: What the consumer said; "" if it said nothing.
-        cause: As ``FailureInfo`` has it; stands for itself where there are no better words.
+        reason: The reason that the consumer gave; "" without one.
+        cause: As in ``FailureInfo``; it is returned if there are no better words.
     """
     return reason or UNSAID_BY_NAME.get(cause, cause)
 
 
 def in_words(failures: Sequence[FailureInfo]) -> list[FailureInfo]:
-    """Return failures as the broker sent them, with words where no consumer said anything."""
+    """Return failures of the broker, with words in place of missing reasons."""
     return [
         one if one.reason or one.cause not in UNSAID_BY_NAME
         else replace(one, reason=UNSAID_BY_NAME[one.cause])

@@ -1,4 +1,4 @@
-"""How what is declared differs from what is there, and what to do about it."""
+"""Differences between declarations and a broker, and advice about them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import Final
 
 TOPIC_MISSING: Final = "topic"
-"""What differs where a group is declared on a topic that is neither there nor declared."""
+"""The setting of a conflict where a group's topic is neither declared nor existing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A difference between what is declared and what is there.
+    """A difference between the declared and the existing state.
 
     Attributes:
         action: ``create``, ``change``, or ``conflict``: it cannot be changed.
         topic: The topic.
         group: The group on it; empty: the topic itself.
-        setting: What differs; empty for what is created; ``topic`` where a group's topic is
-            neither there nor declared.
-        has: As it is.
-        wants: As it is declared; for what is created all that is stated.
-        why: Why it cannot be, where the declaration contradicts itself or the topic; else empty.
-        remedy: What to declare instead, then.
+        setting: The setting that differs; empty for what is created; ``topic`` if a group's topic
+            is neither declared nor existing.
+        has: The existing value.
+        wants: The declared value; for what is created, all stated settings.
+        why: Why it is impossible, if the declaration contradicts itself or the topic; else empty.
+        remedy: What to declare instead, in that case.
     """
 
     action: str
@@ -36,14 +36,14 @@ class Change:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Say what was done, or what cannot be."""
+        """Return a line about what was done, or cannot be."""
         return self.told("created")
 
     def told(self, created: str) -> str:
-        """Return it as a line for people.
+        """Return a line for people.
 
         Args:
-            created: What to say of something that is missing, such as ``would be created``.
+            created: Words for something that is missing, such as ``would be created``.
         """
         what = f"group {self.group} on {self.topic}" if self.group else f"topic {self.topic}"
         if self.action == "create":
@@ -57,7 +57,7 @@ class Change:
 
 
 def advice(changes: Sequence[Change]) -> str:
-    """Return what can be done about those changes that cannot be made; empty if there are none."""
+    """Return advice about the changes that cannot be made; empty if there are none."""
     said = list(dict.fromkeys(one.remedy for one in changes if one.remedy))
     missing = dict.fromkeys(one.topic for one in changes if one.setting == TOPIC_MISSING)
     if missing:

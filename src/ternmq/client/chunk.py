@@ -1,6 +1,6 @@
-"""What a PULL or READ answer holds: stretches of rows in the batches they were sent in.
+"""Rows of a PULL or READ answer: ranges of rows in the batches in which they were sent.
 
-Columns are decoded when somebody asks for them, each once for all rows of its batch.
+Columns are decoded at first use, each once for all rows of its batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MESSAGES: Final = int(Kind.MESSAGES)
 _HEADERS: Final = 1 << Column.HEADERS
 _CONTENT_TYPE: Final = 1 << Column.CONTENT_TYPE
 Origin = tuple[int, int, int]
-"""Queue, producer, and how far the numbers that it gave its messages are from their offsets."""
+"""Queue, producer, and the difference between the sequences of its messages and their offsets."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -32,11 +32,11 @@ class Chunk:
     """Rows ``[row, row + count)`` of a batch, with the offsets from ``offset`` on.
 
     Attributes:
-        attempt: Of all of them; 1 is the first.
-        deliveries: How often they were handed out, this time included.
-        suspect: They may have been handed out before a power cut.
+        attempt: Attempt number of all of them; 1 is the first.
+        deliveries: Number of deliveries, including this one.
+        suspect: Whether they may have been delivered before a power cut.
         stored_us: Broker time at which they were stored.
-        origin: Where they come from; with an offset it is that of one message only.
+        origin: Their origin; together with an offset it identifies one message.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class Chunk:
 
     def headers(self, index: int) -> Mapping[str, str]:
         """Return the headers of its ``index``-th row."""
-        if not self.batch.flags & _HEADERS:  # asked for every message that a handler gets
+        if not self.batch.flags & _HEADERS:  # called for every message that a handler gets
             return _NO_HEADERS
         if self._headers is None:
             self._headers = self.batch.headers()[self.row : self.row + self.count]
@@ -146,7 +146,7 @@ class Chunk:
 def chunks_of(
     queue: int, records: bytes, runs: Sequence[Run], suspect_below: int = 0
 ) -> list[Chunk]:
-    """Return the rows that runs name, out of the records of an answer, by offset.
+    """Return the rows of runs from the records of an answer, sorted by offset.
 
     Raises:
         ProtocolError: The records are damaged.
@@ -193,7 +193,7 @@ def _offset(chunk: Chunk) -> int:
 
 
 def _within(runs: Sequence[Run], first: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the parts of runs that lie in ``[first, end)``."""
+    """Yield the parts of runs within ``[first, end)``."""
     for start, rows, attempt, deliveries in runs:
         low = max(start, first)
         high = min(start + rows, end)

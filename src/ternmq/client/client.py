@@ -1,4 +1,4 @@
-"""The client: one object for all that an application does with a broker."""
+"""The client: one object through which an application uses a broker."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ _HURRIED_TIMEOUT: Final = 0.5
 class Client(Transacting, Receiving):
     """A client of a broker, made by ``ternmq.connect``. It lives in one event loop of one process.
 
-    Making it does no I/O, so that handlers can be declared when a module is imported. ``await``,
-    ``async with``, ``run()``, or the first use connects. It connects again by itself, keeps its
+    Making it does no I/O, so handlers can be declared when a module is imported. ``await``,
+    ``async with``, ``run()``, or the first use connects. It reconnects by itself, keeps its
     session, and sends again what was not answered.
 
     Attributes:
-        options: What it was made with.
+        options: Its settings.
         codecs: How bodies are encoded and decoded; others can be registered.
-        admin: Topics, groups, apps, and how the broker is.
+        admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
     """
 
@@ -94,17 +94,17 @@ class Client(Transacting, Receiving):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: make one in each process")
 
-    # -- its life ---------------------------------------------------------------------------------
+    # -- start and end ----------------------------------------------------------------------------
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.connect().__await__()
 
     async def connect(self) -> Self:
-        """Be connected; done by ``await client`` and ``async with client``.
+        """Connect. ``await client`` and ``async with client`` do the same.
 
         Raises:
             CannotConnect: There is no broker at the address.
-            Unauthenticated: It does not know app and token.
+            Unauthenticated: The broker does not accept app and token.
         """
         await self._session.connect()
         return self
@@ -122,17 +122,17 @@ class Client(Transacting, Receiving):
             await self.close()
         except UnsentMessages:
             if error is None:
-                raise  # else the block's own error is what is raised; each message was logged
+                raise  # else the block's own error is raised; each message was logged
 
     async def close(self, timeout: float | timedelta | None = None) -> None:
-        """Send what waits, tell the broker what was settled, and leave. Closing twice is allowed.
+        """Send what waits, report what was settled to the broker, and leave. May be repeated.
 
         Args:
-            timeout: Seconds to wait for sends; None: the client's ``timeout``. Then the broker is
-                told what was settled and sent, for 5 s at most, and 3 s to leave.
+            timeout: Seconds to wait for sends; None: the client's ``timeout``. After that,
+                reporting settles and sends to the broker takes at most 5 s, and leaving 3 s.
 
         Raises:
-            UnsentMessages: Messages of ``send_soon`` were not stored, or that is not known.
+            UnsentMessages: Messages of ``send_soon`` were not stored, or their outcome is unknown.
         """
         if timeout is not None:
             timeout = seconds_of("timeout", timeout)
@@ -163,11 +163,11 @@ class Client(Transacting, Receiving):
         self._raise_unsent()
 
     def stats(self) -> ClientStats:
-        """Return what the client did so far; costs nothing, asks nobody. Any thread.
+        """Return counts of the client's work so far. No I/O; callable from any thread.
 
         A client has one connection, which everything shares, and a second one while it holds
-        messages whose leases need to be extended. Both are kept while nothing happens, and made
-        anew when they are lost.
+        messages whose leases need to be extended. Both stay open while idle, and are opened again
+        after they are lost.
         """
         main, aside, producer = self._session.traffic, self._keeper.traffic, self._producer
         return ClientStats(
@@ -201,20 +201,20 @@ class Client(Transacting, Receiving):
     ) -> Callable[[F], F]:
         """Declare that a function handles the messages of a group; ``run`` calls it.
 
-        It takes the body, decoded as its annotation says, and a second parameter, the delivery, if
-        it has one: ``ternmq.Delivery`` in an ``async def``; ``ternmq.sync.Delivery`` in a ``def``,
-        which runs in a thread. See ``pull`` for the other arguments.
+        It takes the body, decoded according to its annotation, and optionally a second parameter,
+        the delivery: ``ternmq.Delivery`` in an ``async def``; ``ternmq.sync.Delivery`` in a
+        ``def``, which runs in a thread. ``pull`` describes the other arguments.
 
         Args:
-            topic: The topic: its name, or a ``Topic``, which is declared by it.
+            topic: The topic: its name, or a ``Topic``, which this call also declares.
             group: The consumer group.
-            tags: Filter; see ``declare`` for what is done about it.
-            concurrency: How many messages are handled at one time.
-            max_in_flight: Most messages that are here and not settled; None: ``concurrency``,
-                and besides them as many as are done in 0.1 s, up to 1,024.
+            tags: Filter; ``declare`` describes how it is applied.
+            concurrency: Number of messages handled at one time.
+            max_in_flight: Most messages that the client holds unsettled; None: ``concurrency``,
+                plus as many as are processed in 0.1 s, up to 1,024.
             mode: Mode of the group.
             start: Where a new group begins.
-            retry: When failed messages come again; see ``declare``.
+            retry: When failed messages are delivered again; see ``declare``.
             lease: How long messages are leased, in seconds or as a timedelta, 0.1 s to a day; it is
                 extended while they are handled.
 
@@ -232,43 +232,43 @@ class Client(Transacting, Receiving):
         return declare
 
     def declare(self, *topics: Topic) -> None:
-        """Declare topics that are to be there.
+        """Declare topics that must exist.
 
-        ``run`` makes those that are missing and changes settings that differ, and does the same
-        with the filters, retry policies and leases that handlers state, if the app may manage them.
-        If it may not, or a mode or start differs, ``run`` ends with ``TopologyMismatch``.
-        ``ternmq apply MODULE:CLIENT`` does it ahead of time, with ``--dry-run`` it only compares;
+        ``run`` creates the missing ones and changes settings that differ. It does the same with the
+        filters, retry policies and leases of handlers, if the app may manage them. If the app may
+        not, or a mode or start differs, ``run`` ends with ``TopologyMismatch``.
+        ``ternmq apply MODULE:CLIENT`` does this ahead of time, or only compares with ``--dry-run``;
         ``apply`` does it from code.
 
-        A topic that is missing when it is first sent to or consumed is made as declared, where the
-        broker makes topics on the way (``dev``, tests) and the app may manage it. One that is there
-        is taken as it is.
+        A topic that is missing at the first send or consume is created as declared, if the broker
+        creates topics on first use (``dev``, tests) and the app may manage it. An existing topic is
+        used as it is.
 
         Raises:
-            InvalidRequest: A topic of that name is declared with other settings.
+            InvalidRequest: A topic of that name is already declared with other settings.
         """
         self._declarations.declare(topics)
 
     async def apply(self) -> list[Change]:
-        """Make topics and groups what is declared; durable when it returns. Returns what was done.
+        """Bring topics and groups to their declared settings, durably; return the changes.
 
-        ``run`` does it by itself, save for groups that are not there, which it makes by joining.
-        This is for whoever only sends, for tests, and for deployments.
+        ``run`` does this by itself, except for missing groups, which it creates by joining them.
+        Call this in programs that only send, in tests, and in deployments.
 
         Raises:
             TopologyMismatch: Something cannot be changed, or this app may not manage it; the text
-                names each difference. Nothing was changed then, unless the text says what was.
+                names each difference. Nothing was changed, unless the text lists it.
         """
         self._session.bind()
         return await self.topology.apply(self.admin)
 
     @property
     def topology(self) -> Topology:
-        """What was declared, to be held against a broker: topics, and the groups of handlers."""
+        """The declared topics, and the groups of the handlers, for comparison with a broker."""
         return Topology(self._declarations)
 
     def handler_middleware(self, function: F) -> F:
-        """Have a generator that yields once run around each call of a handler; a decorator.
+        """Run a generator that yields once around each call of a handler; a decorator.
 
         ::
 
@@ -278,54 +278,54 @@ class Client(Transacting, Receiving):
                 yield  # the handler runs
                 print(delivery.topic, time.monotonic() - began)
 
-        The first that is declared is the outermost; what handlers depend on is made inside all of
-        them. An error of the handler is raised at the ``yield``; if the middleware raises another
-        one, that counts, and if it swallows it, the message is done. A ``def`` runs where the
-        handler runs and gets its kind of delivery: in the handler's thread, or in the loop. An
-        ``async def`` runs in the loop, around a handler in a thread as well; if it gives up before
-        the thread is through, as by ``asyncio.timeout``, its error counts when the thread has
-        ended. A function that returns a context manager may stand in for the generator.
+        The first that is declared is the outermost; a handler's dependencies are made inside all of
+        them. An error of the handler is raised at the ``yield``. If the middleware raises another
+        one, that one counts; if it catches the error, the message is done. A ``def`` runs where the
+        handler runs, in its thread or in the loop, and gets the same kind of delivery. An
+        ``async def`` runs in the loop, also around a handler in a thread; if it stops before the
+        thread ends, as by ``asyncio.timeout``, its error counts when the thread has ended. A
+        function that returns a context manager may be used in place of the generator.
 
         Raises:
-            InvalidHandler: It is none of these.
+            InvalidHandler: The function is none of these.
         """
         self._declarations.middlewares.around_handlers(function)
         return function
 
     def send_middleware(self, function: F) -> F:
-        """Have a generator that yields once run around each message that is sent; a decorator.
+        """Run a generator that yields once around each message that is sent; a decorator.
 
-        It is given an ``Outbound``: the topic, and the message, whose fields may be changed before
-        the ``yield``. Behind it ``outbound.receipt`` says where the message is stored; an error of
-        the send is raised at the ``yield``. It is a ``def``, and runs in the client's loop, so it
-        must not wait. All ways to send pass through it but prepared batches.
+        It receives an ``Outbound``: the topic, and the message, whose fields it may change before
+        the ``yield``. After the ``yield``, ``outbound.receipt`` has the place of the stored
+        message; an error of the send is raised at the ``yield``. It is a ``def`` and runs in the
+        client's loop, so it must not block. All sends pass through it except prepared batches.
 
         Raises:
-            InvalidHandler: It is no such function.
+            InvalidHandler: The function is not such a generator.
         """
         self._declarations.middlewares.around_sends(function)
         return function
 
     def lifespan(self, function: F) -> F:
-        """Have a generator that yields once run around ``run``; a decorator.
+        """Run a generator that yields once around ``run``; a decorator.
 
-        What stands before the ``yield`` runs before ``run`` connects, and before any handler; what
-        stands behind it when the last handler has ended, while the client can still send. It is
-        given the client if it has a parameter.
+        The code before the ``yield`` runs before ``run`` connects, and before any handler. The code
+        after it runs when the last handler has ended, while the client can still send. It receives
+        the client if it has a parameter.
 
         Raises:
-            InvalidHandler: It is no such function.
+            InvalidHandler: The function is not such a generator.
         """
         self._declarations.middlewares.around_run(function)
         return function
 
     @property
     def overrides(self) -> dict[Provider, Provider]:
-        """Providers that stand in for others from the next ``run`` on, as in tests."""
+        """Providers that replace others from the next ``run`` on, as in tests."""
         return self._declarations.middlewares.overrides
 
     def _threaded(self, delivery: Delivery) -> BlockingDelivery:
-        """Return a delivery for a handler in a thread. Loop only."""
+        """Return a delivery for a handler in a thread. Call it from the client's loop."""
         if self._portal is None:
             self._portal = Portal(self._session.loop, self.options.timeout)
         return BlockingDelivery(delivery, self._portal)
@@ -333,25 +333,25 @@ class Client(Transacting, Receiving):
     async def run(self, *, signals: bool | None = None) -> None:
         """Call handlers with messages until ``stop()`` or a signal; then close.
 
-        The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored; they are taken if this is
-        the main thread, and SIGTERM is not handled already, as by a web server.
+        The signals are SIGTERM, SIGINT, and SIGHUP unless it is ignored. They are taken only in the
+        main thread, and not if SIGTERM already has a handler, such as a web server's.
 
-        A broker that is not there is waited for. On the way out nothing more is taken, and what was
-        not begun is given back. Handlers that run have ``drain_timeout`` to finish; then they are
-        cancelled, and those that cannot be (a thread, a coroutine that ignores it) are named in the
-        log. Their messages are not handed out again while they run: the lease is extended until the
-        handler ends. If this process ends first, the message comes again by the group's retry
-        policy, and that was an attempt. A second SIGTERM or SIGINT waits for nobody, and ends the
-        process.
+        ``run`` waits for a broker that is not there. On stopping, no more messages are taken, and
+        those that were not begun are given back. Running handlers have ``drain_timeout`` to finish;
+        then they are cancelled, and those that cannot be (a thread, a coroutine that ignores it)
+        are named in the log. Their messages are not delivered again while they run: the lease is
+        extended until the handler ends. If this process ends first, the message is delivered again
+        by the group's retry policy, and the attempt counts. A second SIGTERM or SIGINT ends the
+        process without waiting.
 
         Args:
-            signals: Take the signals, or leave them to whoever has them: then ``stop()`` ends it.
-                None: take them unless somebody in this process handles SIGTERM already.
+            signals: True: take the signals. False: leave them to their handlers; ``stop()`` ends
+                ``run``. None: take them unless SIGTERM already has a handler in this process.
 
         Raises:
             InvalidRequest: There are no handlers.
-            TopologyMismatch: Something is not as it is declared; see ``declare``.
-            InvalidHandler: No body can be decoded to what a handler takes.
+            TopologyMismatch: A topic or group differs from its declaration; see ``declare``.
+            InvalidHandler: No body can be decoded to the type that a handler takes.
             TernMQError: A group cannot be consumed.
         """
         loop = self._session.bind()
@@ -363,7 +363,7 @@ class Client(Transacting, Receiving):
                 await self.close()
 
     async def serve(self, lifespans: Sequence[Lifespan]) -> None:
-        """Do what ``run`` does, inside these lifespans; signals and the end are the caller's."""
+        """Do what ``run`` does, inside these lifespans; the caller takes signals and closes."""
         if not self._declarations:
             raise InvalidRequest("no handlers are declared: use @client.handler(...)")
         middlewares = self._declarations.middlewares
@@ -384,8 +384,8 @@ class Client(Transacting, Receiving):
                     await self.topology.settle(self.admin)
                     try:
                         await self._run_handlers(stop)
-                    except GroupSettingsMismatch:  # somebody made a group since, another way
-                        await self.topology.settle(self.admin)  # says so of all that differs
+                    except GroupSettingsMismatch:  # made meanwhile with other settings
+                        await self.topology.settle(self.admin)  # its error names all that differs
                         raise
         finally:
             self._stop = None
@@ -398,7 +398,7 @@ class Client(Transacting, Receiving):
         return self._left
 
     async def _arrive(self, stop: asyncio.Event) -> bool:
-        """Connect, waiting for the broker; return False when told to stop before."""
+        """Connect, waiting for the broker; return False if ``stop`` is set first."""
         told = asyncio.ensure_future(stop.wait())
         try:
             try:
@@ -433,15 +433,15 @@ class Client(Transacting, Receiving):
             failed.cancel()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Have ``run`` come to its end: no handler is called any more. Any thread.
+        """End ``run``: no handler is called any more. Callable from any thread.
 
-        Called before ``run``, it ends that as soon as it begins.
+        If called before ``run``, it ends ``run`` as soon as that begins.
 
         Args:
-            at_once: Do not wait for those that run: cancel them.
+            at_once: Do not wait for running handlers: cancel them.
         """
         flag("at_once", at_once)
-        self._stopping = True  # what begins to run in its loop meanwhile looks at this
+        self._stopping = True  # a ``serve`` that begins meanwhile checks this
         loop = self._session.known_loop
         if loop is None:
             return
@@ -452,7 +452,7 @@ class Client(Transacting, Receiving):
             loop.call_soon_threadsafe(partial(self._stop_here, at_once=at_once))
 
     def _stop_here(self, *, at_once: bool) -> None:
-        """See ``stop``. Loop only."""
+        """Do what ``stop`` does. Call it from the client's loop."""
         for handler in self._handlers:
             handler.take_no_more()
         if self._stop is not None:
@@ -475,13 +475,13 @@ class Client(Transacting, Receiving):
         Args:
             topic: The topic.
             id: The id.
-            queue: Of the offset; it may be left out where the topic has one.
-            offset: The place in its queue.
+            queue: Queue of the offset; it may be omitted if the topic has only one.
+            offset: Offset in the queue.
 
         Raises:
-            MessageNotFound: None is kept.
-            InvalidRequest: Neither id nor offset is given, or both; the topic has several queues,
-                and ``queue`` does not say which.
+            MessageNotFound: There is no such message, or it is no longer kept.
+            InvalidRequest: Neither id nor offset is given, or both; or the topic has several queues
+                and ``queue`` is missing.
         """
         self._session.bind()
         return await self._lookup.get(topic, id, queue, offset)
@@ -507,7 +507,7 @@ class Client(Transacting, Receiving):
         self._session.bind()
         return await self._lookup.find(topic, key, since, until, limit)
 
-    # -- once more --------------------------------------------------------------------------------
+    # -- replay -----------------------------------------------------------------------------------
 
     async def replay(
         self,
@@ -521,28 +521,28 @@ class Client(Transacting, Receiving):
         queue: int | None = None,
         dry_run: bool = False,
     ) -> Replayed:
-        """Hand messages to a group again, whatever became of them; no other group gets them.
+        """Deliver messages to a group again, whatever their state; other groups are unaffected.
 
-        They begin a new round: attempts count from 1, and whoever has one of them in hand no longer
-        holds it. What the group has not read yet stays unread.
+        They begin a new round: attempts count from 1, and a consumer that holds one of them loses
+        it. Messages that the group has not read yet stay unread.
 
         Args:
             topic: The topic.
             group: The group.
-            offsets: Of one queue: ``range(10, 20)``, or any offsets.
-            since: Those stored at or after this time.
-            until: Those stored before this time.
-            ids: Those with these ids: the broker's, or your own. Of several messages with the same
-                id of your own, the newest.
-            queue: Of the offsets; it may be left out where the topic has one. Of times: only this
-                queue, by default all.
-            dry_run: Only say what would happen.
+            offsets: Offsets of one queue: ``range(10, 20)``, or any others.
+            since: Only messages stored at or after this time.
+            until: Only messages stored before this time.
+            ids: Only messages with these ids: the broker's, or your own. If several messages have
+                the same id of your own, the newest.
+            queue: Queue of the offsets; it may be omitted if the topic has only one. With times:
+                only this queue, by default all.
+            dry_run: Only return what would happen.
 
         Raises:
-            InvalidRequest: Offsets are named, the topic has several queues, and ``queue`` does not
-                say which.
-            ReplayTooLarge: So many would wait to be handed out again that the broker takes no more.
-                Where much was named, what was handed back before stays so.
+            InvalidRequest: Offsets are given, the topic has several queues, and ``queue`` is
+                missing.
+            ReplayTooLarge: More messages would wait for redelivery than the broker allows. A large
+                replay is done in parts: those done before the error stay done.
         """
         self._session.bind()
         return await self._replay.replay(
@@ -559,7 +559,7 @@ class Client(Transacting, Receiving):
     # -- forks ------------------------------------------------------------------------------------
 
     def after_fork(self) -> None:
-        """See ``forking.Watched``: take another name, or be of no use if it was connected."""
+        """Take a new identity, or become unusable if it was connected. For ``forking``."""
         if self._session.used:
             self._session.leave_behind()
             self._keeper.leave_behind()
@@ -570,7 +570,7 @@ class Client(Transacting, Receiving):
 
 
 async def _unless(told: asyncio.Future[Any], connecting: Coroutine[Any, Any, object]) -> bool:
-    """Wait for a connection; return False when told to stop before. Raises as ``connecting``."""
+    """Wait for a connection; return False if ``told`` is done first. Raises as ``connecting``."""
     attempt = asyncio.ensure_future(connecting)
     try:
         await asyncio.wait({told, attempt}, return_when=asyncio.FIRST_COMPLETED)
@@ -583,9 +583,9 @@ async def _unless(told: asyncio.Future[Any], connecting: Coroutine[Any, Any, obj
 
 
 def leases_of(port: int) -> list[Lease]:
-    """Return the leases with rows left that clients of this process have of the broker at a port.
+    """Return the unfinished leases of this process's clients of the broker at a port.
 
-    For the testing kit. Any thread.
+    For the testing kit. Callable from any thread.
     """
     return [
         lease

@@ -1,20 +1,20 @@
-"""Bodies: from what is sent to bytes, and from bytes to what a handler's annotation names.
+"""Bodies: encoding of values to bytes, and decoding of bytes to the types of annotations.
 
-A body's content type says how it was made::
+The content type of a body shows how it was encoded::
 
     bytes, bytearray, memoryview                            (none)
     str                                                     text/plain
     None, bool, int, float, list, tuple, dict, dataclass,
     msgspec.Struct, pydantic model, datetime, UUID, ...     application/json
 
-A pydantic model is written by its aliases where it is read by them, so that the same class goes
-both ways: ``models``.
+A pydantic model is written with its aliases if its class reads them, so that the same class can
+decode it: ``models``.
 
-JSON has no NaN and no infinity: a body with one of them is refused, not made something else.
+JSON has no NaN and no infinity: a body that contains one is refused, not changed.
 
-``content_type="application/msgpack"`` makes msgpack of the latter. Other types are registered with
-``Codecs.register``. A body without content type is decoded as an annotation asks: bytes as they
-are, str as UTF-8, everything else as JSON.
+With ``content_type="application/msgpack"`` the last group is encoded as msgpack. Other types are
+registered with ``Codecs.register``. A body without content type is decoded as the annotation
+requires: bytes as they are, str as UTF-8, everything else as JSON.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Codecs:
         Args:
             content_type: It is stored with each message. The codec of a known content type, such as
                 ``application/json``, is replaced.
-            encode: Called with the body that is sent; returns its bytes. A body that is bytes
-                already is sent as it is. An exception becomes an ``EncodeError`` of that send.
-            decode: Called with the bytes and the type that the handler's annotation or
-                ``Delivery.decode`` names (``Any`` without one); returns the value. An exception
-                becomes a ``DecodeError``, and a handler's message a dead letter. Not called where
-                ``bytes`` are wanted.
+            encode: Called with the body; returns its bytes. A body of bytes is sent as it is. An
+                exception becomes an ``EncodeError`` of that send.
+            decode: Called with the bytes and the type in the handler's annotation or in
+                ``Delivery.decode`` (``Any`` without one); returns the value. An exception becomes a
+                ``DecodeError``, and a handler's message a dead letter. Not called if ``bytes`` are
+                requested.
 
         Both may be called in any thread that uses the client.
 
@@ -100,7 +100,7 @@ class Codecs:
         """Return (bytes, content type) of a body.
 
         Raises:
-            EncodeError: It cannot be encoded so.
+            EncodeError: It cannot be encoded as that content type.
         """
         if isinstance(body, _RAW_TYPES):
             return bytes(body), content_type
@@ -125,10 +125,10 @@ class Codecs:
             ) from error
 
     def decode(self, body: bytes, content_type: str = "", kind: Any = Any) -> Any:
-        """Return what a body holds, as a value of ``kind``.
+        """Return the value of a body, as a value of ``kind``.
 
         Raises:
-            DecodeError: It holds no such value.
+            DecodeError: The body cannot be decoded as that type.
         """
         if kind is bytes:
             return body
@@ -154,7 +154,7 @@ class Codecs:
         """Return the body of the message at a topic, queue and offset, as ``decode`` does.
 
         Raises:
-            DecodeError: It is none; says which message has it.
+            DecodeError: It cannot be decoded; the text names the message.
         """
         try:
             value: T = self.decode(body, content_type, kind)
@@ -165,13 +165,13 @@ class Codecs:
         return value
 
     def check(self, kind: Any) -> None:
-        """See that there may be bodies that can be decoded as values of ``kind``.
+        """Check that bodies can be decoded as values of ``kind``.
 
         Raises:
-            TypeError: There are none: what it consists of is not known here.
+            TypeError: They cannot: no codec knows the type, or a part of it.
         """
         if len(self._codecs) > _BUILT_IN or kind is object:
-            return  # a codec of the application may know any type
+            return  # a codec of the application may support any type
         unknown: type | None = None
         try:
             if hasattr(kind, "model_validate_json"):
@@ -182,7 +182,7 @@ class Codecs:
                 if not isinstance(decoder, UnionDecoder):
                     unknown = next(_unknown(msgspec.inspect.type_info(kind), set()), None)
         except Exception as error:
-            # Annotations of the type are evaluated here: any error can come of them.
+            # Annotations of the type are evaluated here: they may raise any error.
             raise TypeError(f"{_shown(kind)} cannot be decoded: {error}") from error
         if unknown is not None:
             raise TypeError(
@@ -192,13 +192,13 @@ class Codecs:
 
 
 def _check_callable(name: str, function: object, wanted: str, arguments: int) -> None:
-    """Raise InvalidRequest unless a function can be called with so many arguments."""
+    """Raise InvalidRequest unless a function can be called with that number of arguments."""
     if not callable(function):
         raise InvalidRequest(f"{name} is a function {name}{wanted}, not {function!r}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return  # written in C, and does not tell
+        return  # written in C, without a signature
     try:
         signature.bind(*[None] * arguments)
     except TypeError as error:
@@ -212,7 +212,7 @@ def _shown(kind: Any) -> str:
 
 
 def _unknown(found: object, seen: set[int]) -> Iterator[type]:
-    """Yield the classes in a type that nothing here can decode."""
+    """Yield the classes in a type that have no decoder here."""
     if id(found) in seen:
         return
     seen.add(id(found))
@@ -239,8 +239,8 @@ def _from_text(body: bytes, kind: Any) -> object:
         return text
     if not hasattr(kind, "model_validate_json"):
         decoder = _json_decoder(kind)
-        # What is sent as text need not be annotated as ``str``: a Literal, ``str | None``, an id.
-        with suppress(ValueError):  # it is none of these, but text that holds JSON
+        # A text need not be annotated as ``str``: a Literal, ``str | None``, an id.
+        with suppress(ValueError):  # not one of these, but text that contains JSON
             if isinstance(decoder, UnionDecoder):
                 return decoder.validate(text)
             value: object = msgspec.convert(text, kind, dec_hook=_model)
@@ -249,7 +249,7 @@ def _from_text(body: bytes, kind: Any) -> object:
 
 
 def _plain(value: object) -> object:
-    """Return what msgspec can encode instead of a pydantic model."""
+    """Return a value that msgspec can encode in place of a pydantic model."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__name__} is not supported")
@@ -264,7 +264,7 @@ _msgpack: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
 def _to_json(body: object) -> bytes:
     dump = getattr(body, "model_dump_json", None)
     encoded: bytes = _json.encode(body) if dump is None else dump(**dumped_with(body)).encode()
-    # NaN and infinity are written as null, or (by a pydantic model that is set so) as themselves.
+    # NaN and infinity are written as null, or by name by a pydantic model with that setting.
     if any(one in encoded for one in (_NULLS if dump is None else _NULLS_AND_NAMES)):
         found = _not_finite(body, "$")
         if found is not None:
@@ -278,7 +278,7 @@ _NULLS_AND_NAMES: Final = (b"null", b"NaN", b"Infinity")
 
 
 def _not_finite(value: object, path: str) -> str | None:
-    """Return the path of the first number in a value that is not finite; None without any."""
+    """Return the path of the first NaN or infinity in a value; None without any."""
     if isinstance(value, float):
         return None if math.isfinite(value) else path
     if isinstance(value, str | bytes | bytearray | int | None):
@@ -297,11 +297,11 @@ def _not_finite(value: object, path: str) -> str | None:
 
 
 def _fields(value: object) -> list[tuple[str, object]]:
-    """Return names and values of an object's fields; none of an object that has no such."""
+    """Return names and values of an object's fields; none if it has no fields."""
     names: Iterable[str] = ()
     if hasattr(value, "model_dump"):
         if getattr(value, "model_config", {}).get("ser_json_inf_nan") == "strings":
-            return []  # its author says how they are written, and that is JSON
+            return []  # the model writes them as strings, which is valid JSON
         names = getattr(type(value), "model_fields", ())
     elif isinstance(value, msgspec.Struct):
         names = value.__struct_fields__
@@ -335,19 +335,19 @@ def _from_msgpack(body: bytes, kind: Any) -> object:
 
 
 def _model(kind: Any, value: object) -> object:
-    """Decode a type that msgspec does not know: a pydantic model within another type."""
+    """Decode a type that msgspec does not support: a pydantic model within another type."""
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         raise NotImplementedError(f"{kind} is not supported")
     try:
         made: object = validate(value)
     except ValueError as error:
-        raise ValueError(_told(error)) from error  # msgspec adds where
+        raise ValueError(_told(error)) from error  # msgspec adds the path
     return made
 
 
 def _told(error: Exception) -> str:
-    """Return what an error says, in one line; of pydantic's as msgspec does: what, and where."""
+    """Return an error's text in one line; pydantic's in msgspec's form: problem and path."""
     listed = getattr(error, "errors", None)
     if not callable(listed) or not hasattr(error, "error_count"):
         return safe_str(error)
@@ -360,14 +360,14 @@ def _told(error: Exception) -> str:
 
 
 _SHOWN: Final = 3
-"""So many of the fields that are wrong are named."""
+"""Most invalid fields that an error names."""
 
 
 class _Decoder(Protocol):
     """Decodes bodies as values of one type."""
 
     def decode(self, body: bytes, /) -> Any:
-        """Return the value; raises whatever says that there is none."""
+        """Return the value; raises an error if the body has none."""
 
 
 @functools.lru_cache(maxsize=1024)

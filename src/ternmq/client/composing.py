@@ -1,4 +1,4 @@
-"""A handler with what runs around it, and what it depends on, as one function."""
+"""A handler together with its middlewares and dependencies, as one function."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Composed:
     """A handler with all that runs around it.
 
     Attributes:
-        declared: Its function does it all, save ``outside``.
-        outside: Middlewares that are awaited, around a handler that runs in a thread.
+        declared: Its function includes everything but ``outside``.
+        outside: Async middlewares, around a handler that runs in a thread.
     """
 
     declared: Declaration
@@ -28,10 +28,10 @@ class Composed:
 
 
 def compose(declared: Declaration, middlewares: Middlewares) -> Composed:
-    """Return a handler with its middlewares and dependencies; itself where it has none.
+    """Return a handler with its middlewares and dependencies; unchanged if it has none.
 
     Raises:
-        InvalidHandler: What it depends on cannot be given.
+        InvalidHandler: A dependency cannot be provided.
     """
     signature = declared.signature
     if not middlewares.handlers and not signature.injected:
@@ -53,7 +53,7 @@ def compose(declared: Declaration, middlewares: Middlewares) -> Composed:
 
 
 def _call(declared: Declaration, arguments: tuple[object, ...], given: dict[str, object]) -> Any:
-    """Call a handler with those of (body, delivery) that it takes, and what it depends on."""
+    """Call a handler with its parameters among (body, delivery), and its dependencies."""
     signature = declared.signature
     own = arguments if signature.delivery else arguments[:-1]
     placed = len(own) - len(signature.named)
@@ -95,7 +95,7 @@ def _blocking(declared: Declaration, plan: Plan, inside: list[Any]) -> Function:
 async def around(
     outside: tuple[Awaited, ...], delivery: Delivery, call: Callable[[], Any]
 ) -> object:
-    """Run a handler in a thread, inside middlewares that are awaited."""
+    """Run a handler in a thread, inside async middlewares."""
     async with AsyncExitStack() as stack:
         for middleware in outside:
             await stack.enter_async_context(middleware(delivery))

@@ -1,4 +1,4 @@
-"""Options out of arguments and the environment."""
+"""Options from arguments and the environment, and errors of failed connections."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def options_of(
     """Return options; what is None comes from the url, then from the environment.
 
     Raises:
-        InvalidUrl, InvalidName, InvalidRequest: Naming what cannot be.
+        InvalidUrl, InvalidName, InvalidRequest: A value is not valid; the text names it.
     """
     if url is not None and not isinstance(url, str):
         raise InvalidUrl(f"url is a str, not {type(url).__name__}: {url!r:.80}")
@@ -58,12 +58,12 @@ def why_not_yet(error: CannotConnect) -> str:
 
 
 def _words(error: OSError) -> str:
-    """Return why a connection could not be made, without numbers, and addresses as it has them."""
-    if isinstance(error, ssl.SSLError):  # whose number is no errno
+    """Return why a connection failed, without error numbers; addresses as in the error."""
+    if isinstance(error, ssl.SSLError):  # its number is not an errno
         return str(error)
     if isinstance(error, socket.gaierror):
         return _NAMES.get(error.errno or 0, error.strerror or str(error))
-    # That of several addresses has none of its own.
+    # An error for several addresses has no number of its own.
     number = error.errno or next(map(int, _ERRNO.findall(str(error))), 0)
     return os.strerror(number).lower() if number > 0 else str(error)
 
@@ -81,7 +81,7 @@ _NAMES: Final = {
 
 
 def refused(address: Address, error: OSError) -> TernMQError:
-    """Return what a connection that could not be made means."""
+    """Return the error for a connection that could not be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         untrusted = CannotConnect(
             f"no broker at {address}: its certificate is not trusted: {error.verify_message}"
@@ -94,7 +94,7 @@ def refused(address: Address, error: OSError) -> TernMQError:
 
 
 def none_in_time(address: Address, failure: TernMQError | None) -> CannotConnect:
-    """Return what it means that there was no connection in time; ``failure``: of the last try."""
+    """Return the error for a timeout without a connection; ``failure``: of the last attempt."""
     if failure is None:
         return CannotConnect(f"no connection to {address}")
     why = str(failure.args[0])
@@ -113,13 +113,13 @@ _UNTRUSTED: Final = {
     62: "connect by a name that it is for, or have one made for this one",
     64: "connect by a name or address that it is for, or have one made for this one",
 }
-"""What to do, by OpenSSL's ``X509_V_ERR_*``, where another file to trust would not help."""
+"""Advice by OpenSSL's ``X509_V_ERR_*``, for errors that another file to trust would not fix."""
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-"""What OpenSSL says when the other side's first bytes are no TLS."""
+"""Reasons that OpenSSL gives when the other side's first bytes are not TLS."""
 
 
 def known_at(address: Address, error: TernMQError) -> TernMQError:
-    """Return an error that came instead of an answer to HELLO, with the address where it helps."""
+    """Return an error in place of the answer to HELLO, with the address where it helps."""
     if not isinstance(error, NotABroker):
         return error
     known = NotABroker(f"{address}: {error.args[0]}")
@@ -134,7 +134,7 @@ _ANOTHER: Final = (
 
 
 def silent(address: Address, *, accepted: bool) -> CannotConnect:
-    """Return what a connection means over which nothing came in time."""
+    """Return the error for a connection that got no answer in time."""
     if not accepted:
         return CannotConnect(f"{address} does not answer")
     error = CannotConnect(f"{address} takes connections, but does not answer as a broker does")
@@ -143,7 +143,7 @@ def silent(address: Address, *, accepted: bool) -> CannotConnect:
 
 
 def closed_at_once(address: Address, error: Exception | None) -> CannotConnect:
-    """Return what a connection means that ended before HELLO was answered."""
+    """Return the error for a connection that ended before HELLO was answered."""
     why = f": {error}" if error else ""
     tls = "" if address.tls else "; a port that speaks TLS does so: then say ternmqs://"
     closed = CannotConnect(f"{address} closed the connection at once{why}{tls}")

@@ -1,15 +1,16 @@
-"""Deliveries of a group one by one, pulled ahead of whoever works on them.
+"""Deliveries of a group one by one, pulled ahead of the code that processes them.
 
-At most ``max_in_flight`` messages are here and not settled. The next pull leaves as soon as half of
-them are settled, and at once, so that the broker works on it while the rest is being processed.
-Without ``max_in_flight`` a consumer asks for as many as are awaited here, and for as many ahead as
-``prefetch`` says; what nobody begins within a second goes back to the group all the same. In
-a group of mode ordered a message waits here while one of the same ordering key is unsettled; one
-that fails takes the later ones of its key along, since the broker ends their leases as well.
+A consumer holds at most ``max_in_flight`` unsettled messages. The next pull is sent as soon as half
+of them are settled, so that the broker works on it while the rest is processed. Without
+``max_in_flight`` a consumer requests as many messages as its tasks wait for, and ahead of them as
+many as ``prefetch`` computes; messages that no task begins within a second go back to the group all
+the same. In a group of mode ordered a message waits here while one of the same ordering key is
+unsettled; when one fails, the later ones of its key are given up too, since the broker ends their
+leases as well.
 
-Whoever works on ``at_once`` of them says so in each pull. They are begun in the order of hand-out,
-so that the broker, should this process die, knows which of them may have been begun: only those
-have used up an attempt.
+A consumer that processes ``at_once`` messages at a time states this in each pull. They are begun in
+the order of hand-out, so if this process dies, the broker knows which of them may have been begun:
+only those have used up an attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from asyncio import _get_running_loop as running_loop  # asked for every message: no exception
+from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections import OrderedDict, deque
 from types import TracebackType
 from typing import Final, Self
@@ -48,7 +49,7 @@ _WOKEN_AT_ONCE: Final = 2
 
 
 class Consumer(Member):
-    """An async context manager, and an async iterator of deliveries. Loop only.
+    """An async context manager, and an async iterator of deliveries. One event loop only.
 
     Leaving it gives back what is not settled.
     """
@@ -63,10 +64,10 @@ class Consumer(Member):
         workers: int = 1,
         at_once: int = 0,
     ) -> None:
-        """Make one.
+        """Make a consumer that has not joined its group yet.
 
-        ``workers`` is how many messages it is asked for at one time. ``at_once`` is the same where
-        it is certain that no more are begun, else 0: the application may hold any of them.
+        ``workers`` is the number of messages it is asked for at one time. ``at_once`` is the same
+        if it is certain that no more are begun, else 0: the application may have begun any of them.
         """
         prefetch = Prefetch(workers) if max_in_flight is None else None
         max_in_flight = max(64, 2 * workers) if max_in_flight is None else max_in_flight
@@ -85,13 +86,13 @@ class Consumer(Member):
         self._timed: tuple[Lease, int] | None = None
         """Lease and offset of the message that ``prefetch`` times."""
         self._looking: asyncio.TimerHandle | None = None
-        # A settled message is followed by a pull when so few are left that wait, or in all.
+        # Pull after a settle if at most this many are left: ready ones, or unsettled ones in all.
         self._few_ready = 0
         self._few = max_in_flight // 2 if prefetch is None else 0
         self._in_flight = 0
         self._ready: deque[Delivery] = deque()
         self._lent: deque[Delivery] = deque()
-        """Where ``take`` puts them; a thread takes from its left end."""
+        """The deque that ``take`` last filled; a thread takes from its left end."""
         self._takers = 0
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._leases: dict[Lease, None] = {}
@@ -103,11 +104,11 @@ class Consumer(Member):
         self._stopping = False
         self._error: TernMQError | None = None
         self._ordered = False
-        self._lines: dict[str, deque[Delivery]] = {}  # ordered: keys with a delivery out
-        self._keys: dict[tuple[Lease, int], str] = {}  # ordered: of unsettled rows
+        self._lines: dict[str, deque[Delivery]] = {}  # ordered: keys with a delivery in hand
+        self._keys: dict[tuple[Lease, int], str] = {}  # ordered: the key of each unsettled row
         self._overdue: set[Lease] = set()
 
-    # -- its life
+    # -- start and end
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -122,7 +123,7 @@ class Consumer(Member):
         await self.close()
 
     async def start(self) -> None:
-        """Join the group and begin to pull; raises as ``Puller.join``."""
+        """Join the group and begin to pull. Raises as ``Puller.join``."""
         self._loop = self._session.bind()
         joined = await self._puller.join(self.source)
         self._ordered = joined.spec.mode is Mode.ORDERED
@@ -131,7 +132,7 @@ class Consumer(Member):
         self._pull_on(self._workers)
 
     def stop(self) -> None:
-        """Pull no more, and give back what nobody works on; iterating ends."""
+        """Stop pulling, and give back the messages that were not begun; iteration ends."""
         if self._stopping:
             return
         self._stopping = True
@@ -157,7 +158,7 @@ class Consumer(Member):
         self._wake_all()
 
     async def close(self) -> None:
-        """Stop, give back what is not settled, and see that the broker was told."""
+        """Stop, give back what is not settled, and wait some seconds for the broker's answers."""
         self.stop()
         for lease in list(self._leases):
             give_back(lease)
@@ -199,23 +200,23 @@ class Consumer(Member):
                 if waiter in self._waiters:
                     del self._waiters[waiter]
                 elif self._ready:
-                    self._wake(1)  # it was woken: what it was woken for is for another
+                    self._wake(1)  # this task was woken for a message: another takes it
                 raise
 
     def before(self, delivery: Delivery) -> None:
-        """Its handler is about to begin. What was settled before is told, if it came before.
+        """Prepare for a handler's start: for a redelivered message, send pending settles first.
 
-        Else a message whose handler ends this process could hide behind others that are done and
-        not told yet, each time that it comes.
+        Otherwise a message whose handler ends this process could hide, at each delivery, behind
+        others that are done but whose settles were not sent yet.
         """
         if delivery.deliveries > 1:
             self._puller.settler.tell()
 
     async def take(self, into: deque[Delivery]) -> bool:
-        """Put what there is to work on there, waiting for the first; false: it was stopped.
+        """Move deliveries that are ready into a deque, waiting for the first; False: stopped.
 
-        What others wait for here is left to them. What is not begun may be given back: the loop
-        removes it from the right end, while threads may take from the left end.
+        One is left for each other task that waits here. What is not begun may be given back: the
+        loop removes it from the right end, while threads may take from the left end.
         """
         self._takers += 1
         try:
@@ -230,10 +231,10 @@ class Consumer(Member):
         return True
 
     def _wake(self, count: int) -> None:
-        """Wake some that wait; who is woken wakes others while there is more than it takes itself.
+        """Wake some waiting tasks; each wakes others while more is ready than it takes itself.
 
-        So hundreds run at once if their work waits for something, and few are bothered if one is
-        through with all there is before the next has a turn.
+        So hundreds run at once if their work waits for something, and few are woken needlessly if
+        one task processes all that is ready before the next has its turn.
         """
         waiters = self._waiters
         while count > 0 and waiters:
@@ -248,7 +249,7 @@ class Consumer(Member):
     # -- pulling
 
     def _pull_on(self, awaited: int = 0) -> None:
-        """Pull if there is room and no pull is under way, for ``awaited`` at least."""
+        """Pull, for ``awaited`` at least, if there is room and no pull is under way."""
         if self._pull is not None or not self._running or self._paused or self._session.draining:
             return
         if self._stuck:
@@ -273,14 +274,14 @@ class Consumer(Member):
         pull = self._pull = _Pull(self, link)
         link.gather()
         try:
-            self._puller.settler.flush()  # what was settled goes along, in one write
+            self._puller.settler.flush()  # pending settles go along, in one write
             body = pull_body(link, self.source, free, LONGEST_WAIT, self._at_once)
             pull.id = link.ask(Command.PULL, body, pull)
         finally:
             link.flush()
 
     async def _join_anew(self) -> None:
-        """Join the group at a broker that began anew, and go on there."""
+        """Join the group again at a broker that lost its data, and continue there."""
         try:
             joined = await self._puller.join(self.source)
             self._ordered = joined.spec.mode is Mode.ORDERED
@@ -292,7 +293,7 @@ class Consumer(Member):
         self._pull_on()
 
     def came(self, pull: _Pull, leased: Leased | None) -> None:
-        """A pull was answered."""
+        """Take the answer to a pull; give it back if that pull was abandoned."""
         if pull is not self._pull:
             if leased is not None:
                 give_back(leased.lease)
@@ -306,7 +307,7 @@ class Consumer(Member):
         self._pull_on()
 
     def leased(self, body: bytes) -> Leased | None:
-        """Return what the answer to a pull brought."""
+        """Return the rows in the answer to a pull."""
         return self._puller.leased(self.source, body)
 
     def _take(self, leased: Leased) -> None:
@@ -328,11 +329,11 @@ class Consumer(Member):
         if self._prefetch is not None and self._looking is None:
             self._look_later(self._prefetch, None)
 
-    # -- how much is asked for ahead
+    # -- how much is pulled ahead
 
     @property
     def _busy(self) -> int:
-        """How many messages are worked on."""
+        """Number of messages that are being processed."""
         behind = sum(map(len, self._lines.values())) if self._ordered else 0
         return self._in_flight - len(self._ready) - len(self._lent) - behind
 
@@ -341,7 +342,7 @@ class Consumer(Member):
         prefetch.begin(self._session.loop.time())
 
     def _timed_ends(self, prefetch: Prefetch) -> None:
-        """The message that was timed is settled."""
+        """Evaluate the timed message, which is settled."""
         self._timed = None
         prefetch.end(self._session.loop.time(), self._busy)
         self._few_ready = prefetch.size // 2
@@ -351,9 +352,9 @@ class Consumer(Member):
         self._looking = later(LONGEST_S / 2, self._look, prefetch, last)
 
     def _look(self, prefetch: Prefetch, last: Delivery | None) -> None:
-        """Give back what waits, if what was the last to wait at the look before still does.
+        """Give back all that waits if the last one of the previous check still waits.
 
-        Here nobody is free; others may be.
+        All tasks of this consumer are busy; other consumers may be free.
         """
         self._looking = None
         waiting = [*self._lent, *self._ready]
@@ -384,14 +385,14 @@ class Consumer(Member):
                 line.append(delivery)
 
     def failed(self, pull: _Pull, error: TernMQError) -> None:
-        """A pull was refused."""
+        """Handle a refused pull."""
         if pull is not self._pull:
             return
         self._pull = None
         self._stopped_by(error)
 
     def _stopped_by(self, error: TernMQError) -> None:
-        """Try again in a while what may pass then; else whoever iterates gets the error."""
+        """Pause after an error that may pass; else raise it from the iteration."""
         if error.retriable:
             self._paused = True
             self._session.loop.call_later(_PAUSE, self._go_on)
@@ -405,14 +406,14 @@ class Consumer(Member):
         self._pull_on()
 
     def pull_lost(self, pull: _Pull) -> None:
-        """The connection of a pull is lost."""
+        """Handle the loss of a pull's connection."""
         if pull is self._pull:
             self._pull = None
 
     # -- settling
 
     def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
-        """See ``LeaseOwner``."""
+        """Count settled rows and pull more; or drop a lost lease. For ``LeaseOwner``."""
         if lease.lost:
             self._lost(lease)
             return
@@ -433,7 +434,7 @@ class Consumer(Member):
             self._pull_on()
 
     def overdue(self, lease: Lease) -> None:
-        """See ``LeaseOwner``."""
+        """Give back the ready rows of a lease that is held for too long. For ``LeaseOwner``."""
         if lease not in self._leases:
             return
         self._overdue.add(lease)
@@ -444,7 +445,7 @@ class Consumer(Member):
                 delivery.settle_soon(Outcome.RELEASED)
 
     def _next_of_key(self, lease: Lease, offset: int, outcome: Outcome) -> None:
-        """A row of an ordered group is settled: let the next of its key go, or drop them."""
+        """Continue with the next row of a settled row's key, or give up the later ones."""
         key = self._keys.pop((lease, offset), None)
         line = self._lines.get(key) if key is not None else None
         if key is None or line is None:
@@ -465,7 +466,7 @@ class Consumer(Member):
         del self._lines[key]
 
     def _make_ready(self, delivery: Delivery) -> None:
-        """It was the turn of a row of its key: it is before those that were handed out later."""
+        """Make a row ready whose turn in its key came: before those that were handed out later."""
         place = _place(delivery)
         ready = self._ready
         at = next((at for at, one in enumerate(ready) if _place(one) > place), len(ready))
@@ -476,7 +477,7 @@ class Consumer(Member):
 
     @property
     def _stuck(self) -> bool:
-        """Some are worked on for very long, and nobody is free: more would only wait here."""
+        """Whether some leases are overdue and no task is free: more messages would only wait."""
         return bool(self._overdue) and not self._waiters
 
     def _lost(self, lease: Lease) -> None:
@@ -493,7 +494,7 @@ class Consumer(Member):
             # The broker may have leased rows of the key again before this was known.
             left = deque([one for one in line or () if not (one.lost or one.settled)])
             held = sum([one == key for one in self._keys.values()])
-            if held > len(left):  # one that is worked on is not of this lease
+            if held > len(left):  # a row of another lease is being processed
                 self._lines[key] = left
             elif left:
                 self._make_ready(left.popleft())
@@ -503,27 +504,27 @@ class Consumer(Member):
     # -- connections
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """See ``session.Member``."""
+        """Pull over the new connection."""
         self._pull_on()
 
     def closing(self) -> None:
-        """See ``session.Member``."""
+        """Stop: the client closes."""
         self.stop()
 
     def refused(self, error: TernMQError) -> None:
-        """See ``session.Member``."""
+        """Raise the refusal from the iteration: no connection will come."""
         self._error = error
         self._wake_all()
 
 
 def _place(delivery: Delivery) -> tuple[int, int, int]:
-    """Return where it stands in the order of hand-out."""
+    """Return a delivery's position in the order of hand-out."""
     lease = delivery.lease
     return lease.epoch, lease.number, delivery.offset
 
 
 class _Pull:
-    """A PULL of a consumer."""
+    """A PULL of a consumer, as ``link.Asker``."""
 
     __slots__ = ("_consumer", "abandoned", "id", "link")
 
@@ -534,14 +535,14 @@ class _Pull:
         self.abandoned = False
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Give the rows of the answer to the consumer."""
         consumer = self._consumer
         consumer.came(self, consumer.leased(body))
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Report the refusal to the consumer."""
         self._consumer.failed(self, error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Report the lost connection to the consumer."""
         self._consumer.pull_lost(self)

@@ -1,4 +1,4 @@
-"""Groups that a broker refuses whatever else there is: known before anything is made."""
+"""Groups that a broker always refuses: detected before anything is made."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def contradiction(
     has: SubscriptionSpec | None,
     first: Source,
 ) -> Change | None:
-    """Return, as a conflict, what of a group its topic does not allow; None: the broker takes it.
+    """Return a conflict if a topic does not allow a group; None: the broker accepts it.
 
     Args:
-        source: The group, as it is declared.
+        source: The group, as declared.
         declared: Its topic, if it is declared.
-        topic: Its topic, if it is there.
-        has: The group, if it is there.
-        first: The first group that is declared on the topic: it makes it, if nobody else does.
+        topic: Its topic, if it exists.
+        has: The group, if it exists.
+        first: The first group declared on the topic: it creates the topic if it is missing.
     """
     ordered = _is_ordered(declared, topic, first)
     mode = source.mode or (has.mode if has else Mode.ORDERED if ordered else Mode.SHARED)
     group = f"group {source.group} on {source.topic}"
     if mode is not Mode.ORDERED or (has is not None and has.mode is not mode):
-        return None  # that the mode differs is a conflict of its own
+        return None  # a different mode is a conflict of its own
     if not ordered:
         other = (
             "whether a topic is ordered cannot be changed"
@@ -59,8 +59,8 @@ def contradiction(
 def _is_ordered(declared: Topic | None, topic: TopicSpec | None, first: Source) -> bool:
     """Return whether the topic is ordered, once it is as declared."""
     if declared is not None and declared.ordered is not None:
-        return declared.ordered  # if it is there otherwise, that is a conflict of its own
+        return declared.ordered  # a different existing one is a conflict of its own
     if topic is not None:
         return topic.ordered
-    # One that is not declared is made by the join of a group, as its mode says.
+    # A topic that is not declared is created by the join of a group, with that group's mode.
     return declared is None and first.mode is Mode.ORDERED

@@ -1,4 +1,4 @@
-"""Messages that a group failed on: those that wait for a retry, and those that failed for good."""
+"""Messages that a group failed to process: dead letters, and those that wait for a retry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ternmq.wire.control import FailureInfo, RowStanding
 
 _PAGE: Final = 500
 _REDRIVEN: Final = 500
-"""Most dead letters of one request: their answer says what became of each."""
+"""Most dead letters per request: the answer has the outcome of each."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,14 +35,14 @@ class FailedMessage:
 
     Attributes:
         queue: Number of its queue.
-        offset: Its place there.
-        attempts: How often it was tried.
-        deliveries: How often it was handed out.
-        when: When it comes again, or when it was given up.
-        held: It waits for an operator, and the later messages of its ordering key with it.
-        failures: What went wrong, oldest first. Where no consumer said anything, ``reason`` is
+        offset: Its offset there.
+        attempts: Number of attempts.
+        deliveries: Number of deliveries.
+        when: When it is delivered again, or when it became a dead letter. None: it is held.
+        held: Whether it waits for an operator, and the later messages of its ordering key with it.
+        failures: Its failures, oldest first. If the consumer gave no reason, ``reason`` is
             ``the lease ended`` or ``the consumer was gone``.
-        message: Its content, while that is kept.
+        message: Its content; None if it is no longer kept.
     """
 
     queue: int
@@ -62,12 +62,12 @@ class FailedMessage:
 
 @dataclass(slots=True, frozen=True)
 class Redriven:
-    """What became of a dead letter.
+    """The outcome of a redrive for one message.
 
     Attributes:
         queue: Number of its queue.
-        offset: Its place there.
-        done: It comes again (or, dry, would); False: there is no dead letter in that place.
+        offset: Its offset there.
+        done: Whether it is delivered again (or, dry, would be); False: it is no dead letter.
     """
 
     queue: int
@@ -76,15 +76,15 @@ class Redriven:
 
 
 Chosen = TypeVar("Chosen", int, FailedMessage)
-"""How a message is named: by its offset, or as ``browse`` and ``waiting`` return it."""
+"""A way to name a message: its offset, or the object that ``browse`` and ``waiting`` return."""
 
 
 @looked_after("client.deadletters")
 class DeadLetters:
-    """The messages that a group failed on: the dead ones, and those that wait for a retry.
+    """The messages that a group failed to process: dead letters, and those waiting for a retry.
 
-    An offset is a place in one queue. Where a topic has several, ``queue`` must say which; a
-    ``FailedMessage`` knows its own.
+    An offset belongs to one queue. If a topic has several, ``queue`` is required; a
+    ``FailedMessage`` has its own.
     """
 
     def __init__(self, session: Session, codecs: Codecs) -> None:
@@ -94,7 +94,7 @@ class DeadLetters:
     def browse(
         self, topic: str | Topic, group: str, *, queue: int | None = None
     ) -> AsyncIterator[FailedMessage]:
-        """Iterate over a group's dead letters, by offset; nothing is changed."""
+        """Iterate over a group's dead letters, by offset. Read-only."""
         return self._browse(name_of(topic), check_name(group, "group"), queue, dead=True)
 
     def waiting(
@@ -109,7 +109,7 @@ class DeadLetters:
         """Return a message if it is a dead letter, waits for a retry, or is held; else None.
 
         Raises:
-            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+            InvalidRequest: The topic has several queues, and ``queue`` is missing.
         """
         topic = name_of(topic)
         check_name(group, "group")
@@ -128,14 +128,14 @@ class DeadLetters:
     async def standing(
         self, topic: str | Topic, group: str, offset: int, *, queue: int | None = None
     ) -> RowStanding | None:
-        """Return how a message stands in a group, whether it failed or not.
+        """Return the state of a message in a group, whether it failed or not.
 
         Its ``state`` is ``unread``, ``leased`` (a consumer has it), ``ready`` (it waits for one,
         given back or ``behind`` another offset of its ordering key), ``waiting`` (for its retry),
-        ``held``, ``dead`` or ``not_owed``. None: the broker is older than this question.
+        ``held``, ``dead`` or ``not_owed``. None: the broker is too old for this request.
 
         Raises:
-            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+            InvalidRequest: The topic has several queues, and ``queue`` is missing.
             UnknownGroup: The group does not consume it.
         """
         topic = name_of(topic)
@@ -189,16 +189,16 @@ class DeadLetters:
         *,
         queue: int | None = None,
     ) -> list[Chosen]:
-        """Let messages that wait or are held come again now; return those that did neither.
+        """Deliver messages that wait or are held now; return those that did neither.
 
         Args:
             topic: The topic.
             group: The group.
             offsets: Offsets of one queue, or messages as ``waiting`` returns them.
-            queue: Of the offsets; it may be left out where the topic has one.
+            queue: Queue of the offsets; it may be omitted if the topic has only one.
 
         Raises:
-            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+            InvalidRequest: The topic has several queues, and ``queue`` is missing.
         """
         return await self._named(
             Command.FAILED_RETRY, control.FailedRetry, topic, group, offsets, queue
@@ -212,16 +212,16 @@ class DeadLetters:
         *,
         queue: int | None = None,
     ) -> list[Chosen]:
-        """Forget messages that wait or are dead; return those that were neither.
+        """Remove messages that wait or are dead from the group; return those that were neither.
 
         Args:
             topic: The topic.
             group: The group.
             offsets: Offsets of one queue, or messages as ``browse`` and ``waiting`` return them.
-            queue: Of the offsets; it may be left out where the topic has one.
+            queue: Queue of the offsets; it may be omitted if the topic has only one.
 
         Raises:
-            InvalidRequest: The topic has several queues, and ``queue`` does not say which.
+            InvalidRequest: The topic has several queues, and ``queue`` is missing.
         """
         return await self._named(
             Command.FAILED_DELETE, control.FailedDelete, topic, group, offsets, queue
@@ -236,7 +236,7 @@ class DeadLetters:
         offsets: Iterable[Chosen],
         queue: int | None,
     ) -> list[Chosen]:
-        """Ask something of the messages that are named; return those that it does not fit."""
+        """Send a command for the named messages; return those that it did not apply to."""
         topic = name_of(topic)
         check_name(group, "group")
         missing: list[Chosen] = []
@@ -253,7 +253,7 @@ class DeadLetters:
     ) -> list[int]:
         try:
             return (await self._session.control(command, asked, control.FailedDone)).missing
-        except LeaseExpired:  # the broker's answer if it has none of them
+        except LeaseExpired:  # the broker's answer if it applied to none of them
             return list(asked.offsets)
 
     async def redrive(
@@ -266,25 +266,25 @@ class DeadLetters:
         rate: float | None = None,
         dry_run: bool = False,
     ) -> list[Redriven]:
-        """Hand dead letters to their group again: attempts count from 1, failures stay known.
+        """Deliver dead letters to their group again: attempts count from 1, failures are kept.
 
         Args:
             topic: The topic.
-            group: The group; no other gets them.
+            group: The group; other groups are unaffected.
             offsets: Offsets of one queue, or messages as ``browse`` returns them; None: all.
-            queue: Of the offsets; it may be left out where the topic has one. Without offsets: only
-                this queue, by default all.
-            rate: Most that are handed back in a second; None: as fast as it goes.
-            dry_run: Only say what would happen.
+            queue: Queue of the offsets; it may be omitted if the topic has only one. Without
+                offsets: only this queue, by default all.
+            rate: Most messages per second; None: no limit.
+            dry_run: Only return what would happen.
 
         Returns:
-            What became of each.
+            The outcome of each.
 
         Raises:
-            InvalidRequest: Offsets are named, the topic has several queues, and ``queue`` does not
-                say which.
-            ReplayTooLarge: So many wait to be handed out again that the broker takes no more; what
-                was handed back before stays so. Let the group consume.
+            InvalidRequest: Offsets are given, the topic has several queues, and ``queue`` is
+                missing.
+            ReplayTooLarge: Too many messages wait for redelivery already. Those that were handed
+                back before the error stay so. Let the group consume, then repeat.
         """
         topic = name_of(topic)
         check_name(group, "group")

@@ -1,4 +1,4 @@
-"""Gives up loads whose time is over, with what is known of them."""
+"""Gives up loads whose time is over, with an error that fits their state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Deadlines:
-    """One timer for all loads of a producer. Loop only."""
+    """One timer for all loads of a producer. Not thread-safe: call it from the client's loop."""
 
     __slots__ = ("_producer", "_session", "_timer")
 
@@ -24,7 +24,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, deadline: float) -> None:
-        """Look at the loads at this time, if not earlier."""
+        """Check the loads at this loop time, or earlier."""
         timer = self._timer
         if timer is None:
             self._timer = self._session.loop.call_at(deadline, self._look)
@@ -33,13 +33,13 @@ class Deadlines:
             self._timer = self._session.loop.call_at(deadline, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _look(self) -> None:
-        """Give up what is too late."""
+        """Give up the loads that are too late."""
         self._timer = None
         producer = self._producer
         now = self._session.loop.time()
@@ -51,7 +51,7 @@ class Deadlines:
             self.watch(min(left))
 
     def give_up(self, load: Load) -> None:
-        """Give up a load for which there is no time left."""
+        """Give up a load whose time is over."""
         self._producer.finish(load, self._too_late(load))
 
     def _too_late(self, load: Load) -> TernMQError:

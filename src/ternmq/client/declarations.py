@@ -1,7 +1,6 @@
-"""Handlers and topics as they are declared, before there is a connection, a loop or a thread.
+"""Declared handlers and topics, before there is a connection, a loop or a thread.
 
-Everything that can be wrong with a declaration is an error here, for ``ternmq`` and
-``ternmq.sync`` alike.
+Every error in a declaration is raised here, for ``ternmq`` and ``ternmq.sync`` alike.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ _MOST_CONCURRENT: Final = 10_000
 
 @dataclass(slots=True, frozen=True)
 class Declaration:
-    """A function, and which messages it handles.
+    """A function, and the messages it handles.
 
     Attributes:
-        function: As it was written.
+        function: The function, as it was written.
         signature: How it is called.
         source: Topic and group.
-        concurrency: How many messages it handles at one time.
-        max_in_flight: Most messages that are here and not settled; None: as many as are
-            handled, and as are done in a moment besides.
+        concurrency: Number of messages it handles at one time.
+        max_in_flight: Most messages that the client holds unsettled; None: ``concurrency``, plus as
+            many as are processed in a moment.
     """
 
     function: Function
@@ -46,8 +45,8 @@ class Declarations:
     """The handlers of one client, in the order of declaration; one for each topic and group.
 
     Attributes:
-        topics: Those that are to be there, by name.
-        middlewares: What runs around handlers, sends and the run.
+        topics: Declared topics, by name.
+        middlewares: Code that runs around handlers, sends and the run.
     """
 
     def __init__(self) -> None:
@@ -63,14 +62,14 @@ class Declarations:
 
     @property
     def sources(self) -> list[Source]:
-        """Where the messages of the handlers come from."""
+        """Topics and groups of the handlers."""
         return [one.source for one in self]
 
     def declare(self, topics: Iterable[object]) -> None:
         """Declare topics.
 
         Raises:
-            InvalidRequest: One of that name is declared with other settings.
+            InvalidRequest: A topic of that name is declared with other settings.
         """
         for topic in topics:
             if not isinstance(topic, Topic):
@@ -80,7 +79,7 @@ class Declarations:
                 raise InvalidRequest(f"topic {topic.name!r} is declared twice, and differently")
 
     def name_of(self, topic: str | Topic) -> str:
-        """Return a topic's name; one that is given with its settings is declared by it."""
+        """Return a topic's name; a ``Topic`` is declared as well."""
         if isinstance(topic, Topic):
             self.declare([topic])
             return topic.name
@@ -92,8 +91,8 @@ class Declarations:
         """Declare a handler.
 
         Raises:
-            InvalidHandler: It cannot be called with a message, or the messages of that topic and
-                group have a handler.
+            InvalidHandler: It cannot be called with a message, or there is another handler for that
+                topic and group.
             InvalidRequest: ``concurrency`` is out of its bounds.
         """
         if not 1 <= whole("concurrency", concurrency) <= _MOST_CONCURRENT:
@@ -101,7 +100,8 @@ class Declarations:
         if max_in_flight is not None:
             check_positive("max_in_flight", max_in_flight)
         signature = signature_of(function)
-        # What it depends on is checked here, and planned when it runs, with what stands in then.
+        # Its dependencies are checked here, and planned when it runs, with the overrides of that
+        # time.
         plan_of(signature.name, signature.injected, is_async=signature.is_async, overrides={})
         declared = Declaration(function, signature, source, concurrency, max_in_flight)
         place = (source.topic, source.group)

@@ -30,10 +30,11 @@ _Held = tuple[Lease, list[Span]]
 
 
 class Leased(NamedTuple):
-    """What one pull brought.
+    """The rows that one pull returned.
 
     Attributes:
-        ordered: The group keeps the order of each ordering key, and ``ordering`` owns the lease.
+        ordered: Whether the group keeps the order of each ordering key; ``ordering`` then owns the
+            lease.
     """
 
     lease: Lease
@@ -44,12 +45,12 @@ class Leased(NamedTuple):
 class Deliveries(Sequence[Delivery]):
     """Deliveries of one topic and group, in the order of their queues; false when empty.
 
-    Work on ``bodies``, or go over the deliveries; then settle all that is left with one call, or
-    some by their places (``rows``). Nothing is settled by going over them.
+    Process ``bodies``, or iterate over the deliveries; then settle all that is left with one call,
+    or some by their indexes (``rows``). Iteration settles nothing.
 
-    In an ordered group a message that is retried or released takes the later ones of its ordering
-    key along, since they must not be worked on before it: they are ``lost``, are not left to
-    settle, and going over the deliveries leaves out those that are lost by then.
+    In an ordered group, retrying or releasing a message also gives up the later ones of its
+    ordering key, since they must not be processed before it: they are ``lost``, need no settle, and
+    iteration leaves out those that are lost by then.
     """
 
     __slots__ = (
@@ -105,17 +106,17 @@ class Deliveries(Sequence[Delivery]):
 
     @property
     def bodies(self) -> list[bytes]:
-        """All bodies: the fastest way to work on many messages."""
+        """All bodies. This is the fastest way to process many messages."""
         if len(self._chunks) == 1:
             return list(self._chunks[0][1].bodies())
         return [body for _, chunk in self._chunks for body in chunk.bodies()]
 
     @property
     def values(self) -> list[Any]:
-        """All bodies, decoded as their content types say.
+        """All bodies, decoded according to their content types.
 
         Raises:
-            DecodeError: One cannot be.
+            DecodeError: A body cannot be decoded.
         """
         return [delivery.value for delivery in self._all()]
 
@@ -123,7 +124,7 @@ class Deliveries(Sequence[Delivery]):
         """Return them as an Arrow table. Needs ``ternmq[arrow]``.
 
         Its columns: topic, queue, offset, attempt, and those of ``record.arrow``, which share the
-        memory of what came.
+        memory of the received bytes.
         """
         import numpy as np
         import pyarrow as pa
@@ -152,15 +153,15 @@ class Deliveries(Sequence[Delivery]):
     # -- settling
 
     async def ack(self, rows: Iterable[int] | None = None) -> None:
-        """Say that they are done: all that are left, or those at some places.
+        """Report that they are processed: all that are left, or those at some indexes.
 
         Returns when that is durable.
 
         Raises:
             AlreadySettled: One of ``rows`` was settled before.
-            IndexError: There is no such place; nothing was settled.
-            LeaseExpired: Some were no longer this consumer's; they are delivered again.
-            ConnectionLost: Whether it counted is not known.
+            IndexError: There is no such index; nothing was settled.
+            LeaseExpired: This consumer had lost some; they are delivered again.
+            ConnectionLost: Whether the ack was stored is not known.
         """
         await self._settle(rows, Outcome.DONE)
 
@@ -171,18 +172,18 @@ class Deliveries(Sequence[Delivery]):
         reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them come again: after a delay, or as the retry policy says. See ``ack``.
+        """Have them delivered again after a delay, or by the retry policy. See ``ack``.
 
         The reason is kept with each, as text; see ``Retry``.
         """
         await self._settle(rows, Outcome.RETRY, reason, delay)
 
     async def reject(self, rows: Iterable[int] | None = None, *, reason: object = "") -> None:
-        """Put them among the dead letters at once. See ``retry``."""
+        """Make them dead letters at once. See ``retry``."""
         await self._settle(rows, Outcome.DEAD, reason)
 
     async def release(self, rows: Iterable[int] | None = None) -> None:
-        """Give them back: they come again at once, uncounted. See ``ack``."""
+        """Give them back: they are delivered again at once, without an attempt. See ``ack``."""
         await self._settle(rows, Outcome.RELEASED)
 
     async def _settle(
@@ -208,7 +209,7 @@ class Deliveries(Sequence[Delivery]):
         self._check_lost(lost)
 
     def here(self) -> None:
-        """See that the client lives here; raises as ``Session.here``."""
+        """Check that this is the client's loop and process; raises as ``Session.here``."""
         for part in self._parts:
             part.lease.settler.here()
 
@@ -219,7 +220,7 @@ class Deliveries(Sequence[Delivery]):
         reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Settle without waiting for the broker; what it refuses is logged."""
+        """Settle without waiting for the broker; refusals are logged."""
         delayed, text = delay_us(delay), reason_text(reason)[:MAX_REASON]
         held, lost = self._held(rows)
         for lease, spans in held:
@@ -234,7 +235,7 @@ class Deliveries(Sequence[Delivery]):
             )
 
     def _held(self, rows: Iterable[int] | None) -> tuple[list[_Held], int]:
-        """Return what is to be settled, and how many of it are lost."""
+        """Return the rows to settle, and the number of those that are lost."""
         named, lost = (self._left(), 0) if rows is None else self._named(rows)
         held: list[_Held] = []
         for lease, spans in named:
@@ -266,7 +267,8 @@ class Deliveries(Sequence[Delivery]):
             named = sorted({operator.index(row) for row in rows})
         except TypeError:
             said = f"rows={rows!r}: name them by places, as rows=[0, 3]"
-            if isinstance(rows, str):
+            given: object = rows
+            if isinstance(given, str):
                 said = f"{rows!r} names no rows; a reason is given by name: reason={rows!r}"
             raise InvalidRequest(said) from None
         items = self._all()
@@ -286,20 +288,20 @@ class Deliveries(Sequence[Delivery]):
 
     @property
     def unsettled(self) -> int:
-        """How many are left to settle."""
+        """Number of messages that are left to settle."""
         return sum([part.lease.left for part in self._parts if not part.lease.lost])
 
     def process(self, *, reraise: bool = False) -> BatchProcessing:
         """Return a context in which they are processed.
 
-        Leaving it acks what is left. On an exception what is left comes again by the retry policy,
-        with the exception as reason; see ``Delivery.process``.
+        Leaving it acks what is left. After an exception, what is left is delivered again by the
+        retry policy, with the exception as reason; see ``Delivery.process``.
         """
         return BatchProcessing(self, reraise=reraise)
 
 
 class BatchProcessing:
-    """What ``Deliveries.process`` returns."""
+    """The context that ``Deliveries.process`` returns."""
 
     __slots__ = ("_deliveries", "_reraise")
 
@@ -321,16 +323,16 @@ class BatchProcessing:
         except ClientError:
             if error is None:
                 raise
-            return False  # the block's own error is what is raised
+            return False  # the block's own error is raised
         return conclude_all(self._deliveries, error, reraise=self._reraise)
 
 
 def conclude_all(
     deliveries: Deliveries, error: BaseException | None, *, reraise: bool = False
 ) -> bool:
-    """Settle what is left as processing ended; return whether the error goes no further.
+    """Settle what is left after processing; return whether the error goes no further.
 
-    Then it is logged; one that goes on is for whoever it reaches to log.
+    In that case it is logged here; otherwise logging is up to the code that catches it.
     """
     over = isinstance(error, Exception) and not reraise
     try:
@@ -360,12 +362,12 @@ def conclude_all(
 
 
 def _at_last(deliveries: Deliveries) -> int:
-    """Return how many of what is left are not tried again, as far as is known."""
+    """Return how many of the unsettled are not tried again, as far as is known."""
     return sum(last_attempt(one) for one in deliveries if not (one.lost or one.settled))
 
 
 def keeps_order(deliveries: Deliveries) -> bool:
-    """Return whether going over them leaves out those that are lost: their group is ordered."""
+    """Return whether iteration leaves out lost deliveries: their group is ordered."""
     return deliveries._ordered  # noqa: SLF001 - of a class of this module
 
 

@@ -1,10 +1,10 @@
-"""A message as a consumer gets it."""
+"""A message as a consumer receives it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import _get_running_loop as running_loop  # asked for every message: no exception
+from asyncio import _get_running_loop as running_loop  # called for every message: raises nothing
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
@@ -33,12 +33,12 @@ MAX_REASON: Final = 1000
 
 
 class Retry(Exception):
-    """Raise it while a message is processed to have it come again, without an error in the log.
+    """Raise it while a message is processed to have it tried again, without an error in the log.
 
     Args:
-        after: Seconds, or a timedelta; None: as the group's retry policy says.
+        after: Seconds, or a timedelta; None: according to the group's retry policy.
         reason: Kept with the message, as text: an exception with its type, anything else as ``str``
-            has it.
+            returns it.
 
     Raises:
         InvalidRequest: ``after`` is negative, or more than two years.
@@ -55,7 +55,7 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raise it while a message is processed to have it among the dead letters at once.
+    """Raise it while a message is processed to make it a dead letter at once.
 
     Args:
         reason: Kept with the message, as text; see ``Retry``.
@@ -69,10 +69,10 @@ class Reject(Exception):
 
 
 class Delivery:
-    """A message that was handed to this consumer, until it is settled.
+    """A message that is leased to this consumer until it is settled.
 
     Settle it once: with ``ack``, ``retry``, ``reject`` or ``release``, or by leaving ``process()``.
-    What nobody settles is delivered again when its lease ends.
+    A message that is not settled is delivered again when its lease ends.
     """
 
     __slots__ = ("_chunk", "_codecs", "_index", "_lease", "_topic", "offset")
@@ -94,7 +94,7 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """Its id, as the receipt says it."""
+        """Its id, as in the receipt."""
         batch = self._chunk.batch
         row = self._chunk.row + self._index
         return message_id(batch.producer_id, batch.first_sequence + row)
@@ -146,10 +146,10 @@ class Delivery:
 
     @property
     def value(self) -> Any:
-        """Its body, decoded as its content type says; bare bytes stay bytes.
+        """Its body, decoded according to its content type; bare bytes stay bytes.
 
         Raises:
-            DecodeError: It cannot be.
+            DecodeError: The body cannot be decoded.
         """
         return self.decode(Any)
 
@@ -157,7 +157,7 @@ class Delivery:
         """Return its body as a value of a type.
 
         Raises:
-            DecodeError: It is none.
+            DecodeError: The body cannot be decoded as that type.
         """
         place = self.topic, self.queue, self.offset
         return self._codecs.decode_at(place, self.body, self.content_type, kind)
@@ -181,47 +181,48 @@ class Delivery:
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out, this time included."""
+        """Number of deliveries of this message, including this one."""
         return self._chunk.deliveries
 
     @property
     def last_reason(self) -> str:
-        """Why the attempt before this one failed; "" if none did, or nothing is known of it.
+        """Why the attempt before this one failed; "" if none did, or if the reason is not known.
 
-        What its consumer said, up to 1 KiB; or ``the lease ended``, ``the consumer was gone``.
-        ``client.deadletters`` and ``client.admin`` list all failures of a message.
+        The reason its consumer gave, up to 1 KiB; or ``the lease ended``,
+        ``the consumer was gone``. ``client.deadletters`` and ``client.admin`` list all failures of
+        a message.
         """
         return "" if self._lease is None else self._lease.last_reason(self.offset)
 
     @property
     def maybe_redelivered(self) -> bool:
-        """It may have been handed out before, and nothing of that is known."""
+        """Whether it was delivered before, or may have been, before a power cut of the broker."""
         return self._chunk.suspect or self._chunk.deliveries > 1
 
     @property
     def group(self) -> str:
-        """The group that it was delivered to; "" when it was read without one."""
+        """The group that it was delivered to; "" if it was read without one."""
         return self._lease.group if self._lease is not None else ""
 
     @property
     def lease_until(self) -> datetime | None:
-        """Until when it is this consumer's; extended by itself. None: read without a group."""
+        """When its lease ends; the client extends it by itself. None: read without a group."""
         if self._lease is None:
             return None
         return _EPOCH + timedelta(microseconds=self._lease.until_us)
 
     @property
     def settled(self) -> bool:
-        """It was acked, retried, rejected or released, and the broker has not refused that."""
+        """Whether it was acked, retried, rejected or released, and that was not refused."""
         lease, offset = self._lease, self.offset
         return lease is not None and offset in lease.settled and offset not in lease.gone
 
     @property
     def lost(self) -> bool:
-        """It is no longer this consumer's, and was not settled: it is delivered again.
+        """Whether this consumer lost it without settling it: it is delivered again.
 
-        Its lease ended; or, where a batch of an ordered group has it, a message before it of its
-        ordering key was retried or released.
+        Its lease ended; or, in a batch of an ordered group, an earlier message of its ordering key
+        was retried or released.
         """
         return self._lease is not None and (self._lease.lost or self.offset in self._lease.gone)
 
@@ -239,12 +240,12 @@ class Delivery:
     # -- settling
 
     async def ack(self) -> None:
-        """Say that it is done; returns when that is durable.
+        """Report that it is processed; returns when that is durable.
 
         Raises:
             AlreadySettled: It was settled before.
-            LeaseExpired: It was no longer this consumer's; it is delivered again.
-            ConnectionLost: Whether it counted is not known.
+            LeaseExpired: This consumer had lost it; it is delivered again.
+            ConnectionLost: Whether the ack was stored is not known.
         """
         lease = self.lease
         told = lease.wait(self.offset, self.offset + 1)
@@ -252,28 +253,28 @@ class Delivery:
         await lease.settler.heard(told)
 
     async def retry(self, delay: float | timedelta | None = None, *, reason: object = "") -> None:
-        """Have it come again: after a delay, or as the retry policy says. Raises as ``ack``.
+        """Have it delivered again after a delay, or by the retry policy. Raises as ``ack``.
 
         The reason is kept with the message, as text; see ``Retry``.
         """
         await self._settle(Outcome.RETRY, reason, delay)
 
     async def reject(self, reason: object = "") -> None:
-        """Put it among the dead letters at once. Raises as ``ack``; ``reason``: see ``Retry``."""
+        """Make it a dead letter at once. Raises as ``ack``; ``reason``: see ``Retry``."""
         await self._settle(Outcome.DEAD, reason)
 
     async def release(self) -> None:
-        """Give it back: it comes again at once, uncounted. Raises as ``ack``."""
+        """Give it back: it is delivered again at once, without an attempt. Raises as ``ack``."""
         await self._settle(Outcome.RELEASED, "")
 
     async def extend(self, seconds: float | timedelta) -> None:
-        """Have its lease last this long from now on.
+        """Make its lease last this long from now on.
 
         The client extends leases by itself, up to ``max_processing_time``; this goes beyond.
 
         Raises:
             AlreadySettled: It was settled before.
-            LeaseExpired: It is no longer this consumer's.
+            LeaseExpired: This consumer lost it.
         """
         lease = self.lease
         lease.check(self.offset)
@@ -295,33 +296,34 @@ class Delivery:
     def settle_soon(
         self, outcome: Outcome, reason: object = "", delay: float | timedelta | None = None
     ) -> None:
-        """Settle it without waiting for the broker; what it refuses is logged."""
+        """Settle it without waiting for the broker; a refusal is logged."""
         text = reason_text(reason)[:MAX_REASON]
         self.lease.settle(self.offset, self.offset + 1, outcome, delay_us(delay), text)
 
     def process(self, *, reraise: bool = False) -> Processing:
         """Return a context in which it is processed.
 
-        Leaving it acks. An exception is logged, kept as the reason and has it come again by the
-        group's retry policy; it goes no further, so that one bad message does not end the worker.
-        ``Retry`` and ``Reject`` say what to do. Cancellation gives it back uncounted.
+        Leaving it acks. An exception is logged and kept as the reason, and the message is delivered
+        again by the group's retry policy; the exception goes no further, so that one bad message
+        does not end the worker. ``Retry`` and ``Reject`` choose the outcome. Cancellation gives the
+        message back without an attempt.
 
         Args:
-            reraise: Let exceptions go on after the message was settled, and do not log them.
+            reraise: Raise exceptions after the message was settled, and do not log them.
         """
         return Processing(self, reraise=reraise)
 
 
 def identity_of(delivery: Delivery) -> Identity:
-    """Return what is equal for one message only: its place, and who sent it as which of theirs.
+    """Return a value that is equal for this message only: its place, producer and sequence.
 
-    The place alone is not enough: a broker that began anew has another message there.
+    The place alone is not enough: a broker that lost its data has another message there.
     """
     return delivery._chunk.origin, delivery.offset  # noqa: SLF001 - of a class of this module
 
 
 class Processing:
-    """What ``Delivery.process`` returns."""
+    """The context that ``Delivery.process`` returns."""
 
     __slots__ = ("_delivery", "_reraise")
 
@@ -346,7 +348,7 @@ class Processing:
             except ClientError:
                 if error is None:
                     raise
-                return False  # the block's own error is what is raised
+                return False  # the block's own error is raised
         elif error is None and not lease.lost and offset not in lease.settled:
             lease.ack(offset)  # as ``conclude`` does
             return True
@@ -354,9 +356,9 @@ class Processing:
 
 
 def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool = False) -> bool:
-    """Settle a delivery as its processing ended; return whether the error goes no further.
+    """Settle a delivery after its processing; return whether the error goes no further.
 
-    Then it is logged; one that goes on is for whoever it reaches to log.
+    In that case it is logged here; otherwise logging is up to the code that catches it.
     """
     lease = delivery.lease
     held = not (lease.lost or delivery.offset in lease.settled)
@@ -384,7 +386,7 @@ def conclude(delivery: Delivery, error: BaseException | None, *, reraise: bool =
         if last_attempt(delivery):
             fate = last_fate_of(delivery)
             log.warning("%r asked to be tried again, but %s%s", delivery, fate, said)
-        elif lease.policy is None:  # it may be a dead letter, of which nothing else would tell
+        elif lease.policy is None:  # it may be a dead letter, and nothing else would show that
             log.warning("%r is to be tried again: %s%s", delivery, fate_of(delivery), said)
     elif over:
         log.error("%r failed, %s", delivery, fate_of(delivery), exc_info=where(error))
@@ -397,7 +399,7 @@ def verdict_of(error: BaseException) -> tuple[Outcome, float | timedelta | None,
     if isinstance(error, Retry):
         reason = reason_text(error.reason)
         try:
-            delay_us(error.after, "after")  # it may have been set since it was made
+            delay_us(error.after, "after")  # ``after`` may have been changed since
         except InvalidRequest as wrong:
             return Outcome.RETRY, None, f"{reason}: {wrong}" if reason else str(wrong)
         return Outcome.RETRY, error.after, reason
@@ -414,7 +416,7 @@ def delay_us(delay: float | timedelta | None, what: str = "delay") -> int | None
     """Return a delay in µs; ``what`` is its name for users.
 
     Raises:
-        InvalidRequest: It is negative, beyond ``MAX_DELAY``, or no number.
+        InvalidRequest: It is negative, more than ``MAX_DELAY``, or not a number.
     """
     if delay is None:
         return None

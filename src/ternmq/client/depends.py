@@ -1,4 +1,4 @@
-"""How a parameter says that it is given what a function returns."""
+"""Parameters that receive the result of another function."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 Provider = Callable[..., Any]
-"""A function whose result is given to whoever depends on it."""
+"""A function whose result is passed to the parameters that depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """Marks a parameter of a handler, or of another provider, as given by a provider.
+    """Marks a parameter of a handler, or of another provider, as the result of a provider.
 
     ::
 
@@ -25,10 +25,10 @@ class Depends:
         async def on_order(order: Order, db: Annotated[Session, ternmq.Depends(session)]) -> None:
 
     A provider is a function, or a generator that yields once. It is called once for each message,
-    however many depend on it; a handler that raises raises at its ``yield``. Its own parameters are
-    others that it depends on, and the delivery, by annotation. An ``async def`` handler takes
-    both kinds of provider, and calls a ``def`` one in the loop; a ``def`` handler takes ``def``
-    providers, which run in its thread.
+    however many parameters depend on it; an error of the handler is raised at its ``yield``. Its
+    own parameters may depend on other providers, or take the delivery, by annotation. An
+    ``async def`` handler accepts both kinds of provider, and calls a ``def`` provider in the loop;
+    a ``def`` handler accepts only ``def`` providers, which run in its thread.
 
     Attributes:
         provider: The function.

@@ -1,4 +1,4 @@
-"""The end of a run: handlers take no more, those that run finish, and what does not is named."""
+"""The end of a run: handlers take no more, running calls finish, unfinished ones are logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ternmq.client.running import Running
 log: Final = logging.getLogger("ternmq")
 
 _CANCEL_TIMEOUT: Final = 5.0
-"""Seconds that a handler that was cancelled has for its `finally`."""
+"""Seconds that a cancelled handler has for its `finally`."""
 
 
 async def drain(handlers: Sequence[Handler], timeout: float, hurry: asyncio.Event) -> list[Running]:
@@ -21,8 +21,8 @@ async def drain(handlers: Sequence[Handler], timeout: float, hurry: asyncio.Even
 
     Args:
         handlers: They may have stopped taking messages before, or not have begun.
-        timeout: Seconds to wait for those that run; then they are cancelled. A thread cannot be.
-        hurry: Once it is set nobody is waited for.
+        timeout: Seconds to wait for running calls; then they are cancelled. A thread cannot be.
+        hurry: Once it is set, there is no waiting.
     """
     for handler in handlers:
         handler.take_no_more()
@@ -42,11 +42,11 @@ async def drain(handlers: Sequence[Handler], timeout: float, hurry: asyncio.Even
         await _first(workers, _CANCEL_TIMEOUT, hurry)
         for task in workers:
             if task.done() and not task.cancelled():
-                task.exception()  # it is known, or was raised by the run
+                task.exception()  # already reported, or raised by the run
     left = _running(handlers)
     for run in left:
         run.left = True
-    # At one time: each may wait for an answer of the broker, until it has waited for too long.
+    # In parallel: each may wait for an answer of the broker until its timeout.
     await asyncio.gather(*[handler.close() for handler in handlers])
     if left:
         one = len(left) == 1
@@ -62,13 +62,13 @@ async def drain(handlers: Sequence[Handler], timeout: float, hurry: asyncio.Even
 
 
 async def _first(workers: list[asyncio.Task[None]], timeout: float, hurry: asyncio.Event) -> None:
-    """Wait until all have ended, the time is over, or there is a hurry."""
+    """Wait until all have ended, the time is over, or ``hurry`` is set."""
     told = asyncio.ensure_future(hurry.wait())
     ended = asyncio.ensure_future(asyncio.wait(workers))
     try:
         await asyncio.wait({told, ended}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            await asyncio.sleep(0)  # what was cancelled has had its turn
+            await asyncio.sleep(0)  # lets cancelled tasks take their turn
     finally:
         told.cancel()
         ended.cancel()

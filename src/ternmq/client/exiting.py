@@ -1,9 +1,9 @@
-"""What is still said when the process ends, and ends handlers that run with it.
+"""The end of a process while handlers run: their messages are settled last.
 
-A thread cannot be ended before its process is, so until then its message is nobody else's. The last
-thing that a process does is to have it come again, which is an attempt: a message whose handler
-hangs would come back for ever else, from one worker to the next. A process that dies cannot say so;
-there the broker waits for the end of its session, and counts the attempt itself.
+A thread cannot be ended before its process, so until then no other consumer may get its message.
+The last thing a process does is to have that message tried again, which counts as an attempt:
+otherwise a message whose handler hangs would return forever, from one worker to the next. A process
+that dies cannot do this; then the broker waits for the end of its session, and counts the attempt.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 TIMEOUT: Final = 1.0
-"""Seconds that the end of a process waits for all keepers to have told the broker."""
+"""Seconds that the end of a process waits for all keepers to settle."""
 
 
 class Keeping(Protocol):
-    """What holds the messages of handlers that still run: ``Keeper``."""
+    """Holds the messages of handlers that still run: ``Keeper``."""
 
     def end_with_process(self) -> None:
-        """Have them come again, and leave. Any thread; does not wait."""
+        """Have the messages tried again, and leave. Callable from any thread; does not wait."""
 
     def wait(self, timeout: float) -> None:
-        """Wait until it has left. Any thread."""
+        """Wait until it has left. Callable from any thread."""
 
 
 _keeping: Final[dict[Keeping, int]] = {}
-"""With the process whose handlers they are: a forked child must leave its parent's alone."""
+"""Keepers with the process of their handlers: a forked child must not touch its parent's."""
 
 
 def before_exit(keeper: Keeping) -> None:
-    """Have a keeper told when this process ends. Any thread."""
+    """Register a keeper for the end of this process. Callable from any thread."""
     _keeping[keeper] = os.getpid()
 
 
 def forget(keeper: Keeping) -> None:
-    """A keeper has left: nothing runs any more. Any thread."""
+    """Forget a keeper that has left: its handlers have ended. Callable from any thread."""
     _keeping.pop(keeper, None)
 
 
 def tell() -> None:
-    """Tell the broker; this process must end at once behind it. Main thread."""
+    """Have the keepers settle; the process must end right after this. Main thread only."""
     keepers = [one for one, process in list(_keeping.items()) if process == os.getpid()]
     for keeper in keepers:
         keeper.end_with_process()
@@ -54,24 +54,24 @@ def tell() -> None:
 
 
 _at_ends: Final[set[tuple[int, Callable[[], object]]]] = set()
-"""What was registered in this process, or in its parents."""
+"""Functions that were registered in this process, or in its parents."""
 
 
 def at_end_of_child(call: Callable[[], object], *, priority: int) -> None:
-    """Have a function called at the end of this process if it is a child of ``multiprocessing``.
+    """Call a function at the end of this process if it is a child of ``multiprocessing``.
 
-    Such a child, if it was forked, ends without the functions of ``atexit``. It forgets what its
-    parent registered: this is for where a client is first used. Any thread.
+    Such a child, if it was forked, ends without the functions of ``atexit``. It loses what its
+    parent registered, so call this where a client is first used. Callable from any thread.
 
     Args:
-        call: It.
+        call: The function.
         priority: The functions with the highest are called first.
     """
     process = sys.modules.get("multiprocessing.process")
     util = sys.modules.get("multiprocessing.util")
     if process is None or util is None or process.parent_process() is None:
         return
-    if (os.getpid(), call) not in _at_ends:  # once, however many clients come and go
+    if (os.getpid(), call) not in _at_ends:  # once, even for many clients
         _at_ends.add((os.getpid(), call))
         util.Finalize(None, call, exitpriority=priority)
 

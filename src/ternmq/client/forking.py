@@ -1,15 +1,15 @@
-"""What a child of a fork finds of its parent's clients, and what is done about it.
+"""Clients in forked child processes: what a child inherits, and the rules for it.
 
 A child has one thread, the one that forked: the parent's event loops do not run in it, and a lock
 that another thread held is never released. The connections are the parent's; whatever a child does
 to a loop or a transport of the parent reaches the parent, because both share one epoll and one
 wake-up socket. So a child uses, stops and closes nothing of its parent's. Three rules follow:
 
-* What belongs to a process remembers the process's number and compares it when it is used. That
-  holds also where a host forks without Python's hooks, as uWSGI does unless it is told otherwise.
+* An object that belongs to a process stores the process's number and compares it when it is used.
+  This also works where a host forks without Python's hooks, as uWSGI does by default.
 * What may be replaced is replaced whole (``sync.client.Life``), never part by part.
-* Where Python's hooks run, ``watch`` has ``after_fork`` called in the child, before any other code
-  of it: to say that something is of no use any more, or to take another name.
+* Where Python's hooks run, ``watch`` has ``after_fork`` called in the child, before any of its
+  other code: to mark an object as unusable, or to give it a new identity.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ Kind = TypeVar("Kind")
 
 
 class Watched(Protocol):
-    """Wants to know of forks."""
+    """Is notified of forks."""
 
     def after_fork(self) -> None:
-        """This is the child. No other thread runs; must not take a lock, block, or raise."""
+        """Adapt to being in the child. No other thread runs; must not lock, block, or raise."""
 
 
 _watched: dict[int, weakref.ref[Watched]] = {}
-"""By id. A dict is read as a whole in one step: threads that add to it do not disturb others. There
-is no lock, since a thread of the parent may hold it at the fork."""
+"""By id. A dict is copied in one step, so threads that add to it do not interfere. There is no
+lock, since a thread of the parent may hold it at the fork."""
 _calls: list[Callable[[], object]] = []
 
 
 def watch(one: Watched) -> None:
-    """Have ``after_fork`` called in every child, as long as somebody holds it. Any thread."""
-    key, forget = id(one), _watched.pop  # bound: modules are taken apart as the interpreter ends
+    """Have ``after_fork`` called in every child, while the object lives. From any thread."""
+    key, forget = id(one), _watched.pop  # bound: modules are emptied when the interpreter ends
     _watched[key] = weakref.ref(one, lambda _: forget(key, None))
 
 
 def watched(kind: type[Kind]) -> list[Kind]:
-    """Return what is watched of one class. Any thread."""
+    """Return the watched objects of one class. Callable from any thread."""
     return [one for one in _all() if isinstance(one, kind)]
 
 
@@ -52,20 +52,20 @@ def _all() -> list[Watched]:
 
 
 def in_child(call: Callable[[], object]) -> Callable[[], None]:
-    """Have a function called in every child, as ``after_fork`` is; return what ends that."""
+    """Call a function in every child, as ``after_fork``; return a function that ends this."""
     _calls.append(call)
     return lambda: _calls.remove(call)
 
 
 def let_go(descriptor: int) -> None:
-    """Close this process's copy of a connection of the parent's, so that the broker sees its end.
+    """Close this process's copy of the parent's connection, so that the broker sees its end.
 
-    As long as a child has a copy, a connection stays open when the parent is killed. The number
-    stays taken, by ``/dev/null``: whoever closes it later closes nothing of somebody else's.
+    While a child has a copy, a connection stays open when the parent is killed. The descriptor's
+    number remains in use, for ``/dev/null``: a later close of it closes no other file.
     """
     if descriptor < 0:
         return
-    with contextlib.suppress(OSError):  # no descriptor is left: then the copy stays
+    with contextlib.suppress(OSError):  # no descriptor is left: the copy stays open
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)

@@ -13,10 +13,10 @@ _RIGHTS: Final = [one.value for one in Right]
 
 
 def grants_of(written: object) -> list[GrantInfo]:
-    """Return grants.
+    """Return grants from a list of them, each as ``grant_of`` takes it.
 
     Raises:
-        InvalidRequest: They are none.
+        InvalidRequest: It is not a list of grants.
     """
     if not isinstance(written, Iterable) or isinstance(written, str | bytes):
         kind = type(written).__name__
@@ -25,10 +25,10 @@ def grants_of(written: object) -> list[GrantInfo]:
 
 
 def grant_of(written: object) -> GrantInfo:
-    """Return a grant; one that is a ``GrantInfo`` as it is.
+    """Return a grant from its text; a ``GrantInfo`` is returned as it is.
 
     Raises:
-        InvalidRequest: It is none; the text says how one is written.
+        InvalidRequest: The text is not a grant; the error shows the form.
     """
     if isinstance(written, GrantInfo):
         return written

@@ -1,9 +1,9 @@
 """Runs handlers: functions that are called with messages.
 
-Returning acks; an exception has the message come again by the group's retry policy, ``Retry`` and
-``Reject`` say what to do. A body that cannot be decoded as the handler's annotation says is
-rejected with reason ``decode``: another attempt would not change that. What a handler may look
-like: ``signature``.
+Returning acks; an exception has the message tried again by the group's retry policy; ``Retry`` and
+``Reject`` choose the outcome. A body that cannot be decoded as the handler's annotation requires is
+rejected with reason ``decode``: another attempt would not change that. ``signature`` describes what
+a handler may look like.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from ternmq.record.facts import Outcome
 log: Final = logging.getLogger("ternmq")
 
 DECODE: Final = "decode"
-"""How the reason of a body begins that cannot be decoded."""
+"""Beginning of the reason if a body cannot be decoded."""
 
 
 class Handler:
     """A declared function, and the tasks and threads that call it. Made without I/O.
 
     Attributes:
-        name: Of the function.
+        name: Name of the function.
         source: Topic and group.
-        concurrency: How many run at one time.
-        is_async: It is awaited in the loop; else it runs in threads.
+        concurrency: Number of calls at one time.
+        is_async: Whether it is awaited in the loop; else it runs in threads.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Handler:
         self._running: dict[Identity, Running] = {}  # by message
 
     def check(self) -> None:
-        """See that bodies can be decoded to what it takes; all modules are imported by now.
+        """Check that bodies can be decoded to its parameter; all modules are imported by now.
 
         Raises:
             InvalidHandler: They cannot.
@@ -83,7 +83,7 @@ class Handler:
                     "dead letter"
                 ) from error
 
-    # -- its life
+    # -- start and end
 
     async def start(self, puller: Puller) -> None:
         """Join the group and begin; raises as ``Consumer.start``."""
@@ -94,7 +94,7 @@ class Handler:
             workers=self.concurrency, at_once=self.concurrency,
         )  # fmt: skip
         await consumer.start()
-        joined = await puller.join(self.source)  # it is known by now
+        joined = await puller.join(self.source)  # cached by now
         log.info(
             "handler %s: topic=%s group=%s mode=%s concurrency=%d; retry: %s%s", self.name,
             self.source.topic, self.source.group, joined.spec.mode.value, self.concurrency,
@@ -108,21 +108,21 @@ class Handler:
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Its workers; one that ends with an error ends the run."""
+        """Its workers; a worker that fails ends the run."""
         return self._workers
 
     @property
     def running(self) -> list[Running]:
-        """What runs now."""
+        """The calls that run now."""
         return list(self._running.values())
 
     def take_no_more(self) -> None:
-        """Take no more messages; those that run go on."""
+        """Take no more messages; running calls continue."""
         if self._consumer is not None:
             self._consumer.stop()
 
     async def close(self) -> None:
-        """Give back what is not settled, save what still runs."""
+        """Give back what is not settled, except the messages of running calls."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await consumer.close()
@@ -180,13 +180,13 @@ class Handler:
                     lease.ack(offset)  # as ``conclude`` does
 
     def _cancelled(self, run: Running, error: asyncio.CancelledError) -> None:
-        """Raise it on if the worker was cancelled; else the call has failed."""
+        """Re-raise it if the worker was cancelled; else the call has failed."""
         task = asyncio.current_task()
         if task is None or task.cancelling():
             if run.over or not run.threaded:
                 self._ended(run, error)
-            raise error  # else the thread goes on: it says itself when it is through
-        # Nobody cancelled the worker: something that the handler waited for was.
+            raise error  # else the thread continues, and reports its end itself
+        # The worker was not cancelled: something that the handler awaited was.
         failure = RuntimeError("what the handler waited for was cancelled")
         failure.__cause__ = error
         self._ended(run, failure)
@@ -194,14 +194,14 @@ class Handler:
     def _failed(
         self, run: Running, error: BaseException, worker: asyncio.Task[object] | None
     ) -> bool:
-        """A call raised something: settle its message; return whether the worker goes on."""
-        # With the loop its coroutines are closed: this one is no handler's.
+        """Settle the message of a call that raised; return whether the worker continues."""
+        # A closing loop closes its coroutines: this error is not the handler's.
         closed = isinstance(error, GeneratorExit) and _current() is not worker
         self._ended(run, error if closed else failure_of(error))
         return not closed
 
     def _ended(self, run: Running, error: BaseException | None) -> None:
-        """A call ended: settle its message."""
+        """Settle the message of a call that ended."""
         self._running.pop(identity_of(run.delivery), None)
         if run.left:
             run.error = error
@@ -232,10 +232,10 @@ class Handler:
             return await self._function(*self._arguments(value, delivery))
 
     async def _call_around(self, value: object, delivery: Delivery, run: Running) -> object:
-        """Call a handler in a thread, inside the middlewares that are awaited.
+        """Call a handler in a thread, inside the async middlewares.
 
-        A middleware may give up before the thread is through (``asyncio.timeout``). Its error
-        counts, but the call ends with the thread: nobody else may get the message before.
+        A middleware may give up before the thread ends (``asyncio.timeout``). Its error counts, but
+        the call ends with the thread: no other consumer may get the message before.
         """
         call: asyncio.Task[object] | None = None
 
@@ -270,9 +270,9 @@ class Handler:
                 _check_result(result)
                 raise_found()
             except asyncio.CancelledError as raised:
-                error = raised  # see ``_cancelled``
+                error = raised  # handled in ``_cancelled``
             except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited
-                error = failure_of(raised)  # SystemExit, say, would end the loop
+                error = failure_of(raised)  # SystemExit, for example, would end the loop
             run.error, run.returned = error, True
             try:
                 loop.call_soon_threadsafe(self._thread_ended, run, told, result, error)
@@ -290,11 +290,11 @@ class Handler:
         result: object,
         error: BaseException | None,
     ) -> None:
-        """A thread is through with a message."""
+        """Handle the end of a call in a thread."""
         run.threaded = False
         if self._threads is not None:
             self._threads.done()
-        if told.done():  # nobody waits for it any more: the client has stopped
+        if told.done():  # no caller waits for it: the client has stopped
             self._ended(run, error)
         elif error is None:
             told.set_result(result)
@@ -312,7 +312,7 @@ class Handler:
 
 
 def _current() -> asyncio.Task[object] | None:
-    """Return the task that runs here; None where no loop runs, as when a coroutine is closed."""
+    """Return the current task; None if no loop runs, as when a coroutine is closed."""
     try:
         return asyncio.current_task()
     except RuntimeError:
@@ -320,20 +320,20 @@ def _current() -> asyncio.Task[object] | None:
 
 
 async def _end_of(call: asyncio.Task[object]) -> None:
-    """Wait for the end of a call in a thread, unless the worker that waits is cancelled."""
+    """Wait for the end of a call in a thread, unless the waiting worker is cancelled."""
     worker = asyncio.current_task()
     try:
         if worker is None or not worker.cancelling():
             await asyncio.wait([call])
     finally:
-        call.cancel()  # whoever is through already takes no notice
+        call.cancel()  # no effect on a call that has ended
 
 
 def _check_result(result: object) -> None:
-    """Refuse what a handler returned if it is work that nobody does: the message is not done.
+    """Refuse a returned coroutine or generator: its work was not done, so the message is not done.
 
     Raises:
-        TypeError: It is.
+        TypeError: The result is one.
     """
     if result is None:
         return
@@ -347,7 +347,7 @@ def _check_result(result: object) -> None:
 
 
 def _policy(retry: RetryPolicy) -> str:
-    """Return a retry policy in a few words."""
+    """Return a short description of a retry policy."""
     if not retry.enabled:
         return "none"
     first, cap = _short(retry.first_us), _short(retry.cap_us)

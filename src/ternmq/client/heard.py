@@ -1,7 +1,7 @@
-"""Whether somebody learns that a message, sent without waiting for it, was not stored.
+"""Tracks whether the application notices that a message sent without waiting was not stored.
 
-Whoever waits for a failure is told by the error, and it is not logged. One that nobody waits for is
-logged when it happens, and raised as ``UnsentMessages`` by ``flush`` or at the end.
+A failure that a caller waits for is raised there, and not logged. Any other failure is logged when
+it happens, and raised as ``UnsentMessages`` by ``flush`` or at the end.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ternmq.model.errors import ClientForked
 
 
 class SentSoon(Future[Receipt]):
-    """What ``ternmq.sync`` returns for a message that it has not waited for. Any thread.
+    """The future that ``ternmq.sync`` returns for ``send_soon``. Usable from any thread.
 
     Attributes:
-        heard: Somebody asked for the outcome, or will be told.
+        heard: Whether a caller asked for the outcome, or will be notified of it.
     """
 
     def __init__(self) -> None:
@@ -29,38 +29,38 @@ class SentSoon(Future[Receipt]):
         self._pid = os.getpid()
 
     def _here(self) -> None:
-        """See that somebody in this process will set it, where a host forks without hooks as well.
+        """Check that it will be set in this process, also where a host forks without hooks.
 
         Raises:
-            ClientForked: It waited when this process was forked: the parent knows its outcome.
+            ClientForked: It was unset when this process was forked: the parent gets its outcome.
         """
         if self._pid != os.getpid() and getattr(self, "_state", "FINISHED") != "FINISHED":
             raise ClientForked("this was sent in the process that this one was forked from")
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Return the receipt, waiting for it; raises what became of it instead."""
+        """Return the receipt, waiting for it; raises the failure."""
         self.heard = True
         self._here()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what became of it instead, waiting for it; None: it is stored."""
+        """Return the failure, waiting for it; None: it is stored."""
         self.heard = True
         self._here()
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Receipt]], object]) -> None:
-        """Call a function when it is known."""
+        """Call a function when the outcome is known."""
         self.heard = True
         super().add_done_callback(fn)
 
 
 class Unheard(NamedTuple):
-    """A failure that nobody has heard of when it happened.
+    """A failure without a waiting caller when it happened.
 
     Attributes:
-        holder: What the application has of the message: a future; None: nothing.
-        failure: What it is told by ``UnsentMessages``.
+        holder: The future that the application has for the message; None: none.
+        failure: The failure, for ``UnsentMessages``.
     """
 
     holder: object
@@ -68,7 +68,7 @@ class Unheard(NamedTuple):
 
 
 class PassOn:
-    """The callback that brings the outcome of a loop's future to whoever holds ``told``."""
+    """A callback that copies the outcome of a loop's future to a thread's future, ``told``."""
 
     __slots__ = ("told",)
 
@@ -76,7 +76,7 @@ class PassOn:
         self.told = told
 
     def __call__(self, asked: asyncio.Future[Receipt]) -> None:
-        """The loop's future is done. Loop only."""
+        """Copy the outcome. Called in the client's loop."""
         if asked.cancelled():
             self.told.cancel()
             return
@@ -90,7 +90,7 @@ class PassOn:
 
 
 class Bystander:
-    """A callback that learns of the outcome, but is not who waits for it."""
+    """A callback that gets the outcome, but does not count as a waiting caller."""
 
     __slots__ = ("tell",)
 
@@ -98,17 +98,17 @@ class Bystander:
         self.tell = tell
 
     def __call__(self, asked: asyncio.Future[Receipt]) -> None:
-        """The loop's future is done. Loop only."""
+        """Report the outcome. Called in the client's loop."""
         if asked.cancelled():
             self.tell(asyncio.CancelledError())
             return
-        # exception() would count as hearing of it.
+        # exception() would mark the failure as noticed.
         error: BaseException | None = getattr(asked, "_exception", None)
         self.tell(asked.result() if error is None else error)
 
 
 def who_holds(future: asyncio.Future[Receipt]) -> object:
-    """Return the future that an application holds of a message: this one, or a thread's."""
+    """Return the future that the application has for a message: this one, or a thread's."""
     for callback, *_ in _callbacks(future):
         if isinstance(callback, PassOn):
             return callback.told
@@ -116,20 +116,20 @@ def who_holds(future: asyncio.Future[Receipt]) -> object:
 
 
 def will_be_heard(future: asyncio.Future[Receipt]) -> bool:
-    """Return whether somebody waits for what becomes of a message; asked before it is told."""
+    """Return whether a caller waits for the outcome of a message; called before it is set."""
     waiting = [one for one, *_ in _callbacks(future) if not isinstance(one, Bystander)]
     return any(one.told.heard if isinstance(one, PassOn) else True for one in waiting)
 
 
 def was_heard(holder: object) -> bool:
-    """Return whether somebody has looked at the failure since."""
+    """Return whether a caller has looked at the failure since."""
     if isinstance(holder, SentSoon):
         return holder.heard
-    # Whoever looks at the future of a loop lets it forget to complain that nobody does.
+    # Looking at a loop's future clears its flag for "exception was never retrieved".
     return isinstance(holder, asyncio.Future) and not getattr(holder, "_log_traceback", True)
 
 
 def _callbacks(future: asyncio.Future[Receipt]) -> list[tuple[Any, ...]]:
-    # They have no public list. Where the attribute is missing, everything counts as heard.
+    # There is no public list. Without the attribute, everything counts as heard.
     found: list[tuple[Any, ...]] | None = getattr(future, "_callbacks", [(None, None)])
     return found or []

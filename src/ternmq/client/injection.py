@@ -1,7 +1,7 @@
-"""Which providers a handler depends on, in which order they are called, and with what.
+"""Plan of a handler's providers: their order, and their arguments.
 
-All of it is decided once: ``plan_of`` checks and sorts; for a message the steps of the plan are
-made one after the other, and undone in reverse order when the handler is done.
+``plan_of`` checks at the declaration, and sorts at the start of a run. For each message the steps
+of the plan are run one after the other, and undone in reverse order when the handler is done.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ternmq.client.yielding import async_context_of, context_of
 from ternmq.model.errors import InvalidHandler
 
 _DELIVERY: Final = -1
-"""In the place of a step: the delivery itself."""
+"""Stands for the delivery itself, in place of a step."""
 
 Overrides = Mapping[Provider, Provider]
 
@@ -43,7 +43,7 @@ class _Kind(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class Step:
-    """A provider that is called: with the results of which steps, by the names of parameters."""
+    """A call of a provider: its parameters, each with the number of the step that it depends on."""
 
     provider: Provider
     kind: _Kind
@@ -52,18 +52,18 @@ class Step:
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """The providers of one handler, those that others depend on first.
+    """The providers of one handler, in an order that respects their dependencies.
 
     Attributes:
         steps: In the order of calls.
-        given: Parameters of the handler, and the step whose result each gets.
+        given: Parameters of the handler, each with the number of the step whose result it gets.
     """
 
     steps: tuple[Step, ...]
     given: tuple[tuple[str, int], ...]
 
     async def make(self, stack: AsyncExitStack, delivery: object) -> dict[str, object]:
-        """Return the handler's arguments; what is to be undone goes on the stack. Loop only."""
+        """Return the handler's arguments; the stack undoes them. For the client's loop."""
         made: list[object] = []
         for step in self.steps:
             arguments = _arguments(step, made, delivery)
@@ -78,7 +78,7 @@ class Plan:
         return {name: made[at] for name, at in self.given}
 
     def make_blocking(self, stack: ExitStack, delivery: object) -> dict[str, object]:
-        """The same in a thread, for a plan of a ``def`` handler."""
+        """Do the same in a thread, for the plan of a ``def`` handler."""
         made: list[object] = []
         for step in self.steps:
             result = step.provider(**_arguments(step, made, delivery))
@@ -97,9 +97,9 @@ def plan_of(
 
     Args:
         handler: Its name, for errors.
-        injected: Its parameters that depend on something.
-        is_async: It is awaited in the loop; else it runs in a thread.
-        overrides: Providers that stand in for others.
+        injected: Its parameters that depend on a provider.
+        is_async: Whether it is awaited in the loop; else it runs in a thread.
+        overrides: Providers that replace others.
 
     Raises:
         InvalidHandler: A provider cannot be called, or depends on itself.

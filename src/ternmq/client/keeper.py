@@ -1,14 +1,14 @@
 """Extends leases, on a thread and a connection of its own.
 
-The thread is there so that a loop that is blocked (a long computation, a slow call that does not
-await) does not lose what it holds. It begins with the first lease. A lease is extended when a third
-of its time is left, until ``max_processing_time`` has passed; then it ends by itself, and the
-messages are delivered again. While a handler runs on one of its messages it is extended all the
-same: nobody else may get that message before the handler is through.
+The thread exists so that a blocked loop (a long computation, a slow call that does not await) does
+not lose what it holds. It begins with the first lease. A lease is extended when a third of its time
+is left, until ``max_processing_time`` has passed; then it ends by itself, and the messages are
+delivered again. While a handler runs on one of its messages it is extended all the same: no other
+consumer may get that message before the handler ends.
 
-A client that was closed while handlers still run leaves them to the keeper: it extends their leases
+A client that is closed while handlers still run leaves them to the keeper: it extends their leases
 on its own connection, which keeps the session, settles each message as its handler ends, and leaves
-when there are no more. When the process ends before, it has their messages come again: ``exiting``.
+when there are no more. If the process ends first, it has their messages tried again: ``exiting``.
 """
 
 from __future__ import annotations
@@ -51,34 +51,35 @@ from ternmq.wire.session import Answer, ClientSession, Refusal
 log: Final = logging.getLogger("ternmq")
 
 _SHARE: Final = 1 / 3
-"""Of its time that a lease has left when it is extended."""
+"""Fraction of its duration that a lease has left when it is extended."""
 _LAST_LOOK: Final = 0.1
-"""Seconds before the end of a lease that is not to be extended: a handler may have begun since."""
+"""Seconds before the end of a lease without extension at which it is checked once more: a handler
+may have begun since."""
 _LEAST_GAIN: Final = 0.01
-"""Seconds by which an extension must lengthen a lease; the next one would be due at once else."""
+"""Seconds by which an extension must lengthen a lease; with less, the next would be due at once."""
 _LONGEST_NAP: Final = 1.0
 _SHORTEST_NAP: Final = 0.005
 _PAUSE: Final = 0.2
 _READ_BYTES: Final = 65536
 ENDED: Final = "the worker stopped while the handler ran"
-"""Reason of an attempt that the end of a process ended."""
+"""Reason of an attempt that was cut short by the end of its process."""
 _SETTLED: Final = {
     Outcome.DONE: "its message is acked",
     Outcome.DEAD: "its message is a dead letter now",
     Outcome.RELEASED: "its message is given back",
 }
-"""What becomes of a message whose handler outlived its client, for the log."""
+"""The fate of a message whose handler outlived its client, for the log."""
 
 
 class Keeper:
-    """See the module. ``start`` and ``stop``: loop only.
+    """Extends the leases of a client. Call ``start`` and ``stop`` from the client's loop.
 
     Args:
-        session: Whose leases they are.
+        session: The session of the leases.
         settler: Knows the leases.
 
     Attributes:
-        traffic: What went over its connections.
+        traffic: Counts the traffic of its connections.
     """
 
     def __init__(self, session: Session, settler: Settler) -> None:
@@ -93,23 +94,23 @@ class Keeper:
         self._exiting = False
         self._overdue: weakref.WeakSet[Lease] = weakref.WeakSet()
         self._over = asyncio.Event()
-        """The thread is at its end. Loop only."""
+        """Set when the thread has ended. Only for the client's loop."""
         self.traffic = Traffic()
         settler.on_lease = self._began
 
     @property
     def connected(self) -> bool:
-        """It has a connection now. Any thread."""
+        """Whether it has a connection now. Callable from any thread."""
         return self._line is not None
 
     async def stop(self, timeout: float, left: Sequence[Running] = ()) -> None:
-        """End.
+        """Stop the thread.
 
-        No thread of the loop's executor waits for it: an application may have them all in use.
+        This uses no thread of the loop's executor: an application may have them all in use.
 
         Args:
             timeout: Seconds to wait for the thread, which may wait for an answer itself.
-            left: Handlers that still run: the thread goes on until they are through.
+            left: Handlers that still run: the thread continues until they have ended.
         """
         self._left = list(left)
         self._ended = True
@@ -126,17 +127,17 @@ class Keeper:
                 thread.join()
 
     def end_with_process(self) -> None:
-        """See ``exiting``."""
+        """Have the messages of running handlers tried again, and leave; for ``exiting``."""
         self._exiting = True
         self._wake.set()
 
     def wait(self, timeout: float) -> None:
-        """See ``exiting``."""
+        """Wait for the end of the thread; for ``exiting``."""
         if self._thread is not None:
             self._thread.join(timeout)
 
     def leave_behind(self) -> None:
-        """This process was forked from the one that has the connection: close the copy of it."""
+        """Close this process's copy of the connection after a fork: it belongs to the parent."""
         line = self._line
         if line is not None:
             let_go(line.fileno())
@@ -154,11 +155,11 @@ class Keeper:
         finally:
             self._hang_up()
             exiting.forget(self)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed: no caller waits
                 self._session.loop.call_soon_threadsafe(self._over.set)
 
     def _stay(self) -> None:
-        """The client is closed: keep what its handlers still run on, and settle it for them."""
+        """After the client's close: extend the leases of running handlers, and settle for them."""
         self._wake.clear()
         self._say(Command.PING, b"")  # the session lives as long as it has a connection
         loop = self._session.loop
@@ -176,7 +177,7 @@ class Keeper:
                         run.error = Retry(ENDED)
                         run.ended()
                         cut[run] = "still ran when its process ended"
-            # A loop that runs no more, closed or not, does nothing of what it was told.
+            # A stopped loop, closed or not, runs no callbacks of returned threads.
             runs = loop.is_running()
             for run in [one for one in self._left if one.over or (one.returned and not runs)]:
                 if self._settle(run, cut.get(run, "ended after its client was closed")):
@@ -194,14 +195,14 @@ class Keeper:
             self._hang_up()
 
     def _settle(self, run: Running, end: str) -> bool:
-        """Tell the broker how a handler ended that was left to the keeper.
+        """Settle the message of a handler that was left to the keeper.
 
         Args:
-            run: Its call.
+            run: The call of the handler.
             end: How it ended, or that it did not, for the log.
 
         Returns:
-            That it is over: it was told, or will never be. Else it is to be told again.
+            Whether it is finished: settled, or impossible to settle. Otherwise, try again.
         """
         held = run.ended()
         lease = held.lease
@@ -240,7 +241,7 @@ class Keeper:
             self._wake.clear()
 
     def _began(self, lease: Lease) -> None:
-        """A lease came: begin, or look earlier if it is a short one. Loop only."""
+        """Start the thread, or wake it for a short lease. Call it from the client's loop."""
         if self._thread is None and not self._ended:
             self._thread = threading.Thread(target=self._run, name="ternmq-keeper", daemon=True)
             self._thread.start()
@@ -248,20 +249,20 @@ class Keeper:
             self._wake.set()
 
     def _nap(self) -> float:
-        """Return how long there is nothing to do."""
+        """Return the seconds until something is due."""
         now = time.monotonic()
         naps = [self._due(lease) - now for lease in self._settler.held()]
         return min(_LONGEST_NAP, max(_SHORTEST_NAP, min(naps, default=_LONGEST_NAP)))
 
     def _due(self, lease: Lease) -> float:
-        """Return from when on there is something to do for a lease. Any thread."""
+        """Return the time from which a lease needs attention. Callable from any thread."""
         ahead = lease.duration * _SHARE
         if not (lease.running or self._may_grow(lease)):
             ahead = min(ahead, _LAST_LOOK)
         return lease.until - ahead
 
     def _may_grow(self, lease: Lease) -> bool:
-        """Return whether ``max_processing_time`` allows for more than a lease has."""
+        """Return whether ``max_processing_time`` allows a longer lease."""
         longest = self._session.options.max_processing_time
         return lease.began + longest - lease.until >= _LEAST_GAIN
 
@@ -313,12 +314,12 @@ class Keeper:
             try:
                 return line.ask(command, body)
             except (OSError, ConnectionLost):
-                self._hang_up()  # it was quiet for long; perhaps a new one is better
+                self._hang_up()  # it was silent for long; a new connection may work
         line = self._line = _Line(self._session, self.traffic)
         return line.ask(command, body)
 
     def _beat(self) -> None:
-        """Say something, so that the broker keeps the connection."""
+        """Send a PING if it is due, so that the broker keeps the connection."""
         line = self._line
         if line is not None and time.monotonic() - line.said > line.heartbeat:
             try:
@@ -327,11 +328,11 @@ class Keeper:
                 self._hang_up()
 
     def _tell(self, what: Callable[[Lease], None], lease: Lease) -> None:
-        """Let the loop know what became of a lease."""
+        """Call a method of the settler for a lease in the client's loop."""
         if self._left:
             lease.lost = lease.lost or what == self._settler.lose
             return
-        with suppress(RuntimeError):  # the loop is closed: nobody holds it any more
+        with suppress(RuntimeError):  # the loop is closed: the lease has no holder
             self._session.loop.call_soon_threadsafe(what, lease)
 
     def _hang_up(self) -> None:
@@ -341,11 +342,11 @@ class Keeper:
 
 
 class _Line:
-    """A blocking connection of a session that has one already.
+    """A second, blocking connection of a session.
 
     Attributes:
         said: Monotonic time of the last request.
-        heartbeat: Seconds after which something should be said.
+        heartbeat: Seconds after which a request is due.
 
     Raises:
         OSError, TernMQError: It cannot be made.
@@ -387,7 +388,7 @@ class _Line:
         """Return the answer to a request.
 
         Raises:
-            OSError, TernMQError: There is none, or it says no.
+            OSError, TernMQError: There is no answer, or it is a refusal.
         """
         return self._exchange(lambda: self._state.ask(command, body))
 
@@ -409,7 +410,7 @@ class _Line:
                     raise event.error
 
     def fileno(self) -> int:
-        """Return its descriptor; -1 when it was closed."""
+        """Return its descriptor; -1 after it was closed."""
         return self._socket.fileno()
 
     def close(self) -> None:

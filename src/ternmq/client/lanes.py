@@ -1,4 +1,4 @@
-"""Where sends of a topic queue up: a lane for each queue that matters, and one for any queue."""
+"""Lanes: the queues of a topic's unsent loads, by destination."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 _ANY_QUEUE: Final = None
 _APART: Final = 0.05
-"""Part of its time that a message may lose by going along with one that came before."""
+"""A message joins an earlier load if that shortens its timeout by at most this fraction."""
 
 
 @dataclass(slots=True, frozen=True)
 class TopicFacts:
-    """What a producer must know of a topic.
+    """Facts about a topic that a producer needs.
 
     Attributes:
-        ordered: Every message needs an ordering key.
-        queues: How many it has.
-        ignores_keys: It is not ordered, and takes messages with ordering keys all the same.
-        there: False: the broker has none, or does not show it. A first message may make it.
+        ordered: Whether every message needs an ordering key.
+        queues: Number of queues.
+        ignores_keys: Whether it is not ordered, and accepts messages with ordering keys all the
+            same.
+        there: False: the broker has none, or does not show it. A first message may create it.
     """
 
     ordered: bool = False
@@ -46,15 +47,15 @@ class TopicFacts:
 
 
 class Lane:
-    """Loads to one topic (and queue), in order. Loop only.
+    """Loads to one topic (and queue), in order. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        keyed: The topic is ordered: a load leaves when the one before it was answered, so that a
-            load that is refused for now is not overtaken.
-        alone: Nobody knows yet how many queues the topic has, so a load has one message: those of
-            other keys might belong to other queues.
-        under_way: Loads that left and are not over.
-        moved: Loop time at which a load of it was stored last.
+        keyed: Whether the topic is ordered: a load is sent after the previous one was answered, so
+            that a load that is refused for now is not overtaken.
+        alone: Whether the number of queues is still unknown, so that a load has one message: those
+            with other keys might belong to other queues.
+        under_way: Number of loads that were sent and are not finished.
+        moved: Loop time at which a load of this lane was stored last.
     """
 
     __slots__ = (
@@ -79,7 +80,7 @@ class Lane:
     def put(
         self, message: Outgoing, deadline: float, timeout: float, *, one_way: bool = False
     ) -> int:
-        """Take a message into the last load, or a new one; return what it counts for."""
+        """Add a message to the last load, or to a new one; return the bytes that it counts for."""
         load = self.open
         if (
             load is None
@@ -98,15 +99,15 @@ class Lane:
 
 
 class TopicLanes:
-    """The lanes of a topic. Loop only.
+    """The lanes of a topic. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        facts: None until the broker was asked, and when it is to be asked again.
-        laid: What ``lanes`` were made for.
-        only: The one lane of messages that do not name a queue, when nothing is to be looked at.
-        absent: It was not there when the broker was asked last.
-        undecided: What is sent before it is known where it belongs waits here for the facts.
-        lanes: All others.
+        facts: The facts; None: not known yet, or to be requested again.
+        laid: The facts for which ``lanes`` were made.
+        only: The lane of all messages without queue and ordering key, if there is only one.
+        absent: Whether the topic did not exist at the last request.
+        undecided: Lane of messages whose place is not known until the facts are.
+        lanes: All other lanes.
     """
 
     __slots__ = (
@@ -128,7 +129,8 @@ class TopicLanes:
         self.lanes: list[Lane] = []
         self._by_queue: dict[int, Lane] = {}
         self._keyed: Lane | None = None
-        """Of a topic that is not there: messages with ordering keys, which make it ordered."""
+        """For a topic that does not exist: lane of messages with ordering keys, which make it
+        ordered."""
 
     def every(self) -> list[Lane]:
         """Return all lanes."""
@@ -137,15 +139,15 @@ class TopicLanes:
     def lane_of(self, message: Outgoing) -> Lane:
         """Return the lane of a message.
 
-        An ordering key decides on ordered topics, else ``queue``, else the key; a message that has
-        none of them goes where the broker puts it: to the queues in turn.
+        On ordered topics the ordering key decides, else ``queue``, else the key; for a message
+        without them the broker chooses: the queues in turn.
 
         Raises:
             UnknownQueue: There is no such queue.
             InvalidRequest: The topic is ordered and the ordering key belongs to another queue, or
                 the selector failed.
-            OrderingKeyRequired: The topic is ordered, and it has none.
-            TopicNotOrdered: The topic is not, and it has one.
+            OrderingKeyRequired: The topic is ordered, and the message has no ordering key.
+            TopicNotOrdered: The topic is not ordered, and the message has an ordering key.
         """
         choice = message.queue
         if choice is None and self.only is not None and not message.ordering_key:
@@ -177,9 +179,9 @@ class TopicLanes:
         return self.lanes[0]
 
     def _keyed_lane(self, choice: Choice) -> Lane:
-        """Return the lane of a message with an ordering key, of a topic that is not ordered."""
+        """Return the lane of a message with an ordering key, for a topic that is not ordered."""
         if self.facts is None:
-            return self.undecided  # perhaps it was just made, or takes such messages now
+            return self.undecided  # it may just have been created, or accept such messages now
         if self._keyed is None:
             raise TopicNotOrdered(f"topic {self.name!r} is not ordered")
         if choice is not None:
@@ -190,10 +192,10 @@ class TopicLanes:
         return self._keyed
 
     def of_queue(self, queue: int | None) -> Lane:
-        """Return the lane of a queue; of None: that of any queue.
+        """Return the lane of a queue; for None, that of any queue.
 
         Raises:
-            UnknownQueue: There is none of that number.
+            UnknownQueue: There is no queue of that number.
         """
         facts = self.laid
         if facts is None:
@@ -202,7 +204,7 @@ class TopicLanes:
             return self.lanes[0]
         if not 0 <= queue < facts.queues:
             if self.facts is None:
-                return self.undecided  # perhaps it was just made
+                return self.undecided  # it may just have been created
             last = facts.queues - 1
             there = f"queues 0 to {last}" if last else "queue 0 only"
             raise UnknownQueue(f"topic {self.name!r} has {there}, not {queue}")
@@ -213,13 +215,13 @@ class TopicLanes:
         return lane
 
     def learn(self, facts: TopicFacts) -> list[Load]:
-        """Keep what the broker said; return the loads that waited for it and must be laid anew."""
+        """Store new facts; return the loads that waited for them and must be placed again."""
         self.asking = False
         self.tries = 0
         if facts == self.facts and not self.undecided.loads:
             return []
         self.facts = facts
-        # What is under way in lanes made for the same facts still keeps the order: they stay.
+        # Lanes made for the same facts stay: loads under way in them still keep the order.
         changed = facts != self.laid
         emptied = self.every() if changed else [self.undecided]
         before = [load for lane in emptied for load in lane.loads]
@@ -231,7 +233,7 @@ class TopicLanes:
         return before
 
     def _lay(self, facts: TopicFacts) -> None:
-        """Make lanes for a topic as it is now."""
+        """Make lanes for a topic with these facts."""
         self.laid = facts
         self.absent = not facts.there
         self._by_queue = {}
@@ -244,7 +246,7 @@ class TopicLanes:
             if facts.queues == 1 and not facts.ordered:
                 self.only = self.lanes[0]
         if facts.ordered:
-            # One lane for a queue, however it was chosen: within it nothing is overtaken.
+            # One lane per queue, however it was chosen: within it nothing is overtaken.
             self._by_queue = dict(enumerate(self.lanes))
         for lane in self.lanes:
             lane.keyed = facts.ordered
@@ -255,7 +257,7 @@ class TopicLanes:
 
 
 def _chosen(choice: Choice, queues: int) -> int:
-    """Return the number that a message is to go to; not checked to be there.
+    """Return the number of the queue of a message; it may not exist.
 
     Raises:
         InvalidRequest: The selector failed, or returned something else.
@@ -265,7 +267,7 @@ def _chosen(choice: Choice, queues: int) -> int:
         return choice
     try:
         chosen = choice(range(queues))
-    except Exception as error:  # of the application's own code
+    except Exception as error:  # in the application's own code
         raise InvalidRequest(f"the selector of the queue failed: {error!r}") from error
     try:
         return index(chosen)  # type: ignore[arg-type]

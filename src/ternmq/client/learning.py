@@ -1,8 +1,8 @@
 """The retry policies of the groups that a client consumes for, kept up to date.
 
-What the log says of a failure (which attempt of how many, whether the message is a dead letter
-now) needs the policy. A policy that may have changed, since the broker said so or the connection
-was another for a while, is not known any more, and is asked for at once.
+The log text of a failure (which attempt of how many, whether the message is a dead letter now)
+needs the policy. A policy that may have changed, because the broker reported a change or the
+connection was replaced, is dropped and requested again at once.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ log: Final = logging.getLogger("ternmq")
 
 _PAUSE: Final = 1.0
 _MOST: Final = 1000
-"""Of so many groups the policies are kept, those that were joined last."""
+"""Most groups whose policies are kept: those that were joined last."""
 
 Group = tuple[str, str]
 """Topic and group."""
 
 
 class Policies(Member):
-    """Retry policies by topic and group, of those that were joined. Loop only."""
+    """Retry policies of joined groups. Not thread-safe: call it from the client's loop."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[Group, RetryPolicy] = {}
         self._asked: dict[Group, _Ask | None] = {}
-        """Groups that were joined, the latest last, with the question that is under way."""
+        """Joined groups, the latest last, each with the request that is under way."""
 
     def of(self, topic: str, group: str) -> RetryPolicy | None:
-        """Return a group's policy; None: it is not known."""
+        """Return a group's policy; None: not known."""
         return self._known.get((topic, group))
 
     def joined(self, topic: str, group: str, policy: RetryPolicy) -> None:
-        """The broker said a policy as it is."""
+        """Store a policy from the answer to a join."""
         self._asked.pop((topic, group), None)
         self._asked[topic, group] = None
         self._known[topic, group] = policy
@@ -52,14 +52,14 @@ class Policies(Member):
             self._known.pop(oldest, None)
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """See ``session.Member``."""
+        """Request all policies over a new connection."""
         del resumed
-        self._known.clear()  # whoever changed one meanwhile has not told us
+        self._known.clear()  # a change meanwhile was not reported to this client
         for group in self._asked:
             self._ask(group, link)
 
     def pushed(self, push: Push) -> None:
-        """See ``session.Member``."""
+        """Request the policy of a group that was changed."""
         if push.command is not Command.GROUP_CHANGED:
             return
         changed = control.decode_answer(push.body, control.GroupChanged)
@@ -77,7 +77,7 @@ class Policies(Member):
         link.ask(Command.GROUP_LIST, control.encode(asked), ask)
 
     def told(self, ask: _Ask, answer: control.Groups) -> None:
-        """The answer to a question came; only that to the last one about a group counts."""
+        """Store the answer to a request; only the latest request for a group counts."""
         if self._asked.get(ask.group) is not ask:
             return
         self._asked[ask.group] = None
@@ -85,7 +85,7 @@ class Policies(Member):
             self._known[info.topic, info.group] = info.spec.policy
 
     def failed(self, ask: _Ask, error: TernMQError) -> None:
-        """A question was refused: it is asked again where that may pass."""
+        """Handle a refused request: send it again if the refusal is temporary."""
         log.debug("the retry policy of group %s on %s is not known: %s", ask.group[1],
                   ask.group[0], error)  # fmt: skip
         if error.retriable:
@@ -98,7 +98,7 @@ class Policies(Member):
 
 
 class _Ask:
-    """A GROUP_LIST for one group."""
+    """A GROUP_LIST for one group, as ``link.Asker``."""
 
     __slots__ = ("_policies", "group")
 
@@ -107,12 +107,12 @@ class _Ask:
         self.group = group
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Pass the answer on."""
         self._policies.told(self, control.decode_answer(body, control.Groups))
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Pass the refusal on."""
         self._policies.failed(self, error)
 
     def lost(self) -> None:
-        """See ``link.Asker``: the next connection asks for all of them."""
+        """Do nothing: the next connection requests all of them."""

@@ -21,39 +21,39 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 """Offsets ``[start, stop)``."""
 Verdict = tuple[int, int | None, str]
-"""Outcome, delay in µs (None: as the retry policy says), reason."""
+"""Outcome, delay in µs (None: by the retry policy), reason."""
 
 _NONE: Final[dict[int, str]] = {}  # of every lease that lost no row; stays empty
 _RELEASED: Final[Verdict] = (int(Outcome.RELEASED), None, "")
 
 
 class LeaseOwner(Protocol):
-    """Who is told when rows of a lease are settled, or the lease is lost."""
+    """Is notified when rows of a lease are settled, or the lease is lost."""
 
     def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
-        """Rows ``[offset, stop)`` need no more attention."""
+        """Handle that rows ``[offset, stop)`` are settled, or that ``lease.lost`` is true."""
 
     def overdue(self, lease: Lease) -> None:
-        """It lasts longer than ``max_processing_time``: give back what nobody works on."""
+        """Give back rows not begun: the lease lasts longer than ``max_processing_time``."""
 
 
 class Lease:
-    """A lease. Loop only, save what says otherwise.
+    """A lease. Not thread-safe: call it from the client's loop, except where noted.
 
     Attributes:
-        spans: Offsets ``[start, stop)`` of its rows, all of them.
+        spans: Offsets ``[start, stop)`` of all its rows.
         failures: How earlier attempts at its rows ended, by offset.
-        left: Rows that are not settled.
-        until: Monotonic time at which it ends; any thread.
-        until_us: The same in broker time; any thread.
-        began: Monotonic time at which it came.
-        gone: Why, by offset, single rows were lost: "" where their settle was refused; else see
-            ``ordering``. They are in ``settled`` as well, since nothing is left to do for them.
-        loop: That it may be settled in: the client's.
-        lost: It ended without us; any thread.
+        left: Number of rows that are not settled.
+        until: Monotonic time at which it ends; readable from any thread.
+        until_us: The same in broker time; readable from any thread.
+        began: Monotonic time at which it arrived.
+        gone: Rows that were lost singly: offset -> reason; "" if their settle was refused, else see
+            ``ordering``. They are in ``settled`` as well, since they need no settle.
+        loop: The client's loop; it may be settled only there.
+        lost: Whether it ended without a settle; readable from any thread.
         settled: Offsets that were settled, or lost.
-        running: Offsets that a handler runs on: not given back, and extended until it ends. Only
-            whether there are any may be asked by any thread.
+        running: Offsets that a handler runs on: not given back, and extended until it ends. Other
+            threads may only test whether it is empty.
     """
 
     __slots__ = (
@@ -101,11 +101,11 @@ class Lease:
 
     @property
     def policy(self) -> RetryPolicy | None:
-        """The group's retry policy; None: it is not known. Loop only."""
+        """The group's retry policy; None: not known. Call it from the client's loop."""
         return self.settler.policies.of(self.topic, self.group)
 
     def last_reason(self, offset: int) -> str:
-        """Return why the attempt at a row before this one failed, "" if nothing is known of one."""
+        """Return why the previous attempt at a row failed; "" if none did, or if unknown."""
         failures = self.failures
         at = bisect_right(failures, offset, key=lambda one: one.start) - 1
         if at < 0 or offset >= failures[at].start + failures[at].rows:
@@ -114,10 +114,10 @@ class Lease:
         return failure.reason or UNSAID.get(failure.cause, "")
 
     def ack(self, offset: int) -> None:
-        """Note that a row is done; it is told to the broker when this turn of the loop is over.
+        """Record that a row is done; it is reported to the broker with the next settles.
 
         Raises:
-            AlreadySettled, LeaseExpired: It is not this client's to settle.
+            AlreadySettled, LeaseExpired: This client may not settle it.
         """
         settled = self.settled
         if self.lost or offset in settled:
@@ -133,13 +133,13 @@ class Lease:
     def settle(
         self, start: int, stop: int, outcome: Outcome, delay_us: int | None = None, reason: str = ""
     ) -> None:
-        """Note what became of rows ``[start, stop)``; as ``ack``."""
+        """Record the outcome of rows ``[start, stop)``. Raises as ``ack``."""
         self.settle_spans([(start, stop)], outcome, delay_us, reason)
 
     def settle_spans(
         self, spans: Sequence[Span], outcome: Outcome, delay_us: int | None = None, reason: str = ""
     ) -> None:
-        """Note what became of rows, all of one outcome; as ``ack``."""
+        """Record one outcome of several spans of rows. Raises as ``ack``."""
         settled = self.settled
         for start, stop in spans:
             if self.lost or (settled and not settled.isdisjoint(range(start, stop))):
@@ -155,12 +155,12 @@ class Lease:
                 self.owner.settled(self, start, stop, outcome)
 
     def lose_rows(self, spans: Iterable[Span], why: str = "", *, tell: bool = False) -> None:
-        """Rows are no longer this client's: their settle was refused, or they were taken back.
+        """Mark rows as lost: their settle was refused, or the broker took them back.
 
         Args:
-            spans: Which.
-            why: For the error of whoever settles one; "": their settle was refused.
-            tell: Release them as well: they may be held under the lease all the same.
+            spans: The rows.
+            why: Text for the error of a later settle; "": their settle was refused.
+            tell: Release them as well, since the lease may still include them.
         """
         if self.gone is _NONE:
             self.gone = {}
@@ -174,7 +174,7 @@ class Lease:
                 self.verdicts.setdefault(_RELEASED, []).append((start, stop))
 
     def settle_rest(self, outcome: Outcome) -> None:
-        """Settle every row that is left and that no handler runs on."""
+        """Settle every row that is left, except those that a handler runs on."""
         settled = self.settled | self.running if self.running else self.settled
         rest: Sequence[Span] = self.spans
         if settled:
@@ -184,10 +184,10 @@ class Lease:
             self.settle_spans(rest, outcome)
 
     def check(self, offset: int) -> None:
-        """See that a row is this client's to settle.
+        """Check that this client may settle a row.
 
         Raises:
-            AlreadySettled, LeaseExpired: It is not.
+            AlreadySettled, LeaseExpired: It may not.
         """
         if self.lost or offset in self.settled:
             self._refuse(offset)
@@ -200,11 +200,11 @@ class Lease:
         raise AlreadySettled(f"offset {offset} of {self.topic!r} was settled before")
 
     def wait(self, start: int, stop: int) -> asyncio.Future[None]:
-        """Return a future of what the broker says of rows that are about to be settled.
+        """Return a future of the broker's answer for rows that are about to be settled.
 
         Raises:
-            AlreadySettled, LeaseExpired: They are not this client's to settle.
-            ClientForked, WrongEventLoop: The client lives elsewhere.
+            AlreadySettled, LeaseExpired: This client may not settle them.
+            ClientForked, WrongEventLoop: This is not the client's process or loop.
         """
         loop = self.settler.here()
         if self.lost or not self.settled.isdisjoint(range(start, stop)):

@@ -1,7 +1,7 @@
 """One connection to a broker: requests out, answers and pushes in. No decisions.
 
-Frames of one turn of the loop leave in one write. A request is given with whoever wants its answer
-(``Asker``), who is told exactly once: ``answered``, ``refused`` or ``lost``.
+Frames of one turn of the loop leave in one write. Each request comes with an ``Asker``, which is
+called exactly once with its outcome: ``answered``, ``refused`` or ``lost``.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _READ_BYTES: Final = 256 * 1024
 
 
 class Asker(Protocol):
-    """Who wants to know what became of a request; told once."""
+    """Receives the outcome of a request, once."""
 
     def answered(self, body: bytes) -> None:
-        """It was carried out."""
+        """Handle the answer: the request was carried out."""
 
     def refused(self, error: TernMQError) -> None:
-        """The broker said no."""
+        """Handle the broker's refusal."""
 
     def lost(self) -> None:
-        """The connection ended before the answer."""
+        """Handle that the connection ended before the answer."""
 
 
 class Waiting:
-    """An asker for coroutines: ``future`` gets the answer's body."""
+    """An asker for coroutines: ``future`` gets the answer's body, or an error."""
 
     __slots__ = ("future",)
 
@@ -46,44 +46,44 @@ class Waiting:
         self.future: asyncio.Future[bytes] = loop.create_future()
 
     def answered(self, body: bytes) -> None:
-        """See ``Asker``."""
+        """Set the answer."""
         if not self.future.done():
             self.future.set_result(body)
 
     def refused(self, error: TernMQError) -> None:
-        """See ``Asker``."""
+        """Set the refusal as error."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def lost(self) -> None:
-        """See ``Asker``."""
+        """Set ``ConnectionLost`` as error."""
         if not self.future.done():
             self.future.set_exception(ConnectionLost("the connection ended before the answer"))
 
 
 class Owner(Protocol):
-    """What a link tells its session."""
+    """Receives the events of a link: its session."""
 
     def link_opened(self, link: Link) -> None:
-        """HELLO was answered."""
+        """Handle the answer to HELLO."""
 
     def link_lost(self, link: Link, error: Exception | None) -> None:
-        """The connection is over; ``error`` is what the broker said last, or why it was cut."""
+        """Handle the end; ``error`` is the broker's last refusal, or why the connection was cut."""
 
     def link_pushed(self, link: Link, push: Push) -> None:
-        """The broker says something of itself."""
+        """Handle a message that the broker sends on its own."""
 
     def link_writable(self, link: Link) -> None:
-        """What was written left; more may be written."""
+        """Handle that more may be written."""
 
 
 class Link(asyncio.BufferedProtocol):
-    """A connection. Loop only.
+    """A connection. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        writable: False while the socket takes no more; frames are still taken.
-        usable: HELLO was answered and the connection is not over.
-        traffic: What goes over it is counted here.
+        writable: False while the socket takes no more; frames are still accepted.
+        usable: Whether HELLO was answered and the connection has not ended.
+        traffic: Counts what goes over it.
         over: Done when the connection has ended.
     """
 
@@ -111,15 +111,15 @@ class Link(asyncio.BufferedProtocol):
         self._heartbeat: asyncio.TimerHandle | None = None
         self._heard = self._said = 0.0
 
-    # -- what asyncio tells
+    # -- callbacks of asyncio
 
     @property
     def accepted(self) -> bool:
-        """Whether somebody took the connection, a broker or another."""
+        """Whether the connection was accepted, by a broker or another program."""
         return self._transport is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say HELLO."""
+        """Send HELLO."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=1 << 20)
         hello = self._session.hello(self._hello)
@@ -127,15 +127,16 @@ class Link(asyncio.BufferedProtocol):
         self._transport.write(hello)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where bytes go: always there, a new one for each read is mapped and unmapped.
+        """Return the read buffer: always the same, as one per read would be mapped and unmapped.
 
-        A memoryview, since asyncio's TLS reads into slices of it: those of a bytearray are copies.
+        It is a memoryview, since asyncio's TLS reads into slices of it: those of a bytearray are
+        copies.
         """
         del sizehint
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand out what came."""
+        """Handle received bytes."""
         self._heard = self._loop.time()
         self.traffic.bytes_received += nbytes
         data = bytes(self._buffer[:nbytes])
@@ -154,7 +155,7 @@ class Link(asyncio.BufferedProtocol):
                     try:
                         asker.answered(event.body)
                     except BaseException:
-                        asker.lost()  # it is not understood: the connection ends
+                        asker.lost()  # the answer cannot be read: the connection ends
                         raise
                 else:
                     self._open()
@@ -176,7 +177,7 @@ class Link(asyncio.BufferedProtocol):
         self._owner.link_opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits."""
+        """Notify the owner, and every asker without an outcome."""
         self.usable = False
         if not self.over.done():
             self.over.set_result(None)
@@ -189,19 +190,19 @@ class Link(asyncio.BufferedProtocol):
             asker.lost()
 
     def pause_writing(self) -> None:
-        """The socket takes no more for now."""
+        """Note that the socket takes no more for now."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
+        """Note that the socket takes more."""
         self.writable = True
         self._owner.link_writable(self)
 
-    # -- what the session says
+    # -- requests
 
     @property
     def welcome(self) -> control.Welcome:
-        """What the broker answered to HELLO."""
+        """The broker's answer to HELLO."""
         welcome = self._session.welcome
         if welcome is None:
             raise ProtocolError("HELLO was not answered yet")
@@ -219,7 +220,7 @@ class Link(asyncio.BufferedProtocol):
         return id_
 
     def tell(self, command: Command, body: bytes) -> None:
-        """Send a request that is not answered."""
+        """Send a request without an answer."""
         self._post(self._session.tell(command, body))
 
     def _post(self, frame: bytes) -> None:
@@ -229,7 +230,7 @@ class Link(asyncio.BufferedProtocol):
             self._loop.call_soon(self.flush)
 
     def gather(self) -> None:
-        """Keep the frames that follow for ``flush``, which the same call must make."""
+        """Keep the following frames for ``flush``, which the same caller must call."""
         self._flushing = True
 
     def flush(self) -> None:
@@ -245,7 +246,7 @@ class Link(asyncio.BufferedProtocol):
             frames.clear()
 
     def close(self) -> None:
-        """End the connection after what was written."""
+        """End the connection after the written frames."""
         self.flush()
         self.usable = False
         if self._transport is not None:
@@ -261,7 +262,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.close()
 
     def leave_behind(self) -> None:
-        """This process was forked from the one that has the connection: close the copy of it."""
+        """Close this process's copy of the connection after a fork: it belongs to the parent."""
         if self._transport is not None:
             let_go(self._transport.get_extra_info("socket").fileno())
 
@@ -283,15 +284,15 @@ class Link(asyncio.BufferedProtocol):
 
 
 class _Nobody:
-    """Wants no answer."""
+    """An asker that ignores the outcome."""
 
     __slots__ = ()
 
     def answered(self, body: bytes) -> None:
-        """See ``Asker``."""
+        """Do nothing."""
 
     def refused(self, error: TernMQError) -> None:
-        """See ``Asker``."""
+        """Do nothing."""
 
     def lost(self) -> None:
-        """See ``Asker``."""
+        """Do nothing."""

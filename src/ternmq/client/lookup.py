@@ -1,4 +1,4 @@
-"""Looking messages up: by id, offset, or key."""
+"""Look-up of messages: by id, offset, or key."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _PAGE: Final = 1000
 
 @dataclass(slots=True, frozen=True)
 class FoundMessage:
-    """A message that is kept.
+    """A stored message.
 
     Attributes:
         id: The broker's id of it.
         topic: Its topic.
         queue: Number of its queue.
-        offset: Its place there.
+        offset: Its offset there.
         stored_at: When the broker stored it.
         born_at: When its sender sent it.
         row: Body and properties.
-        value: The body, decoded as its content type says; as bytes, if it cannot be.
+        value: The body, decoded according to its content type; as bytes, if it cannot be decoded.
     """
 
     id: str
@@ -66,7 +66,7 @@ class FoundMessage:
         """Return its body as a value of a type.
 
         Raises:
-            DecodeError: It is none.
+            DecodeError: The body cannot be decoded as that type.
         """
         place = self.topic, self.queue, self.offset
         return self._codecs.decode_at(place, self.body, self.content_type, kind)
@@ -83,7 +83,7 @@ class FoundMessage:
 
     @property
     def ordering_key(self) -> str:
-        """What its order is kept by; empty: nothing."""
+        """Its ordering key; empty: none."""
         return self.row.ordering_key
 
     @property
@@ -98,7 +98,7 @@ class FoundMessage:
 
     @property
     def content_type(self) -> str:
-        """What its body is; empty: not said."""
+        """Content type of its body; empty: not given."""
         return self.row.content_type
 
     @property
@@ -113,7 +113,7 @@ def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
     row = batch.row(found.row)
     try:
         value = codecs.decode(row.body, row.content_type)
-    except Exception:  # noqa: BLE001 - a look-up shows what is there, decodable or not
+    except Exception:  # noqa: BLE001 - a look-up returns the message, decodable or not
         value = row.body
     return FoundMessage(
         message_id(batch.producer_id, batch.first_sequence + found.row),
@@ -129,7 +129,7 @@ def found_message(found: control.FoundMessage, codecs: Codecs) -> FoundMessage:
 
 
 class Lookup:
-    """Asks the broker for messages. Loop only."""
+    """Requests messages from the broker. Not thread-safe: call it from the client's loop."""
 
     def __init__(self, session: Session, codecs: Codecs) -> None:
         self._session = session
@@ -138,7 +138,7 @@ class Lookup:
     async def get(
         self, topic: str | Topic, id_: str, queue: int | None, offset: int | None
     ) -> FoundMessage:
-        """See ``Client.get``."""
+        """Return a message as ``Client.get``."""
         topic = name_of(topic)
         text("id", id_)
         if queue is not None:
@@ -164,7 +164,7 @@ class Lookup:
         until: datetime | None,
         limit: int,
     ) -> list[FoundMessage]:
-        """See ``Client.find``."""
+        """Return messages as ``Client.find``."""
         topic = name_of(topic)
         check_positive("limit", limit)
         text("key", key)

@@ -1,9 +1,10 @@
-"""Topics that a client declared, made by their first use: as they are declared.
+"""Topics that a client declared, created with their declared settings at their first use.
 
-Where a broker makes topics on the way (``dev``, tests), the first send or join would make them with
-the broker's own settings, and whoever declared others could never run. So a client that finds one
-of its declared topics missing asks for it first. Of a topic that is there nothing more is asked
-than whoever uses it must know anyway. A broker that makes no topics on the way refuses the use.
+Where a broker creates topics on first use (``dev``, tests), the first send or join would create
+them with the broker's own settings, and a client that declared others could never run. So a client
+that finds one of its declared topics missing creates it first. An existing topic is
+used as it is, without a comparison. A broker that does not create topics on first use refuses the
+use.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ log: Final = logging.getLogger("ternmq")
 
 
 class Making:
-    """Knows which topics are to be made, and asks for them. Loop only.
+    """Creates declared topics that are missing. Not thread-safe: call it from the client's loop.
 
     Args:
-        session: Asks.
-        declared: The topics that are declared, by name.
-        redeclaring: Is told what was used, for a broker that begins anew.
+        session: Sends the requests.
+        declared: The declared topics, by name.
+        redeclaring: Gets the used topics, for a broker that loses its data.
     """
 
     __slots__ = ("_declared", "_redeclaring", "_refused", "_session", "_used")
@@ -41,15 +42,15 @@ class Making:
         self._declared = declared
         self._redeclaring = redeclaring
         self._refused: set[str] = set()
-        """Not asked for again before they were seen."""
+        """Topics not to create again until they are seen."""
         self._used: dict[str, int] = {}
-        """With ``Session.anew`` of when they were seen last."""
+        """By topic: ``Session.anew`` when it was seen last."""
 
     async def found(self, name: str) -> control.Topics:
-        """Return what the broker says of a topic; one that is declared and missing is made first.
+        """Return the broker's data on a topic; create it first if it is declared and missing.
 
         Raises:
-            TernMQError: The broker does not say.
+            TernMQError: The broker does not answer.
         """
         while True:
             asked = control.TopicList(names=[name])
@@ -68,17 +69,17 @@ class Making:
                 self.made(name)
 
     async def before_join(self, name: str) -> None:
-        """See that a declared topic is there as declared, before a group makes it; asked once.
+        """Create a missing declared topic before a join would create it; one request each.
 
-        What is being declared again is waited for: it changes settings of a group that others made,
-        with which joining as declared would be refused.
+        Redeclaration is waited for: it changes settings of groups that other clients made, which
+        would refuse a join with the declared settings.
         """
         await self._redeclaring.through()
         if name in self._declared and self._used.get(name) != self._session.anew:
             await self.found(name)
 
     def lacking(self, name: str, found: control.Topics) -> TopicSpec | None:
-        """Return as what a topic is to be made, or None; ``found`` is what the broker has."""
+        """Return the settings for creating a topic, or None; ``found`` is the broker's answer."""
         topic = self._declared.get(name)
         if topic is None:
             return None
@@ -91,14 +92,14 @@ class Making:
         return spec_of(topic)
 
     def made(self, name: str) -> None:
-        """The broker made a topic."""
+        """Note that the broker created a topic."""
         log.info("topic %s: created, as declared", name)
         self._seen(name)
 
     def refused(self, name: str, error: TernMQError) -> None:
-        """The broker did not make a topic: it is used as it is, or as the broker makes it."""
+        """Note that the broker did not create a topic: it will be used as the broker has it."""
         self._refused.add(name)
-        if not isinstance(error, TopicExists):  # somebody was faster
+        if not isinstance(error, TopicExists):  # another client was faster
             log.warning("topic %s is not created as declared: %s", name, error)
 
     def _seen(self, name: str) -> None:
@@ -106,12 +107,12 @@ class Making:
         self._used[name] = self._session.anew
         self._redeclaring.begin(id(self._declared), self)
 
-    # -- at a broker that began anew, see ``redeclaring.Declared``
+    # -- ``redeclaring.Declared``, for a broker that lost its data
 
     def specs(self) -> Iterable[TopicSpec]:
-        """Return the topics that were used."""
+        """Return the settings of the topics that were used."""
         topics = self._declared
         return [spec_of(topics[name]) for name in self._used]
 
     async def again(self) -> None:
-        """Nothing more: who only uses a topic takes it as it is."""
+        """Do nothing more: an existing topic is used as it is."""

@@ -1,4 +1,4 @@
-"""Calls of ``send_many``, and the loads that they are cut into."""
+"""Calls of ``send_many``, and the loads that they are split into."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Many:
-    """One call of ``send_many``: its messages, and who waits for all of them."""
+    """One call of ``send_many``: its messages, their outcome, and the future for all of them."""
 
     __slots__ = ("failures", "future", "items", "messages", "open_parts", "receipts")
 
@@ -35,12 +35,12 @@ class Many:
         self.messages = messages
         self.future = future
         self.open_parts = 1
-        """Loads that are not over; one more while the call has not taken them all."""
+        """Unfinished loads; one more until the call has taken them all."""
         self.receipts: list[Receipt | None] = [None] * len(items)
         self.failures: list[Failure] = []
 
     def part_over(self) -> None:
-        """One part fewer is on its way."""
+        """Count a finished part; set the future after the last."""
         self.open_parts -= 1
         if not self.open_parts and not self.future.done():
             self.future.set_result(None)
@@ -48,7 +48,7 @@ class Many:
     def among(
         self, items: Sequence[object], rows: Sequence[int], failures: Sequence[Failure]
     ) -> Many:
-        """Return the same, of all items: these at their ``rows``, and those never sent."""
+        """Return the outcome for all items: these at their ``rows``, and those never sent."""
         whole = Many(items, (), self.future)
         for row, receipt in zip(rows, self.receipts, strict=True):
             whole.receipts[row] = receipt
@@ -67,7 +67,7 @@ class Many:
         """Return the receipts, one for each message.
 
         Raises:
-            PartialSendError: There are not as many.
+            PartialSendError: Some messages have none.
         """
         if self.failures:
             self.failures.sort(key=attrgetter("row"))
@@ -104,14 +104,14 @@ class Part(Load):
         self.count = len(rows)
 
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
-        """See ``Load``."""
+        """Return its messages; bare bytes for messages that have only a body."""
         messages, rows = self.many.messages, self.rows
         if isinstance(rows, range):
             return messages[rows.start : rows.stop]
         return cast("Sequence[Outgoing]", [messages[row] for row in rows])
 
     def encode(self, producer_id: int) -> bytes:
-        """See ``Load``."""
+        """Return the batch."""
         messages = self.contents()
         if isinstance(messages[0], bytes):
             return encode_bodies(
@@ -125,7 +125,7 @@ class Part(Load):
         return encode_messages(self, outgoing, producer_id, plain=False)
 
     def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
-        """See ``Load``."""
+        """Store the receipts, and the failures of refused rows."""
         many = self.many
         rows, kept = self.rows, many.receipts
         topic = self.lane.topic.name
@@ -159,7 +159,7 @@ class Part(Load):
         many.part_over()
 
     def failed(self, error: TernMQError) -> None:
-        """See ``Load``."""
+        """Store the error as failure of every row."""
         many = self.many
         topic = self.lane.topic.name
         many.failures += [Failure(many.items[row], row, error, topic) for row in self.rows]
@@ -167,9 +167,9 @@ class Part(Load):
 
 
 def ready_bodies(items: Sequence[object]) -> list[bytes] | None:
-    """Return the bodies of messages that have nothing but bytes as body; None if one has more.
+    """Return the bodies of messages that have only bytes as body; None if one has more.
 
-    30 ns a message and attribute: nothing is made for them one by one.
+    It makes no object per message: 30 ns for each message and attribute.
     """
     kinds = set(map(type, items))
     if kinds == {bytes}:

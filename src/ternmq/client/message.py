@@ -1,4 +1,4 @@
-"""What is sent; what is told of it is in ``model.outcomes``, where errors know it as well."""
+"""Messages to send. Receipts and failures are in ``model.outcomes``, since errors use them too."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Message:
     """A message for ``send_many``.
 
     Attributes:
-        body: Bytes, str, or whatever a codec can encode (see ``codecs``).
-        key: What it can be looked up by.
-        ordering_key: What order is kept by, on ordered topics.
-        tag: Second-level kind, for filters.
+        body: Bytes, str, or a value that a codec can encode (see ``codecs``).
+        key: Text by which it can be looked up.
+        ordering_key: Names the order it belongs to, on ordered topics.
+        tag: Its kind within the topic, for filters.
         headers: Properties.
-        content_type: What the body is; by default as its type says.
+        content_type: Type of the body; by default derived from the body's type.
         id: An identifier of the application's own, of at most 128 bytes: a second message with it
             is not stored again. None: it has none; an empty text is refused.
-        queue: Where it goes, as ``queue=`` of ``send``.
+        queue: Its queue, as ``queue=`` of ``send``.
     """
 
     body: object
@@ -39,5 +39,5 @@ class Message:
 
 
 Selector = Callable[[Message, Sequence[int]], int]
-"""Chooses the queue of a message, given the numbers of those that the topic has."""
+"""Chooses the queue of a message, given the numbers of the topic's queues."""
 Queue = int | Selector

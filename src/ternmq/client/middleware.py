@@ -1,10 +1,10 @@
-"""What runs around handlers, around sends, and around a whole run.
+"""Middleware: code that runs around handlers, around sends, and around a whole run.
 
-Each is a generator that yields once, or a function that returns a context manager: what stands
-before the ``yield`` runs first, what stands behind it when the inner part is done, and an error of
-the inner part is raised at the ``yield``. The first that is declared is the outermost.
+Each is a generator that yields once, or a function that returns a context manager: the code before
+the ``yield`` runs first, the code after it runs when the inner part is done, and an error of the
+inner part is raised at the ``yield``. The first that is declared is the outermost.
 
-Where none is declared, none of this is called: a handler is called as it is, a send not looked at.
+Without middleware, handlers and sends run directly, with no code of this module.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Lifespan = Callable[..., Any]
 
 @dataclass(slots=True)
 class Outbound:
-    """A message on its way, as a middleware of sends sees it.
+    """A message that is being sent, as a middleware of sends receives it.
 
     Attributes:
-        topic: Where to; it cannot be changed.
-        message: What is sent; its fields may be changed before the ``yield``.
-        receipt: Behind the ``yield``: where it is stored; None for one-way messages.
+        topic: Its topic; it cannot be changed.
+        message: The message; its fields may be changed before the ``yield``.
+        receipt: After the ``yield``: the receipt; None for one-way messages.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class Outbound:
 
 
 class Overrides(dict[Provider, Provider]):
-    """Providers that stand in for others; what cannot be called is refused when it is put in."""
+    """Providers that replace others. Setting one that is not callable raises InvalidHandler."""
 
     def __setitem__(self, provider: Provider, other: Provider) -> None:
         for one in (provider, other):
@@ -56,7 +56,7 @@ class Overrides(dict[Provider, Provider]):
         super().__setitem__(provider, other)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
-        """Put several in."""
+        """Set several."""
         for provider, other in dict(*args, **kwargs).items():
             self[provider] = other
 
@@ -65,7 +65,7 @@ class Overrides(dict[Provider, Provider]):
         return self
 
     def setdefault(self, provider: Provider, other: Provider) -> Provider:
-        """Put one in, unless there is one."""
+        """Set one, unless there is one."""
         if provider not in self:
             self[provider] = other
         return self[provider]
@@ -73,14 +73,14 @@ class Overrides(dict[Provider, Provider]):
 
 @dataclass(slots=True)
 class Middlewares:
-    """What one client has.
+    """The middleware of one client.
 
     Attributes:
-        handlers: Around handlers. One that is not awaited runs in the handler's thread, or in the
-            loop where the handler does.
+        handlers: Around handlers. A ``def`` runs where the handler does: in its thread, or in the
+            loop.
         sends: Around sends.
         lifespans: Around ``run``.
-        overrides: Providers that stand in for others.
+        overrides: Providers that replace others.
     """
 
     handlers: list[Callable[..., Any]] = field(default_factory=list)
@@ -90,15 +90,15 @@ class Middlewares:
     _awaited: set[int] = field(default_factory=set)
 
     def around_handlers(self, function: Callable[..., Any]) -> None:
-        """Add a middleware of handlers; raises InvalidHandler if it is none."""
+        """Add a middleware of handlers; raises InvalidHandler if it is not valid."""
         self._add(self.handlers, function, "handler_middleware")
 
     def around_run(self, function: Callable[..., Any]) -> None:
-        """Add a lifespan; raises InvalidHandler if it is none."""
+        """Add a lifespan; raises InvalidHandler if it is not valid."""
         self._add(self.lifespans, function, "lifespan")
 
     def around_sends(self, function: Callable[..., Any]) -> None:
-        """Add a middleware of sends; raises InvalidHandler if it is none."""
+        """Add a middleware of sends; raises InvalidHandler if it is not valid."""
         made, awaited = _factory(function, "send_middleware")
         _check_parameters(function, "send_middleware", 1, 1, "the message, a ternmq.Outbound")
         if awaited:
@@ -113,17 +113,17 @@ class Middlewares:
         return id(factory) in self._awaited
 
     def enter_sends(self, outbound: Outbound) -> ExitStack:
-        """Enter the middlewares of sends for a message; close what is returned with its outcome.
+        """Enter the middlewares of sends for a message; close the returned stack with its outcome.
 
         Raises:
-            InvalidRequest: One of them named another topic, or swallowed an error.
+            InvalidRequest: One of them changed the topic, or caught an error.
         """
         topic = outbound.topic
         with ExitStack() as stack:
             for middleware in self.sends:
                 stack.enter_context(middleware(outbound))
             if outbound.topic != topic:
-                # One call of send_many goes to one topic: so it is refused for every way to send.
+                # One call of send_many goes to one topic: so every way to send refuses this.
                 raise InvalidRequest(
                     f"a middleware of sends cannot change the topic ({topic!r} to "
                     f"{outbound.topic!r}); name it where the message is sent"
@@ -134,7 +134,7 @@ class Middlewares:
     async def enter(
         self, stack: AsyncExitStack, lifespans: Iterable[Lifespan], client: object
     ) -> None:
-        """Enter lifespans; they are left with the stack. Loop only."""
+        """Enter lifespans; the stack leaves them. Call it from the client's loop."""
         for one in lifespans:
             made = one(*_client_if_taken(one, client))
             if self.is_awaited(one):
@@ -143,7 +143,7 @@ class Middlewares:
                 stack.enter_context(made)
 
     def enter_blocking(self, stack: ExitStack, client: object) -> list[Lifespan]:
-        """Enter those that are not awaited, in this thread; return the others."""
+        """Enter the lifespans that are not async, in this thread; return the others."""
         for one in self.lifespans:
             if not self.is_awaited(one):
                 stack.enter_context(one(*_client_if_taken(one, client)))
@@ -172,10 +172,10 @@ _HELD: Final = "a generator function that yields once, or a function that return
 def _check_parameters(
     function: Callable[..., Any], sort: str, least: int, most: int, given: str
 ) -> None:
-    """Refuse a function that cannot be called with what it will be given.
+    """Refuse a function that cannot be called with its arguments.
 
     Raises:
-        InvalidHandler: It needs more, or takes less.
+        InvalidHandler: It needs more arguments, or takes fewer.
     """
     found = parameters_of(function, name_of(function))
     places = [one for one in found if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
@@ -189,7 +189,7 @@ def _check_parameters(
 
 
 def _factory(function: Callable[..., Any], sort: str) -> tuple[Any, bool]:
-    """Return what makes a context manager, and whether that is an asynchronous one."""
+    """Return the function that makes a context manager, and whether that is asynchronous."""
     if inspect.isasyncgenfunction(function):
         return async_context_of(function, f"{sort} {name_of(function)}"), True
     if inspect.isgeneratorfunction(function):

@@ -1,6 +1,6 @@
-"""Pydantic models as bodies: by which names they are written, and unions of them.
+"""Pydantic models as bodies: the field names they are written with, and unions of them.
 
-Pydantic is not imported here: whoever has models has imported it.
+Pydantic is not imported here: an application that has models has imported it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NO_UNION: Final = (
 
 
 class UnionDecoder:
-    """Decodes a type in which there is a union of pydantic models, discriminated or not.
+    """Decodes a type that contains a union of pydantic models, discriminated or not.
 
     Args:
-        kind: The type; msgspec does not take it.
-        refusal: What msgspec says.
-        before: Makes what is validated of the bytes; None: they are JSON.
+        kind: The type, which msgspec does not support.
+        refusal: The error of msgspec.
+        before: Makes of the bytes the value to validate; None: they are JSON.
 
     Raises:
-        TypeError: Nobody takes it: there are no models, or other members beside them.
+        TypeError: Pydantic cannot decode it either: it has no models, or other members as well.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class UnionDecoder:
         try:
             self._adapter = sys.modules["pydantic"].TypeAdapter(kind)
         except Exception as error:
-            # Types of the user are looked at here: pydantic's errors have no common root.
+            # Types of the user are inspected here: pydantic's errors have no common root.
             raise TypeError(NO_UNION.format(told=told)) from error
         self._before = before
 
@@ -55,16 +55,16 @@ class UnionDecoder:
         return value
 
     def validate(self, given: object) -> object:
-        """Return the value that is made of what was decoded already; raises as ``decode``."""
+        """Return the value made from an already decoded one; raises as ``decode``."""
         value: object = self._adapter.validate_python(given)
         return value
 
 
 def dumped_with(model: object) -> dict[str, bool]:
-    """Return with what a model is dumped so that the same class reads it.
+    """Return the arguments for dumping a model so that the same class can read the result.
 
-    A model that says itself how it is written (``serialize_by_alias``) is left alone, and so is one
-    that its class does not read either way.
+    There are none for a model that configures its own names (``serialize_by_alias``), and for one
+    whose class reads neither form.
     """
     kind: Any = type(model)
     return _dumped_with(kind)
@@ -83,7 +83,7 @@ def _dumped_with(kind: Any) -> dict[str, bool]:
 
 
 def _goes_back(model: Any, *, by_alias: bool) -> bool:
-    """Return whether a model reads each of its fields by the name by which it writes it."""
+    """Return whether a model reads each of its fields by the name it writes."""
     config = getattr(model, "model_config", {})
     named = config.get("populate_by_name") or config.get("validate_by_name")
     aliased = config.get("validate_by_alias", True)
@@ -102,7 +102,7 @@ def _is_model(kind: object) -> bool:
 
 
 def _parts(kind: Any, seen: set[int]) -> Iterator[Any]:
-    """Yield a type and all that it consists of, as far as it says so."""
+    """Yield a type and all types it contains, as far as they can be found."""
     kind = getattr(kind, "__value__", kind) if type(kind).__name__ == "TypeAliasType" else kind
     if id(kind) in seen:
         return

@@ -1,4 +1,4 @@
-"""What a client is told when it is made."""
+"""Settings of a client."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Options:
     """Settings of a client. Times are seconds, or are given as timedeltas.
 
     Attributes:
-        address: Where the broker is.
-        app: The application; empty where the broker asks for none.
-        token: Its secret.
-        timeout: How long a request may take in all, being sent again included.
-        connect_timeout: How long one attempt to connect may take.
-        buffer_bytes: So much may wait to be sent or answered; beyond, ``send`` waits and
+        address: Address of the broker.
+        app: Name of the app; empty if the broker requires none.
+        token: Secret of the app.
+        timeout: Most time for a request in all, including resending it.
+        connect_timeout: Most time for one attempt to connect.
+        buffer_bytes: Most bytes that wait to be sent or answered; beyond, ``send`` waits and
             ``send_soon`` and ``send_oneway`` raise BufferFull.
-        batch_bytes: Bodies and properties in one batch, at most, unless one message is larger.
-        batch_rows: Messages in one batch, at most.
-        window_bytes: Bytes of sends that may be unanswered; more wait in the client.
+        batch_bytes: Most bytes of bodies and properties in one batch, unless one message is larger.
+        batch_rows: Most messages in one batch.
+        window_bytes: Most bytes of unanswered sends; the rest waits in the client.
         max_processing_time: How long leases are extended; while a handler runs, until it ends.
-        drain_timeout: How long a client that stops waits for handlers that run; 0: not at all.
+        drain_timeout: How long a stopping client waits for running handlers; 0: not at all.
     """
 
     address: Address
@@ -66,7 +66,7 @@ class Options:
         """Times are seconds or timedeltas.
 
         Raises:
-            InvalidRequest: A time cannot be; the text names the argument.
+            InvalidRequest: A time is not valid; the text names the argument.
         """
         put = object.__setattr__
         put(self, "address", address)

@@ -1,13 +1,14 @@
-"""A lease of an ordered group in the hands of whoever has its rows as a batch.
+"""Owner of a lease of an ordered group whose rows are handed out as a batch.
 
-One pull brings several rows of an ordering key, in their order. When one of them comes again, since
-it failed or was given back, the broker takes the later ones of its key back as well, so that nobody
-works on them before it. The client knows that at once: the batch has lost them.
+One pull returns several rows of an ordering key, in their order. When one of them is delivered
+again, because it failed or was given back, the broker takes the later ones of its key back as well,
+so that no consumer processes them before it. The client knows this at once: the batch has lost
+them.
 
-A failure at the last attempt is a dead letter, behind which the broker leaves the later rows where
-they are. Only the broker is certain which attempt is the last (the policy may have been changed a
-moment ago), so the client gives them back itself after every failure: they come again, uncounted.
-``consumer`` does the same with what it holds.
+A failure at the last attempt is a dead letter, and then the broker leaves the later rows leased.
+Only the broker is certain which attempt is the last (the policy may just have been changed), so the
+client gives them back itself after every failure: they are delivered again, without an attempt.
+``consumer`` does the same with the rows that it holds.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ternmq.client.lease import Lease
 from ternmq.record.facts import Outcome
 
 BEHIND: Final = "a message before it of its ordering key comes again"
-"""Why rows are lost that the lease of an ordered group had."""
+"""Reason for which rows of an ordered group's lease are lost."""
 
 
 class OrderedRows:
-    """The owner of such a lease: sees which rows it loses. Loop only."""
+    """The owner of such a lease: marks the rows that it loses. For the client's loop."""
 
     __slots__ = ("_chunks", "_key_of", "_of_key")
 
@@ -36,19 +37,19 @@ class OrderedRows:
         self._of_key: dict[str, list[int]] = {}
 
     def settled(self, lease: Lease, offset: int, stop: int, outcome: Outcome) -> None:
-        """See ``LeaseOwner``."""
+        """Mark the later rows of the settled rows' keys as lost, if those are delivered again."""
         if lease.lost or (outcome is not Outcome.RETRY and outcome is not Outcome.RELEASED):
             return
         behind = self._behind(lease, offset, stop)
         if behind:
-            # What is released takes the later rows along, whatever the policy is.
+            # After a release the broker takes the later rows back, whatever the policy is.
             lease.lose_rows(runs_of(behind), BEHIND, tell=outcome is Outcome.RETRY)
 
     def overdue(self, lease: Lease) -> None:
-        """See ``LeaseOwner``: no handler runs on rows of a batch."""
+        """Do nothing: no handler runs on rows of a batch."""
 
     def _behind(self, lease: Lease, offset: int, stop: int) -> list[int]:
-        """Return the unsettled rows that stand behind rows ``[offset, stop)`` of their keys."""
+        """Return the unsettled rows after rows ``[offset, stop)`` in the order of their keys."""
         if not self._key_of:
             self._read_keys()
         keys = dict.fromkeys([self._key_of[one] for one in range(offset, stop)])

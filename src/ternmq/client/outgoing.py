@@ -1,4 +1,4 @@
-"""Messages on their way, and the loads they travel in: one load becomes one batch."""
+"""Messages to be sent, and the loads that carry them: one load becomes one batch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ternmq.client.message import Queue
 
 MESSAGE_BYTES: Final = 64
-"""What a message counts for besides its bytes."""
+"""Bytes that a message counts for besides its own."""
 
 
 Choice = int | Callable[[Sequence[int]], object] | None
-"""The queue of a message: its number, what chooses it among those that there are, or none."""
+"""The queue of a message: its number, a function that chooses it, or None."""
 
 
 class Outgoing:
-    """A message with its body encoded; ``future`` is told of its receipt, if anybody wants it.
+    """A message with its body encoded; ``future`` gets its receipt; None: no caller wants it.
 
     Attributes:
-        size_bytes: Of its body, and of whatever else it has.
+        size_bytes: Size of its body and properties.
     """
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Outgoing:
         "queue", "size_bytes", "tag",
     )  # fmt: skip
 
-    # With these it can be encoded as a ``Row``.
+    # These let it be encoded as a ``Row``.
     due_us: ClassVar[int] = 0
     expiry_us: ClassVar[int] = 0
     priority: ClassVar[int] = 0
@@ -66,7 +66,7 @@ class Outgoing:
         self.queue = queue
 
     def as_message(self) -> Message:
-        """Return what an application may send again."""
+        """Return it as a message that an application may send again."""
         queue = self.queue.func if isinstance(self.queue, partial) else self.queue
         return Message(
             self.body, self.key, self.ordering_key, self.tag, self.headers, self.content_type,
@@ -75,23 +75,23 @@ class Outgoing:
 
 
 class Load(ABC):
-    """Messages that become one batch, and what is known of it. Loop only.
+    """Messages that become one batch, and its state. Only for the client's loop.
 
     Attributes:
-        lane: Where it goes.
-        count: Messages.
-        size_bytes: Of their bodies and properties, and what they count for besides.
-        frame: Body of the SEND, once it was made: sent again as it is.
+        lane: The lane that it waits in.
+        count: Number of messages.
+        size_bytes: Size of their bodies and properties, plus ``MESSAGE_BYTES`` for each.
+        frame: Body of the SEND, once it was made: sent again unchanged.
         deadline: Loop time at which it is given up.
         timeout: Seconds that it has in all.
-        patient: While it waits for others to leave, their progress counts as its own.
-        asked: The current connection owes an answer.
-        resting: It was refused for now, and a timer will ask again.
-        uncertain: It may be stored: a connection was lost before its answer.
-        in_window: The window counts its bytes.
-        left: Loop time at which it left first.
-        ahead_bytes: Of sends that were not answered then, its own included.
-        over: Everybody was told.
+        patient: Until it is sent, its timeout starts again whenever its lane has a load stored.
+        asked: Whether an answer is due on the current connection.
+        resting: Whether it was refused for now, and waits for a timer.
+        uncertain: Whether it may be stored: a connection was lost before its answer.
+        in_window: Whether the window counts its bytes.
+        left: Loop time at which it was sent first.
+        ahead_bytes: Bytes of unanswered sends at that time, its own included.
+        over: Whether all its messages have their outcome.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Load(ABC):
 
     @abstractmethod
     def contents(self) -> Sequence[Outgoing] | Sequence[bytes]:
-        """Return its messages; bare bytes for those that have nothing else."""
+        """Return its messages; bare bytes for messages that have only a body."""
 
     @abstractmethod
     def encode(self, producer_id: int) -> bytes:
@@ -127,24 +127,24 @@ class Load(ABC):
 
     @abstractmethod
     def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
-        """Tell everybody that it is stored."""
+        """Report to all senders that it is stored."""
 
     @abstractmethod
     def failed(self, error: TernMQError) -> None:
-        """Tell everybody; the producer is told of messages for which nobody waits."""
+        """Report to all senders; the producer gets the messages that no caller waits for."""
 
     # -- Asker
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Pass the answer on to the producer."""
         self.lane.producer.answered(self, body)
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Have it sent again later, or given up."""
         self.lane.producer.resending.refused(self, error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Note that it may be stored."""
         self.asked = False
         self.uncertain = True
         if self.over:
@@ -154,7 +154,7 @@ class Load(ABC):
 def encode_messages(
     load: Load, messages: Sequence[Outgoing], producer_id: int, *, plain: bool
 ) -> bytes:
-    """Return the batch of these messages; ``plain``: they have nothing but bodies."""
+    """Return the batch of these messages; ``plain``: they have only bodies."""
     lane = load.lane
     if len(messages) == 1:
         (one,) = messages

@@ -20,13 +20,13 @@ from ternmq.client.settler import Settler
 
 
 class Parts:
-    """What ``Sending``, ``Receiving`` and ``Client`` work with.
+    """The common parts of ``Sending``, ``Receiving`` and ``Client``.
 
     Args:
         options: Settings.
-        codecs: Codecs to use; None: fresh ones.
-        declarations: Of handlers, topics and middlewares; None: none yet.
-        served: Threads have its loop do things for them, as ``ternmq.sync`` does.
+        codecs: Codecs to use; None: new ones.
+        declarations: Declared handlers, topics and middlewares; None: none yet.
+        served: Whether threads call it through its loop, as in ``ternmq.sync``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which messages of a topic are meant: offsets of one queue, or messages that were listed."""
+"""Selection of messages of a topic: offsets of one queue, or messages that were listed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Placed(Protocol):
-    """A message that knows its place."""
+    """A message with its place."""
 
     @property
     def queue(self) -> int:
@@ -25,28 +25,28 @@ class Placed(Protocol):
 
     @property
     def offset(self) -> int:
-        """Its place there."""
+        """Its offset there."""
 
     @property
     def message(self) -> FoundMessage | None:
-        """Its content, while that is kept."""
+        """Its content, if it is still kept."""
 
 
 Named = TypeVar("Named", bound="int | Placed")
 
 
 async def queue_count(session: Session, topic: str) -> int:
-    """Return how many queues a topic has; 1 if there is no such topic, as the broker will say."""
+    """Return the number of queues of a topic; 1 if it does not exist: the broker will refuse it."""
     asked = control.TopicList(names=[topic])
     found = await session.control(Command.TOPIC_LIST, asked, control.Topics)
     return len(found.topics[0].queues) if found.topics else 1
 
 
 async def queue_meant(session: Session, topic: str, queue: int | None) -> int:
-    """Return the queue that an offset is of; None: the only one.
+    """Return the queue of an offset; None: the only one.
 
     Raises:
-        InvalidRequest: None, and the topic has several: another message could be meant.
+        InvalidRequest: None, and the topic has several: the message is ambiguous.
     """
     if queue is not None:
         return whole("queue", queue)
@@ -62,17 +62,17 @@ async def queue_meant(session: Session, topic: str, queue: int | None) -> int:
 async def by_queue(
     session: Session, topic: str, named: Iterable[Named], queue: int | None
 ) -> dict[int, dict[int, Named]]:
-    """Return what is named by queue and offset, both in ascending order.
+    """Return the named messages by queue and offset, both in ascending order.
 
     Args:
-        session: Of the client.
+        session: The client's session.
         topic: The topic.
         named: Offsets, or messages of that topic that were listed.
-        queue: That of the offsets; None: the only one. Messages know theirs.
+        queue: Queue of the offsets; None: the only one. Messages have their own.
 
     Raises:
-        InvalidRequest: It is neither; the queue is not clear, or a message is of another one or of
-            another topic.
+        InvalidRequest: It is neither; the queue is ambiguous, or a message is of another queue or
+            topic.
     """
     given: object = named
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):

@@ -1,4 +1,4 @@
-"""Which lane a message goes to: what the broker says of topics, and what follows from it."""
+"""Choice of the lane of each message, from the broker's facts about topics."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _ORDERING_KEY: Final = attrgetter("ordering_key")
 
 
 class Placing:
-    """The topics of a producer. Loop only.
+    """The topics of a producer. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        topics: Them, by name.
+        topics: The topics by name.
     """
 
     __slots__ = ("_making", "_producer", "_session", "topics")
@@ -54,7 +54,7 @@ class Placing:
         """Return a topic's lanes; made at first use.
 
         Raises:
-            InvalidName: It is no name.
+            InvalidName: It is not a valid name.
         """
         topic = self.topics.get(name)
         if topic is None:
@@ -70,31 +70,31 @@ class Placing:
             yield from topic.lanes
 
     def changed(self, name: str) -> None:
-        """A topic is no longer what it was: it is asked for before the next load."""
+        """Have the facts of a changed topic requested again before its next load."""
         topic = self.topics.get(name)
         if topic is not None:
             topic.facts = None
 
-    # -- what the broker says
+    # -- facts from the broker
 
     async def known(self, topic: TopicLanes) -> None:
-        """See that it is known what a topic is like.
+        """Make sure that the facts of a topic are known.
 
         Raises:
-            TernMQError: The broker does not say.
+            TernMQError: The broker does not report them.
         """
         if topic.facts is None:
             self.learned(topic, await self._making.found(topic.name))
 
     def ask(self, topic: TopicLanes, link: Link) -> None:
-        """Ask what a topic is like, unless that is under way."""
+        """Request the facts of a topic, unless a request is under way."""
         if not topic.asking:
             topic.asking = True
             body = control.encode(control.TopicList(names=[topic.name]))
             link.ask(Command.TOPIC_LIST, body, _Facts(self, topic, link))
 
     def told(self, topic: TopicLanes, found: control.Topics, link: Link) -> None:
-        """The broker said what a topic is like; one that is declared and missing is made first."""
+        """Handle the facts of a topic; one that is declared and missing is created first."""
         spec = self._making.lacking(topic.name, found)
         if spec is None:
             self.learned(topic, found)
@@ -106,17 +106,17 @@ class Placing:
         link.ask(Command.TOPIC_CREATE, body, _Created(self, topic, link))
 
     def made(self, topic: TopicLanes, link: Link, error: TernMQError | None) -> None:
-        """The broker made a topic that is declared, or did not: ask what it is like now."""
+        """Request the facts of a declared topic after the attempt to create it."""
         if error is None:
             self._making.made(topic.name)
         else:
             self._making.refused(topic.name, error)
-        self.lost(topic)  # the answer of before
+        self.lost(topic)  # the answer that came before
         if link.usable:
             self.ask(topic, link)
 
     def learned(self, topic: TopicLanes, found: control.Topics) -> None:
-        """The broker said what a topic is like; nothing, if it is not there or not ours to see."""
+        """Store the facts of a topic. It is absent if the broker has none, or does not show it."""
         facts = TopicFacts(there=False)
         for info in found.topics:
             if info.spec.name == topic.name:
@@ -129,7 +129,7 @@ class Placing:
                 self._producer.touch(lane)
 
     def failed(self, topic: TopicLanes, error: TernMQError) -> None:
-        """The broker did not say what a topic is like."""
+        """Handle the refusal of a request for facts: try again later, or fail the loads."""
         lanes = topic.every()
         if error.retriable:
             for lane in lanes:
@@ -152,15 +152,15 @@ class Placing:
             self._producer.touch(lane)
 
     def lost(self, topic: TopicLanes) -> None:
-        """The connection ended before the broker said what a topic is like."""
+        """Handle the end of the connection before the answer."""
         topic.asking = False
         for lane in topic.every():
             self._producer.hold(lane)
 
-    # -- laying anew
+    # -- placing again
 
     def _lay_anew(self, topic: TopicLanes, load: Load) -> None:
-        """Put messages that waited for the facts where they belong."""
+        """Move the messages of a load that waited for the facts to their lanes."""
         if load.over:
             return
         producer = self._producer
@@ -196,19 +196,19 @@ class Placing:
     def parts(
         self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None, timeout: float
     ) -> list[Part]:
-        """Cut rows of a ``Many`` into loads; of a topic that is known.
+        """Split rows of a ``Many`` into loads; the topic's facts are known.
 
-        Messages that the topic cannot take are failures from here on; they keep no others back.
+        Messages that the topic does not accept become failures; they keep no others back.
 
         Args:
-            topic: Where to.
+            topic: Their topic.
             many: The messages.
-            rows: Those of them that are meant.
-            queue: Where bare bodies go; other messages say that themselves.
+            rows: The rows of them to split.
+            queue: Queue of bare bodies; other messages have their own choice.
             timeout: Seconds for each.
 
         Raises:
-            UnknownQueue: There is no queue of the number that bare bodies are to go to.
+            UnknownQueue: The queue of bare bodies does not exist.
         """
         placed = self._placed(topic, many, rows, queue)
         return [
@@ -220,7 +220,7 @@ class Placing:
     def _placed(
         self, topic: TopicLanes, many: Many, rows: Sequence[int], queue: int | None
     ) -> dict[Lane, Sequence[int]]:
-        """Return which rows go where."""
+        """Return rows by lane."""
         messages = many.messages
         if isinstance(messages[0], bytes):
             if topic.laid is not None and topic.laid.ordered:
@@ -248,13 +248,13 @@ class Placing:
             by_lane.setdefault(lane, []).append(row)
         if len(by_lane) == 1 and not refused:
             (lane,) = by_lane
-            return {lane: rows}  # as a range, if it is one: faster further on
+            return {lane: rows}  # as a range, if it is one: later steps are faster
         return dict(by_lane)
 
     def refuse(
         self, topic: TopicLanes, many: Many, rows: Sequence[int], error: TernMQError
     ) -> None:
-        """Messages that no lane takes are not sent."""
+        """Fail messages that no lane accepts."""
         part = _part(topic.undecided, many, rows, 0, 0.0)
         many.open_parts += 1
         self._producer.count(part)
@@ -262,7 +262,7 @@ class Placing:
 
 
 class _Facts:
-    """Waits for what the broker says of a topic."""
+    """Receives the facts of a topic, as ``link.Asker``."""
 
     __slots__ = ("_link", "_placing", "_topic")
 
@@ -272,31 +272,31 @@ class _Facts:
         self._link = link
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Pass the facts on."""
         found = control.decode_answer(body, control.Topics)
         self._placing.told(self._topic, found, self._link)
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Pass the refusal on."""
         self._placing.failed(self._topic, error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Pass the end of the connection on."""
         self._placing.lost(self._topic)
 
 
 class _Created(_Facts):
-    """Waits for a topic that is made as it is declared."""
+    """Receives the answer to the creation of a declared topic."""
 
     __slots__ = ()
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Report that the topic was created."""
         del body
         self._placing.made(self._topic, self._link, None)
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Report the refusal."""
         if error.retriable:
             super().refused(error)
         else:
@@ -304,9 +304,9 @@ class _Created(_Facts):
 
 
 def not_asked(topic_name: str, error: TernMQError) -> TernMQError:
-    """Return what it means for messages that it is not known what their topic is like.
+    """Return the error for messages whose topic's facts could not be requested.
 
-    That no answer came to the question leaves what became of a request unknown, but they were none.
+    Without an answer the outcome of a request is unknown, but these messages were not sent.
     """
     if not isinstance(error, ConnectionLost):
         return error
@@ -316,7 +316,7 @@ def not_asked(topic_name: str, error: TernMQError) -> TernMQError:
 def _sizes(many: Many, rows: Sequence[int]) -> list[int]:
     messages = many.messages
     some = messages if len(rows) == len(messages) else [messages[row] for row in rows]
-    if some and not isinstance(some[0], bytes):  # then none is
+    if some and not isinstance(some[0], bytes):  # then all of them are
         return list(map(_SIZE, some))
     return list(map(len, cast("Sequence[bytes]", some)))
 
@@ -324,9 +324,9 @@ def _sizes(many: Many, rows: Sequence[int]) -> list[int]:
 def _cut(
     lane: Lane, many: Many, rows: Sequence[int], sizes: Sequence[int], timeout: float
 ) -> list[Part]:
-    """Cut rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least.
+    """Split rows into loads of at most ``batch_bytes`` and ``batch_rows``, one row at least.
 
-    Of a lane whose loads go alone, the first has one row: what follows is cut anew once the broker
+    In a lane with ``alone``, the first load has one row: the rest is split again once the broker
     has answered it.
     """
     limits = lane.limits
@@ -343,6 +343,6 @@ def _cut(
 
 
 def _part(lane: Lane, many: Many, rows: Sequence[int], size_bytes: int, timeout: float) -> Part:
-    part = Part(lane, 0.0, timeout, many, rows)  # the time begins when it is taken
+    part = Part(lane, 0.0, timeout, many, rows)  # its timeout begins when it is taken
     part.size_bytes = size_bytes + MESSAGE_BYTES * len(rows)
     return part

@@ -15,18 +15,18 @@ from ternmq.model.specs import Exhausted
 
 @dataclass(frozen=True, init=False)
 class RetryPolicy:
-    """When a message that failed comes again, and how often.
+    """When a failed message is delivered again, and how often.
 
-    The n-th delay is ``first * factor ** (n - 1)``, at most ``cap``, give or take the jitter.
+    The n-th delay is ``first * factor ** (n - 1)``, at most ``cap``, plus or minus the jitter.
 
     Attributes:
-        enabled: Off: the first failure is the last.
+        enabled: False: the first failure is the last.
         first: Delay before the second attempt.
-        factor: Each delay is so many times the one before; 1 to 1000.
+        factor: Each delay is this many times the previous one; 1 to 1000.
         cap: Longest delay.
         jitter: Share of a delay that is random, up and down; 0 to below 1.
         attempts: Attempts in all, the first included; 1 to 65,000.
-        exhausted: What becomes of a message after its last attempt.
+        exhausted: What happens to a message after its last attempt.
     """
 
     enabled: bool
@@ -65,7 +65,7 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, spec: specs.RetryPolicy) -> Self:
-        """Return the policy that a group has: ``RetryPolicy.of(info.spec.retry)``."""
+        """Return the policy of a group: ``RetryPolicy.of(info.spec.retry)``."""
         return cls(
             enabled=spec.enabled,
             first=timedelta(microseconds=spec.first_us),
@@ -82,10 +82,10 @@ class RetryPolicy:
 
 
 def spec_of(policy: RetryPolicy) -> specs.RetryPolicy:
-    """Return a policy as the broker keeps it.
+    """Return a policy as the broker stores it.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: The argument is not a ``RetryPolicy``.
     """
     if not isinstance(policy, RetryPolicy):
         raise InvalidRequest(f"retry is a ternmq.RetryPolicy, not {type(policy).__name__}")

@@ -1,13 +1,12 @@
-"""How many messages a consumer asks for beyond those that are worked on.
+"""The number of messages that a consumer requests beyond those that are being processed.
 
-What waits in one consumer is out of reach of the others of its group. So a consumer asks for as
-many as it has handlers that are free, and for more only as fast as messages are done: for what
-they do in ``SPAN_S``. A pull costs as much as 50 quick messages; quick handlers ask for hundreds
-at once.
+Messages that wait in one consumer are out of reach of the others of its group. So a consumer
+requests as many as it has free handlers, and beyond that only as many as its handlers process in
+``SPAN_S``. A pull costs as much as 50 quick messages, so quick handlers request hundreds at once.
 
-The measure is one message after the other, from being handed out to being settled, and how many
-were worked on when it was settled: by Little's law the one divided by the other is the rate. A
-count of what was settled in a while would be wrong where slow handlers end together.
+The measure is one message at a time: the time from its hand-out to its settle, and the number of
+messages being processed when it was settled. By Little's law, that number divided by the time is
+the rate. Counting the settles in an interval would be wrong where slow handlers end together.
 """
 
 from __future__ import annotations
@@ -23,39 +22,39 @@ _SHORTEST_S: Final = 1e-6
 
 
 class Prefetch:
-    """The number, as it follows from the times of messages. Not thread-safe; has no clock.
+    """Computes the number from the times of messages. Not thread-safe; has no clock.
 
     Attributes:
-        size: Messages to ask for beyond those that are worked on.
-        due: The next message that is handed out is to be timed: ``begin``.
+        size: Messages to request beyond those that are being processed.
+        due: Whether the next message that is handed out is to be timed with ``begin``.
     """
 
     __slots__ = ("_began", "_workers", "due", "size")
 
     def __init__(self, workers: int) -> None:
-        """Begin with none; ``workers`` is how many messages can be worked on at one time."""
+        """Begin with 0; ``workers`` is the number of messages that can be processed at one time."""
         self._workers = workers
         self._began: float | None = None
         self.size = 0
         self.due = True
 
     def begin(self, now: float) -> None:
-        """A message is handed out, and timed."""
+        """Start timing a message that is handed out."""
         self._began = now
         self.due = False
 
     def end(self, now: float, busy: int) -> None:
-        """The timed message is settled; ``busy`` were worked on at one time, this one included."""
+        """End the timing: the message is settled, one of ``busy`` that were being processed."""
         if self._began is None:
             return
         took = max(now - self._began, _SHORTEST_S)
         self._began = None
-        # One message is not all: no more than twice as many, and no less than a quarter.
+        # One message is no proof: at most twice the size, and at least a quarter of it.
         wanted = min(int(max(busy, 1) * SPAN_S / took), MOST_AHEAD)
         self.size = min(max(wanted, self.size // 4), 2 * max(self.size, self._workers))
 
     def more(self, now: float, busy: int) -> None:
-        """Messages came: time the next. One that is timed for too long counts as it stands."""
+        """Time the next message, as new ones came. A timing of ``LONGEST_S`` or more ends now."""
         if self._began is not None:
             if now - self._began < LONGEST_S:
                 return
@@ -63,9 +62,9 @@ class Prefetch:
         self.due = True
 
     def forget(self) -> None:
-        """The timed message is lost: it says nothing."""
+        """Discard the timing: the message is lost."""
         self._began = None
 
     def none(self) -> None:
-        """Messages waited here for too long: ask for none ahead until one is seen to be quick."""
+        """Request none ahead until a message is quick: those here waited for too long."""
         self.size = 0

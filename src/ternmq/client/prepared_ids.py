@@ -1,4 +1,4 @@
-"""The message ids of what a client prepares."""
+"""Message ids of prepared messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 
 
 class PreparedIds:
-    """The ids of the messages of one client that are prepared. Loop only."""
+    """Ids of a client's prepared messages. Not thread-safe: call it from the client's loop."""
 
     __slots__ = ("next", "producer")
 
@@ -15,11 +15,11 @@ class PreparedIds:
         self.next = 0
 
     def renew(self) -> None:
-        """Begin anew, in a process that was forked before any was used."""
+        """Take a new producer id, in a process that was forked before any id was used."""
         self.producer = secrets.randbits(64)
 
     def take(self, count: int) -> int:
-        """Return the first of so many sequences that nobody has."""
+        """Return the first of ``count`` unused sequences."""
         first = self.next
         self.next += count
         return first

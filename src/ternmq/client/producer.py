@@ -1,11 +1,11 @@
-"""Sends: what waits, what is on its way, what is known of it.
+"""The producer: messages that wait, batches that were sent, and their outcome.
 
 Messages sent in one turn of the loop to one topic leave as one batch, at the end of that turn.
 Messages that are sent one at a time, each after the answer to the one before, leave at once: there
-is nothing to put together, and it saves a pass of the loop (``ALONE``). A batch that a lost
-connection left unanswered is sent again with the same bytes over the next one (`resending`), until
-its time is over (`deadlines`): then what became of it is unknown (``SendTimeout``). A batch that
-the broker refuses for now is sent again after a pause.
+is nothing to combine, and it saves a pass of the loop (``ALONE``). A batch that a lost connection
+left unanswered is sent again over the next one with the same bytes (`resending`), until its time is
+over (`deadlines`): then its outcome is unknown (``SendTimeout``). A batch that the broker refuses
+for now is sent again after a pause.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ from ternmq.wire.session import Push
 
 log: Final = logging.getLogger("ternmq")
 
-# A member by name of the module: to look one up in its class takes 0.1 us (Python 3.11).
+# A member of the enum under a module name: looking it up in its class takes 0.1 us (Python 3.11).
 _SEND: Final = Command.SEND
 ALONE: Final = 16
-"""After so many messages, each sent when nothing else was on its way, the next such leaves at once.
-One that joins another is a sign that messages come together, and begins the count again."""
+"""After this many messages in a row, each sent while nothing else was open, such a message leaves
+at once. A message that joins another shows that messages come together, and restarts the count."""
 KEPT_FAILURES: Final = 10_000
-"""Failures of ``send_soon`` that are kept for ``flush``, while their bodies have no more than
-``buffer_bytes``; more are only counted."""
+"""Most failures of ``send_soon`` kept for ``flush``; their bodies together have at most about
+``buffer_bytes``. Failures beyond either limit are only counted."""
 
 
 class Producer(Member, Unsent):
-    """See the module. Loop only.
+    """Sends messages in batches. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        id: Names this producer in message ids; random, 64 bits.
-        sent_count: Messages that left.
-        batch_count: That they left in.
-        stored_count: Messages that are stored.
-        failed_count: Messages that were given up.
-        room: For the bytes of loads that are not over.
-        window: Of those that the broker has not answered.
-        resending: Of what was refused for now, or left unanswered by a lost connection.
-        failures: The first of them, until ``flush`` tells of them.
+        id: This producer in message ids; random, 64 bits.
+        sent_count: Number of messages sent.
+        batch_count: Number of batches they were sent in.
+        stored_count: Number of messages stored.
+        failed_count: Number of messages given up.
+        room: Budget for the bytes of unfinished loads.
+        window: Budget for the bytes that the broker has not answered.
+        resending: Batches that were refused for now, or left unanswered by a lost connection.
+        failures: The first failures of ``send_soon``, until ``flush`` raises them.
     """
 
     def __init__(self, session: Session, making: Making) -> None:
@@ -95,14 +95,14 @@ class Producer(Member, Unsent):
         self._held: dict[Lane, None] = {}
         self._scheduled = False
         self._alone = 0
-        """Messages in a row that were put while nothing was open; see ``ALONE``."""
+        """Messages in a row that were put while nothing else was open; see ``ALONE``."""
         self._deadlines = Deadlines(self, session)
         self._idle: list[asyncio.Future[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended = False  # nothing is taken any more
+        self._ended = False  # True: no more messages are taken
 
     def renew(self) -> None:
-        """Take another id, in a process that was forked before anything was sent."""
+        """Take a new id, in a process that was forked before anything was sent."""
         self.id = secrets.randbits(64)
 
     # -- taking messages
@@ -115,17 +115,17 @@ class Producer(Member, Unsent):
         *,
         one_way: bool = False,
     ) -> None:
-        """Take a message; it leaves when this turn of the loop is over, or at once (``ALONE``).
+        """Take a message; it leaves at the end of this turn of the loop, or at once (``ALONE``).
 
         Args:
-            topic_name: Where to.
-            message: It.
-            timeout: Seconds after which it is given up; None: as ``options`` say.
+            topic_name: Name of the topic.
+            message: The message.
+            timeout: Seconds after which it is given up; None: as in ``options``.
             one_way: The broker does not answer.
 
         Raises:
             InvalidName, OrderingKeyRequired, TopicNotOrdered, UnknownQueue, ClientClosed,
-                ClientForked, WrongEventLoop: It was not taken.
+                ClientForked, WrongEventLoop: The message was not taken.
         """
         session = self._session
         if self._ended:
@@ -143,7 +143,7 @@ class Producer(Member, Unsent):
         if self._open_loads or one_way or self._scheduled:
             self._alone = 0
         elif self._alone >= ALONE:
-            self._scheduled = True  # no later than here
+            self._scheduled = True  # this call advances the lanes itself, below
             try:
                 self.room.taken_bytes += lane.put(message, deadline, timeout)
             finally:
@@ -154,7 +154,7 @@ class Producer(Member, Unsent):
         self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
     def _bind(self) -> asyncio.AbstractEventLoop:
-        """Live in the loop that runs; see ``Session.bind``."""
+        """Bind to the running loop; see ``Session.bind``."""
         loop = self._session.bind()
         if self._loop is None:
             self.begins()
@@ -162,10 +162,10 @@ class Producer(Member, Unsent):
         return loop
 
     async def known_topic(self, name: str) -> TopicLanes:
-        """Return a topic once it is known what it is like.
+        """Return a topic once its settings are known.
 
         Raises:
-            TernMQError: The broker does not say.
+            TernMQError: The broker does not report them.
         """
         self._bind()
         topic = self._placing.topic(name)
@@ -179,13 +179,13 @@ class Producer(Member, Unsent):
         messages: Sequence[Outgoing] | Sequence[bytes],
         queue: int | None = None,
     ) -> Many:
-        """Send many messages; return when it is known what became of each.
+        """Send many messages; return when the outcome of each is known.
 
         Args:
-            topic_name: Where to.
-            items: What failures name.
-            messages: Them, encoded; bare bytes for messages that have nothing else.
-            queue: Where those go that do not say it themselves; None: where the broker puts them.
+            topic_name: Name of the topic.
+            items: The objects that failures name, one per message.
+            messages: The messages, encoded; bare bytes for messages that have only a body.
+            queue: Queue of messages that do not name one; None: the broker chooses.
 
         Raises:
             InvalidName, UnknownQueue, ClientClosed, ClientForked, WrongEventLoop: Nothing was sent.
@@ -196,7 +196,7 @@ class Producer(Member, Unsent):
         rows = range(len(messages))
         try:
             await self._placing.known(topic)
-        except TernMQError as error:  # as it would become of each if the topic were known
+        except TernMQError as error:  # each has the outcome that it would have were the topic known
             self._placing.refuse(topic, many, rows, not_asked(topic_name, error))
             return many
         timeout = self.options.timeout
@@ -212,18 +212,18 @@ class Producer(Member, Unsent):
                 self.take_part(part)
                 if self._ended:
                     self.finish(part, ClientClosed("the client was closed before this was sent"))
-            many.part_over()  # this call is through
+            many.part_over()  # the part that counts for this call
             await many.future
         finally:
             many.future.cancel()
         return many
 
-    # -- what waits in lanes, for ``Placing``
+    # -- lanes and loads, for ``Placing``
 
     def put_in(
         self, lane: Lane, message: Outgoing, deadline: float, timeout: float, *, one_way: bool
     ) -> None:
-        """Put a message that was taken before into a lane."""
+        """Put a message into a lane; it was taken earlier."""
         self.room.taken_bytes += lane.put(message, deadline, timeout, one_way=one_way)
 
     def take_part(self, part: Part) -> None:
@@ -234,30 +234,30 @@ class Producer(Member, Unsent):
         self.began(part)
 
     def count(self, load: Load) -> None:
-        """A load that is in no lane is to be given up."""
+        """Count a load that is in no lane and is about to be given up."""
         self._open_loads += 1
         self.room.taken_bytes += load.size_bytes
 
     def uncount(self, load: Load) -> None:
-        """A load is no more: its messages are in others."""
+        """Drop a load whose messages were moved to others."""
         load.over = True
         self._open_loads -= 1
         self.room.taken_bytes -= load.size_bytes
 
     def hold(self, lane: Lane) -> None:
-        """A lane waits until something changes."""
+        """Keep a lane waiting until something changes."""
         self._held[lane] = None
 
-    # -- letting loads go
+    # -- sending loads
 
     def began(self, load: Load) -> None:
-        """A load waits in its lane."""
+        """Count and watch a load that now waits in its lane."""
         self._open_loads += 1
         self._deadlines.watch(load.deadline)
         self.touch(load.lane)
 
     def touch(self, lane: Lane) -> None:
-        """See what may leave when this turn of the loop is over."""
+        """Schedule a lane: its loads may be sent at the end of this turn of the loop."""
         if not lane.dirty:
             lane.dirty = True
             self._dirty.append(lane)
@@ -272,7 +272,7 @@ class Producer(Member, Unsent):
             self.touch(lane)
 
     def _advance(self) -> None:
-        """Let the loads of this turn go."""
+        """Send what the lanes of this turn may send."""
         self._scheduled = False
         dirty, self._dirty = self._dirty, []
         link = self._session.link
@@ -293,7 +293,7 @@ class Producer(Member, Unsent):
                     sent.append(lane)
         finally:
             link.flush()
-            for lane in sent:  # lanes take turns: what had none is first when there is room again
+            for lane in sent:  # lanes take turns: those that sent nothing come first next time
                 self._held.pop(lane, None)
                 self._held[lane] = None
 
@@ -332,7 +332,7 @@ class Producer(Member, Unsent):
         except (ValueError, UnicodeError, TypeError, AttributeError) as error:
             wrong = EncodeError(f"a batch cannot be made: {error}")
             assert self._loop is not None
-            self._loop.call_soon(self.finish, load, wrong)  # whoever sends it waits for it by then
+            self._loop.call_soon(self.finish, load, wrong)  # later: its sender awaits it by then
             return
         self._next_sequence += load.count
         load.frame = load.lane.prefix + batch
@@ -351,10 +351,10 @@ class Producer(Member, Unsent):
         load.asked = True
         link.ask(_SEND, load.frame, load)
 
-    # -- what becomes of them
+    # -- outcomes
 
     def answered(self, load: Load, body: bytes) -> None:
-        """A load's batch is stored."""
+        """Handle the answer to a load's batch: it is stored."""
         load.asked = False
         if not load.tries and not load.uncertain:
             self.window.answered(load, self._session.loop.time())
@@ -381,7 +381,7 @@ class Producer(Member, Unsent):
 
     @staticmethod
     def _arrived(load: Load) -> None:
-        """A keyed batch to a topic that was not there has made it: its queues are asked for."""
+        """Ask for a topic's queues again if a keyed batch has just created the topic."""
         lane = load.lane
         if lane.keyed and lane.topic.absent:
             lane.topic.facts = None
@@ -402,13 +402,13 @@ class Producer(Member, Unsent):
             )
         self._leave(load)
         self.failed_count += load.count
-        if log.isEnabledFor(logging.DEBUG):  # it tells what became of every send
+        if log.isEnabledFor(logging.DEBUG):  # at this level every outcome is logged
             log_unsent(load, self.id, error, load.contents())
         load.failed(error)
         self._close(load)
 
     def unheard(self, load: Load, messages: list[Outgoing], error: TernMQError) -> None:
-        """Messages were not stored, and nobody waits for that: log it, and raise it at the end."""
+        """Log messages that were not stored and have no waiting caller; keep their failures."""
         if messages and not log.isEnabledFor(logging.DEBUG):
             log_unsent(load, self.id, error, messages)
         for message in messages:
@@ -417,13 +417,13 @@ class Producer(Member, Unsent):
             self.keep(Unheard(holder, failure), message.size_bytes)
 
     def keep(self, unheard: Unheard, size_bytes: int) -> None:
-        """Have ``flush`` or the end raise a failure, unless its holder hears of it before."""
+        """Keep a failure for ``flush`` or the close to raise, unless its holder gets it before."""
         if len(self.failures) < KEPT_FAILURES and self._kept_bytes < self.options.buffer_bytes:
             self.failures.append(unheard)
             self._kept_bytes += size_bytes
 
     def _leave(self, load: Load) -> None:
-        # One that could not be encoded left its sequences to the next.
+        # A load that could not be encoded has no sequences: the next load has them.
         if self._under_way.get(load.first_sequence) is load:
             del self._under_way[load.first_sequence]
             load.lane.under_way -= 1
@@ -431,7 +431,7 @@ class Producer(Member, Unsent):
             self.window.ends(load)
 
     def forget(self, load: Load) -> None:
-        """A load that was given up has its answer now, or its connection was lost."""
+        """End a given-up load's share of the window: it is answered, or its connection lost."""
         self.window.ends(load)
         if self._held:
             self._touch_held()
@@ -453,34 +453,34 @@ class Producer(Member, Unsent):
     # -- connections
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """Send again what was not answered, as it was; then what waits."""
+        """Send unanswered batches again, unchanged; then what waits."""
         self.resending.unanswered(list(self._under_way.values()), link)
         self._touch_held()
 
     def refused(self, error: TernMQError) -> None:
-        """No connection will come: whatever waits is given up."""
+        """Give up all that waits: no connection will come."""
         for load in self.loads():
             self.finish(load, error)
 
     def pushed(self, push: Push) -> None:
-        """Ask anew what a topic is like that was changed."""
+        """Ask again for the settings of a topic that was changed."""
         if push.command is Command.TOPIC_CHANGED:
             changed = control.decode_answer(push.body, control.TopicChanged)
             self._placing.changed(changed.topic)
 
     def writable(self) -> None:
-        """Let more go."""
+        """Send more: the connection takes bytes again."""
         self._touch_held()
 
     def loads(self) -> list[Load]:
-        """Return those that are not over, in the order in which they left or will."""
+        """Return the unfinished loads, in the order in which they were or will be sent."""
         waiting = [load for lane in self._placing.lanes() for load in lane.loads if not load.over]
         return [*self._under_way.values(), *waiting]
 
     # -- the end
 
     async def drained(self, timeout: float | None) -> bool:
-        """Wait until nothing is on its way; return False if that takes too long."""
+        """Wait until no load is unfinished; return False if that takes too long."""
         if not self._open_loads:
             return True
         idle = self._session.loop.create_future()
@@ -493,7 +493,7 @@ class Producer(Member, Unsent):
         return True
 
     def give_up(self) -> None:
-        """The client closes: what is left is not sent any more."""
+        """End all unfinished loads: the client closes."""
         self._ended = True
         self._deadlines.stop()
         for load in self.loads():
@@ -502,6 +502,6 @@ class Producer(Member, Unsent):
                 "the client was closed before this was sent"))  # fmt: skip
 
     def take_failures(self) -> list[Unheard]:
-        """Return the failures that nobody heard of, once."""
+        """Return the failures that no caller received, and forget them."""
         taken, self.failures, self._kept_bytes = self.failures, [], 0
         return taken

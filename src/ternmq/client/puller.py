@@ -1,4 +1,4 @@
-"""Asks the broker for rows of a group: joining it, and one pull after the other."""
+"""Pulls: joins a group, and requests its rows."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ log: Final = logging.getLogger("ternmq")
 LONGEST_WAIT: Final = 60.0
 """Seconds that one PULL may be parked in the broker."""
 _LATE_S: Final = 0.5
-"""A pull whose wait is over for so long is ended by us."""
+"""Seconds after the end of its wait at which the client ends an unanswered pull."""
 _MOST: Final = 2**31
 
 
 class Puller:
-    """Pulls for groups. Loop only."""
+    """Joins groups and pulls. Not thread-safe: call it from the client's loop."""
 
     def __init__(self, session: Session, settler: Settler, making: Making) -> None:
         self.session = session
         self.settler = settler
         self._making = making
         self._joined: dict[tuple[object, ...], tuple[int, control.GroupJoined]] = {}
-        """With ``Session.anew`` of then."""
+        """By what was stated: ``Session.anew`` at the join, and its answer."""
 
     async def join(self, source: Source) -> control.GroupJoined:
-        """See that the group consumes the topic; asked once for what is stated.
+        """Join the group, and create it if it is missing; one request for each stated source.
 
         Raises:
             GroupSettingsMismatch: A stated setting differs from the group's.
-            UnknownTopic, Forbidden, ModeNotAllowed: It cannot be.
+            UnknownTopic, Forbidden, ModeNotAllowed: The group cannot be joined.
         """
         known = self._joined.get(source.stated)
         if known is not None and known[0] == self.session.anew:
@@ -66,7 +66,7 @@ class Puller:
         return joined
 
     async def _suggested(self, topic: str, error: UnknownTopic) -> UnknownTopic:
-        """Return the same with the name of a topic that is there and like the one that is not."""
+        """Return the error with the name of an existing topic that is similar."""
         try:
             found = await self.session.control(
                 Command.TOPIC_LIST, control.TopicList(), control.Topics
@@ -76,27 +76,28 @@ class Puller:
         like = nearest(topic, [info.spec.name for info in found.topics])
         meant = f"; did you mean {like!r}?" if like else ""
         told = UnknownTopic(f"{error.args[0]}{meant}")
-        told.hint = UnknownTopic.hint  # as the command line shows it of an error with its own
+        told.hint = UnknownTopic.hint  # shown as it would be without the suggestion
         return told
 
     def outdated(self, source: Source) -> bool:
-        """Return whether the group was joined at a broker that is gone with it: join anew."""
+        """Return whether the broker lost its data since the group was joined."""
         known = self._joined.get(source.stated)
         return known is not None and known[0] != self.session.anew
 
     def forget(self, source: Source) -> None:
-        """The group is not there any more: join anew the next time."""
+        """Forget a join: the group does not exist any more."""
         self._joined.pop(source.stated, None)
 
     async def pull(self, source: Source, max_messages: int, wait: float) -> Leased | None:
-        """Return rows, or None when none came within ``wait`` seconds.
+        """Return rows, or None if none came within ``wait`` seconds.
 
-        A connection that is lost meanwhile is waited for. Cancelled, it gives back what may come.
+        It waits for a new connection if one is lost. If cancelled, it gives back rows that still
+        come.
 
         Raises:
             CannotConnect: There was no connection in time.
             ConnectionLost: The broker did not answer in time.
-            TernMQError: The broker's refusal.
+            TernMQError: The broker refused it.
         """
         session = self.session
         loop = session.loop
@@ -115,12 +116,12 @@ class Puller:
                 continue
             left = min(max(0.0, until - loop.time()), LONGEST_WAIT)
             ask = _Pull(self, source, loop)
-            self.settler.asking()  # what this pull may find is what was settled before it
+            self.settler.asking()  # settles first: this pull may return what they release
             id_ = link.ask(Command.PULL, pull_body(link, source, max_messages, left), ask)
-            # Its time may run slower than ours: that of the testing kit stands still.
+            # The broker's clock may be slower than ours: that of the testing kit stops.
             ends = loop.call_later(left + _LATE_S, _end, link, id_)
             try:
-                # The broker answers in time; the rest is for a link that says nothing any more.
+                # The broker answers in time; the additional time is for a link that is silent.
                 async with asyncio.timeout(left + session.options.timeout):
                     leased = await ask.future
             except asyncio.CancelledError:
@@ -148,7 +149,7 @@ class Puller:
                 continue
 
     def _in_hand(self, source: Source, leased: Leased) -> Leased:
-        """Have the order of keys kept in what is handed out as one."""
+        """Keep the order of keys within rows that are handed out as a batch."""
         joined = self._joined.get(source.stated)
         if joined is None or joined[1].spec.mode is not Mode.ORDERED:
             return leased
@@ -156,7 +157,7 @@ class Puller:
         return Leased(leased.lease, leased.chunks, ordered=True)
 
     def _abandon(self, ask: _Pull, link: Link, id_: int) -> None:
-        """Nobody waits for a pull any more: withdraw it, and give back what comes all the same."""
+        """Withdraw a pull that has no caller any more, and give back rows that still come."""
         future = ask.future
         if future.done() and not future.cancelled() and future.exception() is None:
             leased = future.result()
@@ -167,10 +168,10 @@ class Puller:
         _end(link, id_)
 
     def leased(self, source: Source, body: bytes) -> Leased | None:
-        """Return what the answer to a PULL brought; None: nothing.
+        """Return the rows in the answer to a PULL; None without rows.
 
         Raises:
-            ProtocolError: It is damaged.
+            ProtocolError: The answer is damaged.
         """
         told = bodies.unpack_delivery(body)
         if not told.lease:
@@ -195,7 +196,7 @@ class Puller:
 def pull_body(
     link: Link, source: Source, max_messages: int, wait: float, at_once: int = 0
 ) -> bytes:
-    """Return the body of a PULL; ``at_once`` as ``bodies.Pull`` has it, if the broker takes it."""
+    """Return the body of a PULL; ``at_once`` as in ``bodies.Pull``, if the broker supports it."""
     most = min(max_messages, link.welcome.pull_messages or _MOST)
     said = at_once if link.welcome.pull_at_once else 0
     return bodies.pack_pull(
@@ -204,20 +205,20 @@ def pull_body(
 
 
 def _end(link: Link, id_: int) -> None:
-    """Have the broker answer a pull that waits: with nothing, or what has just come."""
+    """Make the broker answer a waiting pull: with nothing, or with rows that have just come."""
     if link.usable:
         link.tell(Command.CANCEL, bodies.pack_cancel(id_))
 
 
 def give_back(lease: Lease) -> None:
-    """Release what is left of a lease."""
+    """Release the rows that are left of a lease."""
     if not lease.lost and lease.left:
         lease.owner = None
         lease.settle_rest(Outcome.RELEASED)
 
 
 class _Pull:
-    """A PULL that somebody waits for."""
+    """A PULL that a caller waits for."""
 
     __slots__ = ("_puller", "_source", "future")
 
@@ -227,7 +228,7 @@ class _Pull:
         self.future: asyncio.Future[Leased | None] = loop.create_future()
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Return the rows to the caller; give them back if it is gone."""
         leased = self._puller.leased(self._source, body)
         if not self.future.done():
             self.future.set_result(leased)
@@ -235,11 +236,11 @@ class _Pull:
             give_back(leased.lease)
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Raise the refusal in the caller."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Raise ``ConnectionLost`` in the caller."""
         if not self.future.done():
             self.future.set_exception(ConnectionLost("the connection ended before the answer"))

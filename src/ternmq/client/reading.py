@@ -31,7 +31,7 @@ _LONGEST_PAUSE: Final = 1.0
 
 @dataclass(slots=True, frozen=True)
 class Span:
-    """From where to where: offsets, times, or the words ``earliest`` and ``latest``."""
+    """The range to read: offsets, times, or the words ``earliest`` and ``latest``."""
 
     start: int | datetime | str
     stop: int | datetime | None
@@ -54,7 +54,7 @@ class Span:
 async def read(
     session: Session, codecs: Codecs, topic: str, queue: int | None, span: Span
 ) -> AsyncIterator[Delivery]:
-    """Yield the messages of a topic; see ``Client.read``."""
+    """Yield the messages of a topic as ``Client.read``."""
     anew = session.anew
     infos = await _queues(session, topic)
     if not infos:
@@ -77,7 +77,7 @@ async def read(
 
 
 async def _followed(reader: _Reader) -> AsyncIterator[Delivery]:
-    """Yield the messages of a queue as they come, of each broker that begins anew as well."""
+    """Yield the messages of a queue as they come, also after the broker lost its data."""
     session, topic, number = reader.session, reader.topic, reader.queue
     while True:
         try:
@@ -85,7 +85,7 @@ async def _followed(reader: _Reader) -> AsyncIterator[Delivery]:
                 yield delivery
             return
         except BeganAnew:
-            # All that is stored there is new. Its offsets begin again, its topics come by use.
+            # Everything stored there is new. Offsets restart at 0; topics exist after their use.
             anew = session.anew
             infos = await _until_there(session, topic, number)
             span = Span("earliest", reader.span.stop, follow=True)
@@ -99,7 +99,7 @@ async def _until_there(session: Session, topic: str, number: int) -> list[contro
         try:
             infos = await _queues(session, topic)
         except (CannotConnect, ConnectionLost):
-            infos = []  # it is gone again; the session connects by itself
+            infos = []  # it is gone again; the session reconnects by itself
         if number < len(infos):
             return infos
         await asyncio.sleep(pause)
@@ -107,7 +107,7 @@ async def _until_there(session: Session, topic: str, number: int) -> list[contro
 
 
 async def _queues(session: Session, topic: str) -> list[control.QueueInfo]:
-    """Return a topic's queues; none, if it is not there."""
+    """Return a topic's queues; none if it does not exist."""
     asked = control.TopicList(names=[topic])
     topics = (await session.control(Command.TOPIC_LIST, asked, control.Topics)).topics
     return topics[0].queues if topics else []
@@ -115,7 +115,7 @@ async def _queues(session: Session, topic: str) -> list[control.QueueInfo]:
 
 @dataclass(slots=True, frozen=True)
 class _Reader:
-    """Reads a queue. ``anew``: see ``Session.ask``."""
+    """Reads a queue. ``anew``: as in ``Session.ask``."""
 
     session: Session
     codecs: Codecs
@@ -129,7 +129,7 @@ class _Reader:
         """Yield its messages.
 
         Raises:
-            BeganAnew: It was followed at a broker that is gone with it.
+            BeganAnew: The broker has lost its data since.
         """
         session, topic, queue, span, info = (
             self.session, self.topic, self.queue, self.span, self.info,
@@ -165,7 +165,7 @@ class _Reader:
 async def _place(
     session: Session, topic: str, queue: int, info: control.QueueInfo, place: int | datetime | str
 ) -> int:
-    """Return the offset that a place means."""
+    """Return the offset of a place."""
     if isinstance(place, int):
         return place
     if isinstance(place, datetime):

@@ -1,7 +1,7 @@
-"""Why a message failed, as text, whatever was given or raised as the reason.
+"""Reasons of failures as text, for any value that was given or raised as the reason.
 
-Nothing here raises: an error in the text of an error would end the worker, and the message that
-failed would never be a dead letter.
+Nothing here raises: an error in the text of an error would end the worker, and the failed message
+would never become a dead letter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def error_text(error: BaseException) -> str:
 
 
 def safe_str(value: object) -> str:
-    """Return ``str(value)``; if that fails, what it is and how that failed."""
+    """Return ``str(value)``; if that fails, the value's type and the type of the error."""
     try:
         return str(value)
     except Exception as error:  # noqa: BLE001 - a class of the application: it may raise anything

@@ -1,4 +1,4 @@
-"""What became of each message of a load: its receipt, its line in the log."""
+"""Outcome of each message of a load: its receipt, its log line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log: Final = logging.getLogger("ternmq")
 def row_receipts(
     load: Load, receipt: bodies.Receipt, producer_id: int
 ) -> list[Receipt | TernMQError]:
-    """Return what became of each row of a batch of which some were stored before, or refused."""
+    """Return the outcome of each row of a batch, some of which were stored before or refused."""
     topic = load.lane.topic.name
     others = {other.row: other for other in receipt.others}
     ids = ["" if isinstance(one, bytes) else one.application_id for one in load.contents()]
@@ -41,7 +41,7 @@ def row_receipts(
             told.append(conflict)
         else:
             queue = receipt.queue if other.queue is None else other.queue
-            # The broker knows the first by the given id, not who sent it as which.
+            # The broker finds the first one by its id, and does not know its producer and sequence.
             told.append(Receipt(topic, queue, other.offset, durable, True, 0, 0, ids[row]))
     return told
 
@@ -49,7 +49,7 @@ def row_receipts(
 def log_unsent(
     load: Load, producer_id: int, error: TernMQError, messages: Sequence[object]
 ) -> None:
-    """Log those messages of a load, all of which were not sent, without their bodies."""
+    """Log these messages of a load as not sent, without their bodies."""
     chosen = {id(one) for one in messages}
     for row, one in enumerate(load.contents()):
         if id(one) in chosen:
@@ -64,13 +64,13 @@ def _log_unsent(load: Load, row: int, one: object, producer_id: int, error: Tern
 
 
 def log_sent(load: Load, producer_id: int) -> None:
-    """Log each message of a load that is stored, without its body."""
+    """Log each message of a load as stored, without its body."""
     for row, one in enumerate(load.contents()):
         log.debug("sent: %s", _description(load, row, one, producer_id))
 
 
 def _description(load: Load, row: int, one: object, producer_id: int) -> str:
-    # It has no id before its batch was made.
+    # There is no id before the batch is made.
     id_ = message_id(producer_id, load.first_sequence + row) if load.frame else "none yet"
     key, application_id = (one.key, one.application_id) if isinstance(one, Outgoing) else ("", "")
     told = f"topic={load.lane.topic.name} key={key} id={id_} application_id={application_id}"

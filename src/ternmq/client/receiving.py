@@ -1,4 +1,4 @@
-"""How a client receives."""
+"""Receives of a client."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class Receiving(Parts):
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Deliveries:
-        """Return messages for a group, at most so many; waits until there is one.
+        """Return messages for a group, at most ``max_messages``; waits until there is one.
 
-        They are of one queue. Where a topic has several, the next call returns another one's.
+        They are of one queue. If a topic has several, the next call returns those of another.
 
         Args:
             topic: The topic.
-            group: The consumer group; it is made at first use.
-            max_messages: Most that are returned.
+            group: The consumer group; it is created at first use.
+            max_messages: Most messages that are returned.
             wait: Seconds to wait for the first.
-            tags: Filter, such as ``paid || refunded``; None: as the group has it.
-            mode: ``shared`` or ``ordered``; None: as the group has it.
-            start: Where a new group begins, ``earliest`` or ``latest``; None: as the group has it.
+            tags: Filter, such as ``paid || refunded``; None: the group's.
+            mode: ``shared`` or ``ordered``; None: the group's.
+            start: Where a new group begins, ``earliest`` or ``latest``; None: the group's.
 
         Returns:
-            The deliveries; empty, and false, when none came in time.
+            The deliveries; empty, and false, if none came in time.
 
         Raises:
             UnknownTopic, Forbidden, GroupSettingsMismatch, CannotConnect.
@@ -77,9 +77,9 @@ class Receiving(Parts):
         """Return deliveries one by one: an async context manager around an async iterator.
 
         At most ``max_in_flight`` are unsettled at one time; None: one for each task that iterates,
-        and ahead of them as many as are done in 0.1 s, up to 1,024; slow consumers hold none that
-        they have not begun. It asks for no more while 64 that were taken are not settled. Leaving
-        gives back what is not settled. See ``pull`` for the other arguments.
+        and ahead of them as many as are processed in 0.1 s, up to 1,024; slow consumers hold none
+        that they have not begun. No more are requested while 64 that were taken are not settled.
+        Leaving gives back what is not settled. See ``pull`` for the other arguments.
         """
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
@@ -98,8 +98,8 @@ class Receiving(Parts):
     ) -> AsyncIterator[Deliveries]:
         """Return deliveries in batches: of ``max_messages``, or what came within ``max_wait``.
 
-        A batch is returned as soon as it is full, or ``max_wait`` seconds after its first message
-        came. Leaving gives back what is not settled. See ``pull`` for the other arguments.
+        A batch is returned when it is full, or ``max_wait`` seconds after its first message came.
+        Leaving gives back what is not settled. See ``pull`` for the other arguments.
         """
         topic = self._declarations.name_of(topic)
         source = Source(topic, group, tags, mode, start)
@@ -120,7 +120,7 @@ class Receiving(Parts):
                 give_back(one.lease)
 
     async def _gather(self, source: Source, max_messages: int, max_wait: float) -> list[Leased]:
-        """Return a batch; what was gathered is given back if this is cancelled."""
+        """Return a batch; if this is cancelled, what was gathered is given back."""
         loop = self._session.loop
         parts: list[Leased] = []
         count, until = 0, None
@@ -155,10 +155,9 @@ class Receiving(Parts):
         Args:
             topic: The topic.
             start: An offset, a time, ``earliest`` or ``latest``.
-            stop: An offset or a time to stop before; None: after what was there at the beginning.
-            queue: The queue; None: all, one after the other (with ``follow``: the topic must have
-                but one).
-            follow: Go on, waiting for new messages.
+            stop: An offset or a time to stop before; None: the end when reading begins.
+            queue: The queue; None: all, one after the other (``follow`` allows only one).
+            follow: Continue, waiting for new messages.
 
         Raises:
             UnknownTopic, UnknownQueue, Forbidden, OffsetExpired.

@@ -1,9 +1,9 @@
-"""What an application declared, declared again at a broker that began anew.
+"""Repeats an application's declarations at a broker that lost its data.
 
-``ternmq dev`` forgets its topics and groups when it ends. The first send or join at the next one
-would make them with the settings that a broker gives by itself. So the topics are made first: their
-requests are written before anything else that this client asks over the new connection. Whether
-somebody else made them before, and how, is compared afterwards, as when they were declared.
+``ternmq dev`` keeps no topics and groups when it ends. The first send or join at the next one would
+create them with the broker's default settings. So the topics are created first: their requests are
+written before any other request of this client over the new connection. Whether another client
+created them before, and how, is compared afterwards, as at the first declaration.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ log: Final = logging.getLogger("ternmq")
 
 
 class Declared(Protocol):
-    """What was applied, or compared, once."""
+    """Something that was applied, or compared, once."""
 
     def specs(self) -> Iterable[TopicSpec]:
-        """Return the topics that are to be there."""
+        """Return the topics that must exist."""
 
     async def again(self) -> None:
         """Apply, or compare, once more."""
 
 
 class Redeclaring(Member):
-    """Declares again what was declared over a session. Loop only."""
+    """Repeats the declarations of a session. Not thread-safe: call it from the client's loop."""
 
     __slots__ = ("_declared", "_failed", "_seen", "_session", "_task")
 
@@ -42,26 +42,26 @@ class Redeclaring(Member):
         self._session = session
         self._declared: dict[int, Declared] = {}
         self._seen = 0
-        """``Session.anew`` of the broker at which all is declared."""
+        """``Session.anew`` of the broker where everything is declared."""
         self._task: asyncio.Task[None] | None = None
         self._failed: asyncio.Future[None] | None = None
 
     @property
     def anew(self) -> int:
-        """How often the broker was found to be another."""
+        """Number of times that the broker was found restarted without its data."""
         return self._session.anew
 
     @property
     def makes_topics(self) -> bool:
-        """Whether the broker makes topics by their first use."""
+        """Whether the broker creates topics at their first use."""
         welcome = self._session.welcome
         return welcome is not None and welcome.create_topics
 
     def keep(self, key: int, declared: Declared) -> None:
-        """Declare something again from now on, instead of what was kept under the same key."""
+        """Repeat something from now on, in place of what was kept under the same key."""
         if not self._declared:
             self._seen = self._session.anew
-            self._session.members.insert(0, self)  # before those who send
+            self._session.members.insert(0, self)  # before the members that send
         self._declared[key] = declared
 
     def begin(self, key: int, declared: Declared) -> None:
@@ -70,23 +70,23 @@ class Redeclaring(Member):
             self.keep(key, declared)
 
     async def through(self) -> None:
-        """Wait until what is being declared again is declared, or cannot be.
+        """Wait until the declarations are repeated, or fail.
 
-        No longer than a request may take: what is refused for now is tried until it passes.
+        At most the timeout of a request: temporary refusals are retried until they pass.
         """
         if self._task is not None:
             await asyncio.wait([self._task], timeout=self._session.options.timeout)
 
     def failed(self) -> asyncio.Future[None]:
-        """Return what gets the error if something cannot be declared again; else it is logged.
+        """Return a future that gets the error if a declaration fails; without one it is logged.
 
-        Whoever asks last gets it, unless the future is cancelled.
+        The last caller gets it, unless its future is cancelled.
         """
         self._failed = self._session.loop.create_future()
         return self._failed
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """See ``Member``."""
+        """Create the topics first, over a new connection to a broker that lost its data."""
         del resumed
         if self._seen == self._session.anew:
             return
@@ -117,18 +117,18 @@ class Redeclaring(Member):
         failed = self._failed
         if failed is not None and not failed.done():
             failed.set_exception(error)
-            failed.exception()  # as retrieved: its asker may end for another reason
+            failed.exception()  # marks it as retrieved: its caller may end for another reason
         elif not self._session.closed:
             log.error("what was declared cannot be declared again: %s", error)
 
     def closing(self) -> None:
-        """See ``Member``."""
+        """Stop repeating."""
         if self._task is not None:
             self._task.cancel()
 
 
 class _Made:
-    """Says that a topic was made again; what becomes of the others is found by comparing."""
+    """Logs that a topic was created again; refusals are left to the comparison."""
 
     __slots__ = ("_spec",)
 
@@ -136,13 +136,13 @@ class _Made:
         self._spec = spec
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Log the creation."""
         del body
         log.info("topic %s: created again, as declared", self._spec.name)
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Log the refusal."""
         log.debug("topic %s was not created again: %s", self._spec.name, error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Do nothing: the next connection sends the request again."""

@@ -1,9 +1,9 @@
-"""What a producer tells of itself: how many messages it sent, and how many it gave up.
+"""Reports of a producer: how many messages it sent, and how many it gave up.
 
-Counted since the client began, per topic and 10-minute bucket of born time; reported every ten
-seconds and at close (REPORT), so that an audit can compare what was sent with what is stored.
-When a bucket is over it is told once more, as closed: from then on a sequence that is missing is
-lost. Of a producer that is killed the last buckets are never closed.
+Counted since the client began, per topic and bucket of born time (``BUCKET_US``); reported every
+``BEAT`` seconds and at close (REPORT), so that an audit can compare what was sent with what is
+stored. When a bucket is over it is reported once more, as closed: from then on a missing sequence
+counts as lost. The last buckets of a producer that is killed are never closed.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ BUCKET_US: Final = 600_000_000
 BEAT: Final = 10.0
 """Seconds between reports."""
 MAX_RUNS: Final = 1000
-"""Most runs of sequences given up or left out that are named of a bucket."""
+"""Most runs of sequences given up or left out that a bucket lists."""
 _PAUSE: Final = 0.1
 """Seconds before the last report is tried again."""
 _ENTRIES: Final = 100
 """Most entries of a report."""
 _KEPT: Final = 3
-"""So many buckets later one is forgotten: sends may still be given up that were born in it."""
+"""Number of buckets after which one is forgotten: until then, sends born in it may be given up."""
 
 
 class _Count:
@@ -49,10 +49,10 @@ class _Count:
         self.stop = 0
         self.runs: list[tuple[int, int]] = []
         self.changed = False
-        self.closed = False  # and that was told
+        self.closed = False  # and reported as closed
 
     def name(self, first: int, count: int) -> None:
-        """Take note which sequences need not be stored."""
+        """Record sequences that need not be stored."""
         self.changed = True
         runs = self.runs
         if runs and runs[-1][1] == first:
@@ -61,7 +61,7 @@ class _Count:
             runs.append((first, first + count))
 
     def entry(self, bucket_us: int, *, closed: bool) -> control.ReportEntry:
-        """Return what is told of it."""
+        """Return its entry in a report."""
         return control.ReportEntry(
             bucket_us=bucket_us,
             sent=self.sent,
@@ -75,7 +75,7 @@ class _Count:
 
 
 class Counts:
-    """The counts of one producer. Loop only."""
+    """The counts of one producer. Not thread-safe: call it from the client's loop."""
 
     __slots__ = ("_topics",)
 
@@ -83,7 +83,7 @@ class Counts:
         self._topics: dict[str, dict[int, _Count]] = {}
 
     def sent(self, topic: str, born_us: int, first: int, count: int) -> None:
-        """Messages were given the sequences from ``first`` on, and sent."""
+        """Count messages that were sent with the sequences from ``first`` on."""
         counted = self._count(topic, born_us)
         if not counted.sent:
             counted.first = first
@@ -92,20 +92,20 @@ class Counts:
         counted.changed = True
 
     def given_up(self, topic: str, born_us: int, first: int, count: int) -> None:
-        """Messages that were sent are not tried again; whether they are stored may be unknown."""
+        """Count sent messages that are given up; whether they are stored may be unknown."""
         counted = self._count(topic, born_us)
         counted.given_up += count
         counted.name(first, count)
 
     def left_out(self, topic: str, born_us: int, sequences: Iterable[int]) -> None:
-        """The broker did not store messages: it has their application ids."""
+        """Count messages that the broker did not store, since it has their application ids."""
         counted = self._count(topic, born_us)
         for sequence in sequences:
             counted.left_out += 1
             counted.name(sequence, 1)
 
     def again(self, report: control.Report) -> None:
-        """A report did not arrive: what it told is to be told again."""
+        """Mark the entries of a report that did not arrive, so that they are reported again."""
         for entry in report.entries:
             self._count(report.topic, entry.bucket_us).changed = True
 
@@ -120,12 +120,12 @@ class Counts:
         return counted
 
     def reports(self, producer: int, now_us: int, *, ends: bool = False) -> list[control.Report]:
-        """Return what changed since the last time, and which buckets are over since.
+        """Return the buckets that changed since the last time, or were closed since.
 
         Args:
             producer: The producer's id.
             now_us: Its clock.
-            ends: It sends no more.
+            ends: Whether it sends no more.
         """
         found: list[control.Report] = []
         for topic, buckets in self._topics.items():
@@ -142,14 +142,14 @@ class Counts:
             for start in range(0, len(entries), _ENTRIES):
                 some = entries[start : start + _ENTRIES]
                 found.append(control.Report(topic=topic, producer=producer, entries=some))
-            for bucket in told:  # the others are perhaps to be told again
+            for bucket in told:  # the others may have to be reported again
                 if bucket + _KEPT * BUCKET_US <= now_us:
                     del buckets[bucket]
         return found
 
 
 class Reporter(Member):
-    """Sends the reports, from the first connection on. Loop only."""
+    """Sends the reports, from the first connection on. Call it from the client's loop."""
 
     def __init__(self, session: Session, producer: Producer) -> None:
         self._session = session
@@ -157,12 +157,12 @@ class Reporter(Member):
         self._task: asyncio.Task[None] | None = None
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """See ``session.Member``."""
+        """Start to report at the first connection."""
         if self._task is None:
             self._task = self._session.loop.create_task(self._run(), name="ternmq-report")
 
     def stop(self) -> None:
-        """End."""
+        """Stop reporting."""
         if self._task is not None:
             self._task.cancel()
 
@@ -175,7 +175,7 @@ class Reporter(Member):
                 log.debug("counts were not reported: %s", error)
 
     async def last(self, timeout: float) -> None:
-        """Report for the last time; try again for so long, since nobody makes up for this one."""
+        """Report for the last time; try again until the timeout, since no later report follows."""
         loop = self._session.loop
         until = loop.time() + timeout
         while True:
@@ -190,16 +190,16 @@ class Reporter(Member):
             return
 
     async def report(self, timeout: float, *, ends: bool = False) -> None:
-        """Report what changed since the last time; a report that fails is made up for by the next.
+        """Report what changed since the last time; the next report includes one that fails.
 
-        One that the broker will never take (its topic is gone) keeps no other back.
+        A report that the broker will never accept (its topic is gone) does not block others.
 
         Args:
             timeout: Seconds for each.
-            ends: The producer sends no more.
+            ends: Whether the producer sends no more.
 
         Raises:
-            TernMQError: The broker did not take it.
+            TernMQError: The broker did not accept it.
         """
         producer = self._producer
         left = producer.counts.reports(producer.id, time.time_ns() // 1000, ends=ends)

@@ -1,4 +1,4 @@
-"""Control requests as bytes, after a look at what callers gave for their fields."""
+"""Control requests as bytes, after a check of the fields that callers gave."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def encoded(request: msgspec.Struct) -> bytes:
     """Return the body of a request that the broker can read.
 
     Raises:
-        InvalidRequest: A field has a value of another type, or one out of its bounds; the text
-            names the argument.
+        InvalidRequest: A field has a value of the wrong type, or out of its bounds; the text names
+            the argument.
     """
     try:
         body = control.encode(request)
@@ -36,7 +36,7 @@ def encoded(request: msgspec.Struct) -> bytes:
 
 
 def _wrong(request: msgspec.Struct) -> str | None:
-    """Return what is wrong with the first field that is."""
+    """Return a description of the first invalid field."""
     hints = typing.get_type_hints(type(request), include_extras=True)
     for name in request.__struct_fields__:
         value, hint = getattr(request, name), hints[name]
@@ -73,7 +73,7 @@ def _parts(hint: Any) -> set[Any]:
 
 
 def _shown(value: object) -> str:
-    """Return a value as it is spoken of: a small one itself, else its type."""
+    """Return a value for an error text: a small one itself, else its type."""
     if isinstance(value, str | int | float | bool | None):
         return f"{value!r}"[:80]
     if isinstance(value, list) and value:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ternmq.client.producer import Producer
 
 _OF_THE_TOPIC: Final = (OrderingKeyRequired, TopicNotOrdered, UnknownTopic)
-"""The topic is not what the client knows of it."""
+"""Refusals that show that the client's facts about the topic are outdated."""
 
 
 class Resending:
-    """For all loads of a producer. Loop only.
+    """Sends batches of a producer again. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        count: Batches that left once more.
+        count: Number of batches sent again.
     """
 
     __slots__ = ("_producer", "_session", "count")
@@ -38,13 +38,13 @@ class Resending:
         self._session = session
 
     def refused(self, load: Load, error: TernMQError) -> None:
-        """A load's batch was refused: it leaves again after a pause, or is given up."""
+        """Handle a refused batch: send it again after a pause, or give it up."""
         load.asked = False
         if load.over:
             self._producer.forget(load)
             return
         if isinstance(error, _OF_THE_TOPIC) or error.refresh_routes:
-            load.lane.topic.facts = None  # asked again before the next load
+            load.lane.topic.facts = None  # requested again before the next load
         if error.retriable:
             load.last_error = error
             load.tries += 1
@@ -59,14 +59,14 @@ class Resending:
         self._producer.finish(load, error)
 
     def _rested(self, load: Load) -> None:
-        """The pause of a load is over."""
+        """Send a load again after its pause."""
         load.resting = False
         link = self._session.link
         if not load.over and not load.asked and link is not None:
             self._again(load, link)
 
     def unanswered(self, loads: Iterable[Load], link: Link) -> None:
-        """A connection is there: what the one before left unanswered leaves over it."""
+        """Send the batches again that the previous connection left unanswered."""
         for load in loads:
             if not load.asked and not load.resting:
                 self._again(load, link)

@@ -1,4 +1,4 @@
-"""How much may wait to be sent or answered, and who waits for room."""
+"""Budget for the bytes that wait to be sent or answered, and the callers that wait for room."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ternmq.model.errors import BufferFull
 
 
 class Room:
-    """Room for bytes of messages. Loop only.
+    """A budget of bytes. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        taken_bytes: In use now.
+        taken_bytes: Bytes in use.
     """
 
     __slots__ = ("_limit", "_waiters", "taken_bytes")
@@ -24,11 +24,11 @@ class Room:
 
     @property
     def full(self) -> bool:
-        """No more messages are taken."""
+        """Whether no more messages are accepted."""
         return self.taken_bytes >= self._limit
 
     def refuse_when_full(self) -> None:
-        """Take no more when too much waits.
+        """Raise if the budget is used up.
 
         Raises:
             BufferFull: See ``Options.buffer_bytes``.
@@ -44,10 +44,10 @@ class Room:
             try:
                 await waiter
             finally:
-                self.let_in()  # one after the other, whether this one makes use of it or not
+                self.let_in()  # wakes the next, whether this one uses its room or not
 
     def let_in(self) -> None:
-        """Wake one of those who wait, if there is some room."""
+        """Wake one waiting caller, if there is room."""
         while self._waiters and not self.full:
             waiter = self._waiters.popleft()
             if not waiter.done():

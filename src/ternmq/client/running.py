@@ -1,8 +1,8 @@
-"""A handler that runs on a message: from its call to its end, whatever becomes of the lease.
+"""A call of a handler for a message: from its beginning to its end, whatever happens to the lease.
 
-A thread cannot be ended from outside, and a coroutine may ignore that it is cancelled. So the end
-of a call is what counts: until then its message is not given back, its lease is extended, and the
-same message, should it come again, waits for the outcome of this call instead of a second one.
+A thread cannot be ended from outside, and a coroutine may ignore its cancellation. So the end of a
+call is what counts: until then its message is not given back, its lease is extended, and the same
+message, if it is delivered again, waits for the outcome of this call instead of a second one.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ log: Final = logging.getLogger("ternmq")
 
 
 class Named(Protocol):
-    """What a call needs to know of its handler."""
+    """The attributes of a handler that its calls use."""
 
     @property
     def name(self) -> str:
-        """The function's."""
+        """Name of the function."""
 
     @property
     def is_async(self) -> bool:
-        """It runs in the client's loop, and ends with that at the latest; else in a thread."""
+        """Whether it runs in the client's loop, and ends with that; else in a thread."""
 
 
 class Running:
-    """A call of a handler. Loop only, save what says otherwise.
+    """A call of a handler. Not thread-safe: use it in the client's loop, except where noted.
 
-    Made for every message: what few of them need is an attribute of the class until it is set.
+    One is made for every message: rarely needed attributes are class attributes until set.
 
     Attributes:
-        handler: Which.
-        delivery: What it was called with.
+        handler: The handler.
+        delivery: The delivery that it was called with.
         began: Monotonic time of the call.
-        again: The same message, as it was handed out while the handler ran.
-        threaded: A thread works on it.
-        returned: The thread is through, and has said so to the loop. Any thread.
-        over: It has ended. Any thread.
-        error: What it raised; None: nothing. Any thread.
-        left: Its client was closed before it ended: the keeper settles it. Any thread.
+        again: Later deliveries of the same message, while the handler ran.
+        threaded: Whether a thread works on it.
+        returned: Whether the thread has ended, and reported that to the loop. For any thread.
+        over: Whether it has ended. For any thread.
+        error: The error that it raised; None: none. For any thread.
+        left: Whether its client was closed before it ended: the keeper settles it. For any thread.
     """
 
     again: tuple[Delivery, ...] = ()
@@ -77,11 +77,11 @@ class Running:
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """Seconds since the call."""
         return monotonic() - self.began
 
     def came_again(self, delivery: Delivery) -> None:
-        """Its message was handed out again: the outcome is for that delivery as well."""
+        """Add another delivery of its message: the outcome applies to that one as well."""
         own = self.delivery
         if own.offset in own.lease.settled and not own.lost:
             log.info("%r came again because its handler gave it back; the handler is called again "
@@ -95,10 +95,10 @@ class Running:
         self.again = (*self.again, delivery)
 
     def ended(self) -> Delivery:
-        """Nothing runs any more, nothing is extended for it; return the delivery to be settled.
+        """End the call and the extension of its leases; return the delivery to be settled.
 
-        That is the one that came last: it shows that those before it are no longer held. If the
-        handler settled its own, those that came after that are another attempt.
+        That is the latest one: it shows that the earlier ones are no longer held. If the handler
+        settled its own, those that came after that are another attempt.
         """
         self.over = True
         own = self.delivery
@@ -110,7 +110,7 @@ class Running:
         return next((one for one in reversed(self.again) if not one.lost), own)
 
     def conclude(self, error: BaseException | None) -> bool:
-        """Settle the message as the call ended; return whether the error goes no further."""
+        """Settle the message after the call; return whether the error goes no further."""
         held = self.ended()
         if self.again:
             for delivery in (self.delivery, *self.again):
@@ -120,13 +120,12 @@ class Running:
 
 
 def failure_of(error: BaseException) -> Exception:
-    """Return what a handler raised as a failure of its message, whatever it raised.
+    """Return a failure of the message for whatever its handler raised.
 
-    A library may raise what is no ``Exception`` where nobody expects it: parsers of arguments call
-    ``sys.exit()``, test tools have base exceptions of their own. It is the message that failed;
-    the worker goes on. A StopIteration (of ``next(...)``) has one text, in a ``def`` handler and in
-    an ``async def`` handler: no future takes it, and Python makes another error of it in a
-    coroutine.
+    A library may raise an error that is no ``Exception``: parsers of arguments call ``sys.exit()``,
+    test tools have base exceptions of their own. The message has failed; the worker continues. A
+    StopIteration (of ``next(...)``) gets the same text in a ``def`` and in an ``async def``
+    handler: no future accepts it, and Python turns it into another error in a coroutine.
     """
     made = isinstance(error, RuntimeError) and error.args == ("coroutine raised StopIteration",)
     if made and isinstance(error.__cause__, StopIteration):
@@ -142,9 +141,10 @@ def failure_of(error: BaseException) -> Exception:
 
 
 class Threads:
-    """Threads that call one handler, at most so many; begun when they are needed.
+    """Threads that call one handler, at most ``most``; started when they are needed.
 
-    They do not keep the process alive: one that does not end is not waited for at exit. Loop only.
+    They do not keep the process alive: one that does not end is not waited for at exit. Not
+    thread-safe: call it from the client's loop.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -155,17 +155,17 @@ class Threads:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     def run(self, work: Callable[[], None]) -> None:
-        """Have a thread do something that raises nothing; then call ``done``.
+        """Run a function that raises nothing in a thread; the caller calls ``done`` after it.
 
         Raises:
-            RuntimeError: There is no thread, and none can be started; it will not be done.
+            RuntimeError: There is no thread, and none can be started; it will not run.
         """
         if len(self._threads) < min(self._busy + 1, self._most):
             name = f"{self._name}_{len(self._threads)}"
             thread = threading.Thread(target=self._serve, name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # there are too many in this machine, or the interpreter ends
+            except RuntimeError:  # too many threads in this machine, or the interpreter ends
                 if not self._threads:
                     raise
             else:
@@ -174,11 +174,11 @@ class Threads:
         self._work.put(work)
 
     def done(self) -> None:
-        """Something that a thread was given is done."""
+        """Count a function that has ended."""
         self._busy -= 1
 
     def close(self) -> None:
-        """Let each thread end when it has nothing to do; does not wait for any."""
+        """Let each thread end when it has nothing to do; does not wait."""
         for _ in self._threads:
             self._work.put(None)
 

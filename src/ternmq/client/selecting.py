@@ -12,7 +12,7 @@ from ternmq.model.errors import InvalidRequest
 
 
 def chosen_by(select: Selector, message: Message) -> Choice:
-    """Return what asks a selector for the queue of a message."""
+    """Return a function that calls a selector for the queue of a message."""
     return partial(select, message)
 
 
@@ -20,7 +20,7 @@ def number_of(queue: object) -> int:
     """Return the number of a queue.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: It is not a number.
     """
     if hasattr(queue, "__index__") and not isinstance(queue, bool):
         return index(cast("SupportsIndex", queue))

@@ -1,4 +1,4 @@
-"""How a client sends."""
+"""Sends of a client."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from ternmq.model.words import counted, verb
 log: Final = logging.getLogger("ternmq")
 
 _MOST_NAMED: Final = 3
-"""Messages that ``UnsentMessages`` names in its text."""
+"""Most messages that the text of ``UnsentMessages`` names."""
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 @looked_after("client")
 class Sending(Parts):
-    """Sending single messages and many, waiting for receipts or not."""
+    """Sending single messages and many, with and without waiting for receipts."""
 
     async def send(
         self,
@@ -69,33 +69,33 @@ class Sending(Parts):
         Messages sent at the same time (by other tasks) travel and are stored together.
 
         Args:
-            topic: Where to.
-            body: Bytes, str, or what a codec can encode.
-            key: What it can be looked up by.
-            ordering_key: What order is kept by, on ordered topics. A topic that this message makes
-                is ordered.
-            tag: Second-level kind, for filters.
+            topic: The topic.
+            body: Bytes, str, or a value that a codec can encode.
+            key: Text by which it can be looked up.
+            ordering_key: Names the order it belongs to, on ordered topics. A topic that this
+                message creates is ordered.
+            tag: Its kind within the topic, for filters.
             headers: Properties.
-            content_type: What the body is; by default as its type says.
+            content_type: Type of the body; by default derived from the body's type.
             id: An identifier of the application's own: a second message with it is not stored
                 again, its receipt is marked ``duplicate``. An empty text is refused.
-            queue: Where it goes: the number of a queue, or a function that is given the message
-                (as a ``Message``) and the numbers of the topic's queues, and returns one of them;
-                it may be asked again when the topic is changed. None: messages of one key share a
-                queue, as long as the topic has as many; without a key, each batch goes to the next
-                queue. Ordered topics go by the ordering key, and refuse another queue than its own.
+            queue: Its queue: the number of a queue, or a function that takes the message (as a
+                ``Message``) and the numbers of the topic's queues, and returns one of them; it may
+                be called again when the topic is changed. None: messages of one key share a queue,
+                as long as the number of queues stays the same; without a key, each batch goes to
+                the next queue. Ordered topics use the queue of the ordering key, and refuse others.
             timeout: Seconds in all; None: the client's ``timeout``.
 
         Raises:
             InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
-                ordering key, and another takes none.
+                ordering key, and another topic accepts none.
             UnknownQueue: Nothing was sent: the topic does not have that queue.
             CannotConnect: Nothing was sent: there was no connection in time.
-            BufferFull: Nothing was sent: too many waited all the time, or for so long that no
-                answer can come in time.
+            BufferFull: Nothing was sent: the buffer stayed full, or had room only when too little
+                time was left for an answer.
             SendTimeout: No answer came in time: whether it is stored is not known.
-            TernMQError: The broker's refusal; nothing was stored.
+            TernMQError: The broker refused it; nothing was stored.
         """
         if timeout is not None:
             timeout = timeout_of("timeout", timeout)
@@ -121,7 +121,7 @@ class Sending(Parts):
         """Wait until a message may be put; return the seconds that are left of the timeout.
 
         Raises:
-            BufferFull: None are.
+            BufferFull: There was no room in time, or too little time is left for an answer.
         """
         loop, producer = self._session.bind(), self._producer
         timeout = self.options.timeout if timeout is None else timeout
@@ -152,7 +152,7 @@ class Sending(Parts):
             except BaseException as error:
                 failure = error
                 raise
-        if failure is not None:  # a middleware swallowed it: a send has a receipt, or fails
+        if failure is not None:  # a middleware caught the error: a send returns a receipt, or fails
             raise failure
         assert outbound.receipt is not None
         return outbound.receipt
@@ -178,16 +178,16 @@ class Sending(Parts):
         id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
     ) -> asyncio.Future[Receipt]:
-        """Send a message without waiting; the future is its receipt. See ``send``.
+        """Send a message without waiting; the future returns its receipt. See ``send``.
 
-        A failure that nobody waits for is logged, and ``flush`` or closing the client raises
-        ``UnsentMessages``.
+        A failure of a future that is not awaited is logged, and ``flush`` or closing the client
+        raises ``UnsentMessages``.
 
         Raises:
-            BufferFull: Too many wait already.
+            BufferFull: The buffer is full.
             InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
-                ordering key, and another takes none.
+                ordering key, and another topic accepts none.
         """
         if type(topic) is not str:
             topic = self._declarations.name_of(topic)
@@ -206,7 +206,7 @@ class Sending(Parts):
         return future
 
     def _send_soon_around(self, topic: str, message: Message) -> asyncio.Future[Receipt]:
-        """Send inside the middlewares of sends, which are left when the outcome is known."""
+        """Send inside the middlewares of sends; they are left when the outcome is known."""
         outbound = Outbound(topic, message)
         with self._declarations.middlewares.enter_sends(outbound) as stack:
             future = self._put_outbound(outbound)
@@ -217,9 +217,9 @@ class Sending(Parts):
     def refused_soon(
         self, topic: str | Topic, message: Message, error: Exception, holder: SentSoon
     ) -> None:
-        """``send_soon`` refused a message of another thread, which did not wait. Loop only."""
+        """Fail a message of another thread's ``send_soon``. Call it from the client's loop."""
         if not holder.set_running_or_notify_cancel():
-            return  # whoever sent it wants it no more
+            return  # its sender cancelled it
         if not holder.heard:
             name = topic.name if isinstance(topic, Topic) else topic
             log.warning("not sent: topic=%s key=%s: %s: %s",
@@ -243,10 +243,10 @@ class Sending(Parts):
         """Send a message that may be lost: the broker does not answer. See ``send``.
 
         Raises:
-            BufferFull: Too many wait already.
+            BufferFull: The buffer is full.
             InvalidName, EncodeError, MessageTooLarge: Nothing was sent.
             OrderingKeyRequired, TopicNotOrdered: Nothing was sent: an ordered topic needs an
-                ordering key, and another takes none.
+                ordering key, and another topic accepts none.
         """
         if type(topic) is not str:
             topic = self._declarations.name_of(topic)
@@ -293,16 +293,16 @@ class Sending(Parts):
         queue: Queue | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
-        """Send many messages; returns when it is known what became of each.
+        """Send many messages; returns when the outcome of each is known.
 
-        A message that cannot be sent does not keep the others back, whatever is wrong with it (its
-        body is too large, or cannot be encoded, it lacks an ordering key, its id was used for
-        another message): it is one of the failures. So is each message if there is no broker.
+        A message that cannot be sent does not keep the others back, for whatever reason (its body
+        is too large, or cannot be encoded, it lacks an ordering key, its id was used for another
+        message): it is one of the failures. Without a broker, every message is one.
 
         Args:
-            topic: Where to.
+            topic: The topic.
             messages: ``Message``, or bare bodies.
-            queue: Where those go that do not say it themselves; see ``send``.
+            queue: Queue of messages that do not name one; see ``send``.
             return_errors: Return an exception in the place of each message that was not stored,
                 instead of raising.
 
@@ -414,7 +414,7 @@ class Sending(Parts):
             headers = _NO_HEADERS
         if application_id is None:
             application_id = ""
-        elif application_id == "":  # whoever made it of something wants the message stored once
+        elif application_id == "":  # an id that came out empty must not pass as no id
             raise InvalidRequest("id is empty, and names no message: leave it off, or give one")
         if tracing.enabled and tracing.active() and isinstance(headers, Mapping):
             headers = tracing.sent(headers)
@@ -423,7 +423,7 @@ class Sending(Parts):
         )
         if len(body) > self._most_bytes():
             check_body(len(body), self._most_bytes())
-        # Compared, not tested for truth: None is no key.
+        # Compared, not tested for truth: None is not a valid key.
         if headers or not key == ordering_key == tag == content_type == application_id == "":
             message.size_bytes += check_message(message)
         if queue is not None:
@@ -440,11 +440,11 @@ class Sending(Parts):
         return welcome.body_bytes if welcome is not None else LARGEST_BODY
 
     async def flush(self, timeout: float | timedelta | None = None) -> None:
-        """Wait until what was sent is answered.
+        """Wait until everything sent is answered.
 
         Raises:
-            UnsentMessages: Messages of ``send_soon`` were given up since the last flush, and
-                nobody waited for them; or they are not answered within ``timeout`` seconds.
+            UnsentMessages: Messages of ``send_soon`` were given up since the last flush, and no
+                caller waited for them; or some are not answered within ``timeout`` seconds.
         """
         if timeout is not None:
             timeout = seconds_of("timeout", timeout)
@@ -463,7 +463,7 @@ class Sending(Parts):
             if was_heard(holder):
                 continue
             if isinstance(holder, asyncio.Future):
-                holder.exception()  # from here on somebody knows
+                holder.exception()  # marks the exception as retrieved
             unheard.append(failure)
         if unheard:
             count = len(unheard)
@@ -478,7 +478,7 @@ class Sending(Parts):
 
 
 def _named(failure: Failure) -> str:
-    """Return which message was not sent, and why, without its body."""
+    """Return a description of an unsent message and its error, without its body."""
     told = [f"topic={failure.topic}"]
     message = failure.message
     if isinstance(message, Message):
@@ -488,19 +488,19 @@ def _named(failure: Failure) -> str:
 
 
 def _copy_of(item: object) -> Message:
-    """Return a message that a middleware may change."""
+    """Return a copy of a message that a middleware may change."""
     if isinstance(item, Message):
         return replace(item, headers=_copied(item.headers))
     return Message(item)
 
 
 def _copied(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return headers that a middleware may add to."""
+    """Return a copy of headers that a middleware may add to."""
     return dict(headers) if headers else {}
 
 
 def _tell(outbound: Outbound, stack: ExitStack, outcome: Receipt | BaseException) -> None:
-    """Leave the middlewares with an outcome; their own errors are logged, the message is sent."""
+    """Leave the middlewares with an outcome; their own errors are logged: the message is sent."""
     try:
         if isinstance(outcome, BaseException):
             stack.__exit__(type(outcome), outcome, outcome.__traceback__)

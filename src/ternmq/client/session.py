@@ -1,8 +1,8 @@
 """A client's session: one connection after the other, under one number.
 
-A connection that is lost is replaced, with a backoff, until the session is closed; the broker keeps
-the session (and what was leased in it) for a grace. Members (producer, settler, consumers) are told
-of every connection that opens and of every one that is lost, and ask again what was not answered.
+A lost connection is replaced, with a backoff, until the session is closed; the broker keeps the
+session (and what was leased in it) for a grace. Members (producer, settler, consumers) are notified
+of every connection that opens and of every one that is lost, and repeat unanswered requests.
 """
 
 from __future__ import annotations
@@ -46,45 +46,45 @@ LIBRARY: Final = "ternmq-python"
 
 
 class Member:
-    """A part of the client that is told when connections come and go. Loop only."""
+    """A part of the client that is notified of connections. Called in the client's loop."""
 
     __slots__ = ()
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """A connection is open; ``resumed``: under the session of before, with its leases."""
+        """Handle a new connection; ``resumed``: the session continues, with its leases."""
 
     def lost(self) -> None:
-        """The connection is over; askers of requests on it are told as well."""
+        """Handle the end of the connection; the askers of its requests are called as well."""
 
     def refused(self, error: TernMQError) -> None:
-        """No connection will come: the broker does not want this client."""
+        """Handle that no connection will come: the broker refuses this client."""
 
     def pushed(self, push: Push) -> None:
-        """The broker says something of itself."""
+        """Handle a message that the broker sends on its own."""
 
     def writable(self) -> None:
-        """More may be written."""
+        """Handle that more may be written."""
 
     def asking(self) -> None:
-        """Something is about to be asked: what happened before should be told before."""
+        """Prepare for a request: send first what happened before it."""
 
     def closing(self) -> None:
-        """The client is about to close: take no more."""
+        """Take no more: the client is about to close."""
 
 
 class BeganAnew(Exception):
-    """What was asked for went with the broker that had it. Never leaves the client."""
+    """The broker lost its data, and with it the requested object. Never leaves the client."""
 
 
 class Session:
-    """See the module. Loop only.
+    """The session of a client. Not thread-safe: call it from the client's loop, unless noted.
 
     Attributes:
         number: The session's number; 0 before the first connection.
         library: Name and version of this library.
-        language: What it is written in, with the version that runs.
-        closed: No requests are taken any more.
-        traffic: What went over its connections.
+        language: Its language, with the running version.
+        closed: Whether requests are no longer accepted.
+        traffic: Counts the traffic of its connections.
     """
 
     def __init__(self, options: Options, *, served: bool = False) -> None:
@@ -99,20 +99,21 @@ class Session:
         self.library = f"{LIBRARY} {__version__}"
         self.language = f"python {sys.version.split()[0]}"
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0  # of the loop
+        self._pid = 0  # process of the loop
         self.home: int | None = None
-        """The thread of the loop, where the client is used by tasks of that loop."""
+        """Thread of the loop, once bound; None for the client in ``ternmq.sync``, used by any
+        thread."""
         self._link: Link | None = None
         self._welcome: control.Welcome | None = None
         self.anew = 0
-        """How often the broker was found to be another, which has nothing of what was before."""
+        """Number of times that the broker was found restarted without its data."""
         self._connecting: asyncio.Task[None] | None = None
         self._opening: asyncio.Future[Link] | None = None
         self._waiters: set[asyncio.Future[Link]] = set()
         self._trying: set[asyncio.Future[bool]] = set()
-        """Of those who wait for one attempt; see ``_tried``."""
+        """Futures of callers that wait for one attempt; see ``_tried``."""
         self._hurry = asyncio.Event()
-        """Somebody waits for the next attempt: it is made without a pause."""
+        """Set if a caller waits for the next attempt: it is made without a pause."""
         self._lost_at: float | None = None
         self.failure: TernMQError | None = None
         """Why the last attempt to connect failed."""
@@ -121,25 +122,25 @@ class Session:
 
     @property
     def used(self) -> bool:
-        """A loop was bound: there are, or were, connections."""
+        """Whether a loop was bound: there are, or were, connections."""
         return self._loop is not None
 
     @property
     def forked(self) -> bool:
-        """This is the child of the process that used the session. Any thread."""
+        """Whether this process was forked from the session's process. Callable from any thread."""
         return self._loop is not None and self._pid != os.getpid()
 
     @property
     def known_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop that the client lives in; None: it was not used yet. Any thread."""
+        """The client's loop; None: it was not used yet. Callable from any thread."""
         return self._loop
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the client lives in: the one it was used in first.
+        """The client's loop: the one in which it was used first.
 
         Raises:
-            WrongEventLoop: Nobody used it yet, and no loop runs here.
+            WrongEventLoop: It was not used yet, and no loop runs here.
         """
         if self._loop is None:
             self.bind()
@@ -148,11 +149,11 @@ class Session:
         return loop
 
     def bind(self) -> asyncio.AbstractEventLoop:
-        """Belong to the running loop, and return it.
+        """Bind to the running loop, and return it.
 
         Raises:
-            ClientForked, ClientClosed: It is of no use any more.
-            WrongEventLoop: It belongs to another loop, or none runs here.
+            ClientForked, ClientClosed: The client is no longer usable.
+            WrongEventLoop: It is bound to another loop, or none runs here.
         """
         if self.closed and not self.forked:
             raise ClientClosed("the client is closed")
@@ -165,18 +166,18 @@ class Session:
         return self.here()
 
     def here(self) -> asyncio.AbstractEventLoop:
-        """Return the loop that the client lives in; it is the one that runs here.
+        """Return the client's loop; it is the one that runs here.
 
         Raises:
-            ClientForked: The client lives in another process.
-            WrongEventLoop: It lives in another loop, or none runs here.
+            ClientForked: The client belongs to another process.
+            WrongEventLoop: It belongs to another loop, or none runs here.
         """
         try:
             running = asyncio.get_running_loop()
-            if running is self._loop:  # asked for every message
+            if running is self._loop:  # checked for every message
                 return running
         except RuntimeError:
-            pass  # none runs in this thread: said below
+            pass  # none runs in this thread: raised below
         if self.forked:
             raise ClientForked("this client was connected before the process forked")
         _running()
@@ -187,12 +188,12 @@ class Session:
         raise WrongEventLoop(f"the event loop that the client was first used in {state}")
 
     def renew(self) -> None:
-        """Take another name, in a process that was forked before the client was used."""
+        """Take a new client id, in a process that was forked before the client was used."""
         self.client = os.urandom(16).hex()
 
     def leave_behind(self) -> None:
-        """Be of no use any more: this process was forked from the one that used the client."""
-        self._pid = -1  # no process at all: numbers of processes are used again
+        """Become unusable: this process was forked from the one that used the client."""
+        self._pid = -1  # no process: process numbers are reused
         if self._link is not None:
             self._link.leave_behind()
 
@@ -200,23 +201,23 @@ class Session:
 
     @property
     def link(self) -> Link | None:
-        """The connection, while there is one that is open."""
+        """The connection, if one is open."""
         link = self._link
         return link if link is not None and link.usable else None
 
     @property
     def welcome(self) -> control.Welcome | None:
-        """What the broker said of itself last; None before the first connection."""
+        """The broker's last WELCOME; None before the first connection."""
         return self._welcome
 
     async def connect(self) -> None:
-        """Be connected, if there is no connection: one attempt, or the one that is being made.
+        """Connect, if there is no connection: one attempt, or the one that is under way.
 
-        An attempt that would be made after a pause is made at once.
+        An attempt that waits for its backoff is made at once.
 
         Raises:
             CannotConnect: There is no broker, or it does not answer.
-            Unauthenticated: It does not know the app and token; and whatever else it refuses.
+            Unauthenticated: The broker does not accept the app and token; or another refusal.
             ClientClosed: The client was closed, before or meanwhile.
         """
         self.bind()
@@ -225,7 +226,7 @@ class Session:
                 return
         if self.link is not None:
             return
-        # As a task, so that nobody else begins another one meanwhile.
+        # As a task, so that no other caller begins another one meanwhile.
         self._connecting = attempt = self.loop.create_task(self._attempt())
         try:
             await attempt
@@ -241,7 +242,7 @@ class Session:
                     self.wake()
 
     async def _tried(self) -> bool:
-        """Wait for the attempt that is under way, or is to be made; false: nobody makes it.
+        """Wait for the attempt that is under way or due; False: it was cancelled.
 
         Raises:
             TernMQError: Why it failed.
@@ -255,7 +256,7 @@ class Session:
             self._trying.discard(told)
 
     def wake(self) -> None:
-        """See that there will be a connection, unless the client is closed."""
+        """Begin to connect, if there is no connection and the client is open."""
         if self.closed or self.forked:
             return
         if self.link is None and self._connecting is None:
@@ -263,10 +264,10 @@ class Session:
             self._connecting = self.loop.create_task(self._reconnect())
 
     async def opened(self, timeout: float | None = None, *, to_pull: bool = False) -> Link:
-        """Wait for a connection; ``to_pull``: to a broker that is not about to stop.
+        """Wait for a connection; with ``to_pull``, to a broker that is not about to stop.
 
         Raises:
-            CannotConnect: None came in time.
+            CannotConnect: There was none in time.
             TernMQError: The broker refused it.
         """
         link = self.link
@@ -295,7 +296,7 @@ class Session:
                         self._give_up(error)
                         return
                     log.debug("%s; again in %.2f s", error, backoff)
-                # Spread, so that a thousand clients do not come back in the same millisecond.
+                # Randomized, so that a thousand clients do not return in the same millisecond.
                 self._hurry.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(backoff * random.uniform(0.5, 1.0)):  # noqa: S311
@@ -362,13 +363,13 @@ class Session:
             self._opening = None
 
     def _drop(self, link: Link) -> None:
-        """End an attempt: that its connection is over means nothing any more."""
+        """End an attempt; the later end of its connection is ignored."""
         if self._link is link:
             self._link = None
         link.abort()
 
     def _give_up(self, error: TernMQError) -> None:
-        # Whoever waits is told, and so is whoever uses the client next.
+        # At DEBUG: waiting callers get the error, later ones get it from their own attempt.
         log.debug("%s refuses this client: %s", self.options.address, error)
         for waiter in self._waiters:
             if not waiter.done():
@@ -376,10 +377,10 @@ class Session:
         for member in self.members:
             member.refused(error)
 
-    # -- what the link tells
+    # -- events of the link
 
     def link_opened(self, link: Link) -> None:
-        """See ``link.Owner``."""
+        """Start to use a connection: notify members and waiting callers."""
         before, self._welcome = self._welcome, link.welcome
         welcome = link.welcome
         resumed = welcome.resumed
@@ -410,7 +411,7 @@ class Session:
         link.flush()
 
     def link_lost(self, link: Link, error: Exception | None) -> None:
-        """See ``link.Owner``."""
+        """Report the end of a connection, and begin to connect again."""
         if link is not self._link:
             return
         self._link = None
@@ -431,7 +432,7 @@ class Session:
             self.wake()
 
     def link_pushed(self, link: Link, push: Push) -> None:
-        """See ``link.Owner``."""
+        """Pass a message of the broker on to the members."""
         if push.command is Command.DRAIN:
             self.draining = True
             log.info("the broker at %s is about to stop", self.options.address)
@@ -439,7 +440,7 @@ class Session:
             member.pushed(push)
 
     def link_writable(self, link: Link) -> None:
-        """See ``link.Owner``."""
+        """Notify the members that more may be written."""
         for member in self.members:
             member.writable()
 
@@ -453,20 +454,20 @@ class Session:
         *,
         anew: int | None = None,
     ) -> bytes:
-        """Send a request and return the body of its answer; asked again after a lost connection.
+        """Send a request and return the body of its answer; repeat it after a lost connection.
 
         Args:
-            command: What is asked.
-            body: Of the request.
-            timeout: Seconds in all; None: as the options say.
-            anew: What ``Session.anew`` was when what is asked for was learned, where it means
-                nothing to another broker; None: it may be asked there as well.
+            command: The command.
+            body: Body of the request.
+            timeout: Seconds in all; None: as in the options.
+            anew: ``Session.anew`` when the object of the request was found, if the request would be
+                meaningless at a broker that lost its data since; None: it may be sent there too.
 
         Raises:
-            BeganAnew: The broker is another by now.
-            CannotConnect: There was no connection in time; nothing was asked.
+            BeganAnew: The broker has lost its data since.
+            CannotConnect: There was no connection in time; nothing was sent.
             ConnectionLost: There was no answer in time.
-            TernMQError: The broker's refusal; one that may pass later is raised after the timeout.
+            TernMQError: The broker refused it; a temporary refusal is raised after the timeout.
         """
         self.bind()
         timeout = self.options.timeout if timeout is None else seconds_of("timeout", timeout)
@@ -502,14 +503,14 @@ class Session:
         answer: type[T],
         timeout: float | timedelta | None = None,
     ) -> T:
-        """Send a control request and return its answer; raises as ``ask`` does."""
+        """Send a control request and return its answer; raises as ``ask``."""
         body = await self.ask(command, encoded(request), timeout)
         return control.decode_answer(body, answer)
 
     # -- the end
 
     def closing(self) -> None:
-        """Have the members take no more."""
+        """Notify the members that the client is about to close."""
         for member in list(self.members):
             member.closing()
 
@@ -532,7 +533,7 @@ class Session:
         if leave:
             await self._say_bye(link)
         link.close()
-        # Over TLS the broker has a word in it; a loop that ends before would leave the socket open.
+        # TLS closes only after the broker's answer; a loop that ends first leaves the socket open.
         await asyncio.wait([link.over], timeout=1.0)
         if not link.over.done():
             link.abort()
@@ -559,7 +560,7 @@ def _running() -> asyncio.AbstractEventLoop:
 
 
 def _own(error: Exception) -> Exception:
-    """Return an error for one of several who wait: what awaits it adds its traceback, and notes."""
+    """Return a copy of an error for one of several callers: each adds its own traceback."""
     if not isinstance(error, TernMQError):
         return error
     own = copy.copy(error)
@@ -568,9 +569,9 @@ def _own(error: Exception) -> Exception:
 
 
 def _is_another(before: control.Welcome, now: control.Welcome) -> bool:
-    """Tell whether what the broker of before had stored went with it.
+    """Return whether the broker lost its data since the previous connection.
 
-    A broker that keeps what it stores is never another: what a client does not find there, an
-    operator has deleted.
+    A broker with durable data never does: what a client does not find there, an operator has
+    deleted.
     """
     return (before.forgets or now.forgets) and before.epoch != now.epoch

@@ -1,9 +1,9 @@
-"""Tells the broker what became of deliveries.
+"""Reports the outcome of deliveries to the broker.
 
-What is settled in one turn of the loop under one lease leaves as one SETTLE for each outcome, with
-its rows as spans: at once when somebody waits for it, else with the next pull, or after a moment. A
-settle that a lost connection left unanswered is asked again while the session lasts; what the
-broker refuses is told to whoever waits, and logged if nobody does.
+Rows settled in one turn of the loop under one lease leave as one SETTLE for each outcome, with the
+rows as spans: at once if a caller waits for it, else with the next pull, or after a moment. A
+settle that a lost connection left unanswered is sent again while the session lasts. A refusal is
+raised in the callers that wait, and logged if there are none.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _MOST_KEPT: Final = 10_000
 _MOST_SPANS: Final = 4096
 _PAUSE: Final = 0.2
 _LINGER: Final = 0.001
-"""Seconds that settles nobody waits for may wait for the next pull to go along with: a write costs
-more than working on ten messages."""
+"""Seconds that a settle without a waiting caller is kept for the next pull to carry: a write costs
+more than processing ten messages."""
 
 
 class Settler(Member):
-    """See the module. Loop only, save ``held``.
+    """Sends the settles of a client. Not thread-safe: call it from the client's loop.
 
     Attributes:
-        here: See ``Session.here``.
-        on_lease: Told of every lease that comes.
-        policies: The retry policies of the groups that were joined.
+        here: ``Session.here``.
+        on_lease: Called with every lease that arrives.
+        policies: The retry policies of the joined groups.
     """
 
     def __init__(self, session: Session) -> None:
@@ -69,50 +69,50 @@ class Settler(Member):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the client lives in."""
+        """The client's loop."""
         return self._session.loop
 
     # -- leases
 
     def began(self, lease: Lease) -> None:
-        """A lease came. It is known as long as somebody holds it, and has unsettled rows."""
+        """Register a lease that arrived; it is known while referenced and with unsettled rows."""
         key = (lease.epoch, lease.number)
         self._leases[key] = weakref.ref(lease, lambda _: self._leases.pop(key, None))
         if self.on_lease is not None:
             self.on_lease(lease)
 
     def over(self, lease: Lease) -> None:
-        """No row of it is left."""
+        """Forget a lease without unsettled rows."""
         self._leases.pop((lease.epoch, lease.number), None)
 
     def held(self) -> list[Lease]:
-        """Return the leases with unsettled rows. Any thread."""
+        """Return the leases with unsettled rows. Callable from any thread."""
         return [lease for ref in list(self._leases.values()) if (lease := ref()) is not None]
 
     # -- settling
 
     def dirty(self, lease: Lease) -> None:
-        """A lease has something to tell."""
+        """Schedule the settles of a lease."""
         lease.dirty = True
         self._dirty.append(lease)
         if self._later is None:
             self._later = self._session.loop.call_later(_LINGER, self._flush)
 
     def hurry(self) -> None:
-        """Somebody waits for what is settled in this turn: it leaves when the turn is over."""
+        """Send the settles of this turn at its end: a caller waits for them."""
         if not self._soon:
             self._soon = True
             self._session.loop.call_soon(self._flush)
 
     def flush(self) -> None:
-        """Tell what was settled; it leaves with whatever else is written in this turn."""
+        """Send the recorded settles; they leave with the other frames of this turn."""
         dirty, self._dirty = self._dirty, []
         for lease in dirty:
             lease.dirty = False
             self._tell(lease)
 
     def tell(self) -> None:
-        """Tell what was settled, if anything was, before this turn goes on."""
+        """Send the recorded settles, if any, before this turn continues."""
         if self._dirty:
             self._flush()
 
@@ -175,7 +175,7 @@ class Settler(Member):
         link.ask(Command.SETTLE, body, ask)
 
     def told(self, ask: Ask) -> None:
-        """A settle is over."""
+        """Remove a settle that is finished."""
         self._asks.pop(ask, None)
         if not self._asks:
             for idle in self._idle:
@@ -184,7 +184,7 @@ class Settler(Member):
             self._idle.clear()
 
     def again(self, ask: Ask) -> None:
-        """A settle was refused for now."""
+        """Repeat a settle that was refused for now, or fail it if its lease has ended."""
         if time.monotonic() > ask.lease.until or self._session.closed:
             ask.fail(LeaseExpired("the lease ended before the broker took the settle"))
         else:
@@ -195,13 +195,13 @@ class Settler(Member):
             self._ask(ask)
 
     async def heard(self, told: asyncio.Future[None]) -> None:
-        """Wait for what the broker says of settled rows, as long as the client's ``timeout``.
+        """Wait for the broker's answer to a settle, at most the client's ``timeout``.
 
-        What was settled is told to the broker also after that, while the session lasts.
+        The settle is sent also after that, while the session lasts.
 
         Raises:
-            ConnectionLost: It said nothing in time, or whether it counted is not known.
-            TernMQError: The broker's refusal.
+            ConnectionLost: There was no answer in time, or whether it counted is not known.
+            TernMQError: The broker refused it.
         """
         timeout = self._session.options.timeout
         try:
@@ -213,10 +213,10 @@ class Settler(Member):
             ) from None
 
     async def extend(self, lease: Lease, seconds: float | timedelta) -> None:
-        """Have a lease last so long from now on.
+        """Make a lease last this long from now on.
 
         Raises:
-            LeaseExpired: It is over.
+            LeaseExpired: It has ended.
         """
         body = await self._session.ask(Command.EXTEND, extension(lease, seconds))
         extended(lease, body)
@@ -224,15 +224,15 @@ class Settler(Member):
     # -- connections
 
     def opened(self, link: Link, *, resumed: bool) -> None:
-        """See ``session.Member``."""
+        """Keep the known leases over the new connection, or lose them; send settles again."""
         if resumed:
             held = self.held()
             held += [ask.lease for ask in self._asks]
             held += self._dirty
             keys = dict.fromkeys([(one.epoch, one.number) for one in held if not one.lost])
             kept = [control.KeptLease(epoch=epoch, lease=number) for epoch, number in keys]
-            # Leases whose answer was lost with the connection are given back by the broker: nobody
-            # would ever settle them. So this goes out before the next pull.
+            # The broker gives back leases that KEEP does not list: their answer was lost with the
+            # connection, so no consumer would ever settle them. KEEP is sent before the next pull.
             if len(kept) <= _MOST_KEPT:
                 keep = control.encode(control.Keep(leases=kept))
                 link.ask(Command.KEEP, keep, Kept())
@@ -248,7 +248,7 @@ class Settler(Member):
                 self._ask(ask)
 
     def lose(self, lease: Lease) -> None:
-        """A lease ended without us. Loop only."""
+        """Mark a lease that ended without a settle. Call it from the client's loop."""
         if lease.lost:
             return
         lease.lost = True
@@ -261,32 +261,32 @@ class Settler(Member):
             lease.owner.settled(lease, 0, 0, Outcome.RELEASED)
 
     def overdue(self, lease: Lease) -> None:
-        """A lease is held longer than ``max_processing_time``, since a handler runs. Loop only."""
+        """Notify the owner of a lease that lasts longer than ``max_processing_time``."""
         if lease.owner is not None and not lease.lost:
             lease.owner.overdue(lease)
 
     def lose_soon(self, lease: Lease) -> None:
-        """A lease ended without us, unless what is settled of it is the reason. Any thread."""
+        """Lose a lease, unless its own settles ended it. Callable from any thread."""
 
         def lose() -> None:
             if lease.left:
                 self.lose(lease)
 
-        with suppress(RuntimeError):  # the loop is closed: nobody holds it any more
+        with suppress(RuntimeError):  # the loop is closed: the lease has no holder
             self._session.loop.call_soon_threadsafe(lose)
 
     def asking(self) -> None:
-        """See ``session.Member``."""
+        """Send recorded settles before another request."""
         if self._dirty:
             self.flush()
 
     def refused(self, error: TernMQError) -> None:
-        """See ``session.Member``."""
+        """Fail all settles: no connection will come."""
         for ask in list(self._asks):
             ask.fail(error)
 
     def give_up(self) -> None:
-        """The client is closed: nothing is settled any more."""
+        """Fail all settles: the client is closed."""
         self._flush()
         for ask in list(self._asks):
             ask.fail(
@@ -311,10 +311,10 @@ class Settler(Member):
 
 
 def _in_order(verdicts: dict[Verdict, list[Span]]) -> Iterable[tuple[Verdict, list[Span]]]:
-    """Return verdicts in the order in which they are told.
+    """Return verdicts in the order in which they are sent.
 
-    What is done comes first: of an ordered group the broker takes back what stands behind a row
-    that comes again, and refuses what is said of it after that.
+    Acks and rejects come first: in an ordered group, the broker takes back the rows behind a row
+    that is retried or released, and refuses later settles of them.
     """
     return verdicts.items() if len(verdicts) < 2 else sorted(verdicts.items(), key=_comes_again)
 

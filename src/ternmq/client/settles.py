@@ -1,4 +1,4 @@
-"""The requests about leases: a SETTLE that is not answered, an EXTEND, a KEEP."""
+"""Requests about leases: SETTLE, EXTEND and KEEP."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ log: Final = logging.getLogger("ternmq")
 _UNKNOWN: Final = "whether this was settled is not known: the connection was lost before the answer"
 
 _LOSING: Final = (LeaseExpired, UnknownGroup, UnknownTopic, ClientClosed)
-"""Errors after which it is certain that rows were not settled, and are not held either."""
+"""Errors after which rows are certainly not settled, and no longer held."""
 
 
 class Ask:
-    """A SETTLE that is not answered."""
+    """A SETTLE without an answer, as ``link.Asker``."""
 
     __slots__ = (
         "_settler",
@@ -78,7 +78,7 @@ class Ask:
         )
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Give the answer to the waiting callers; mark the refused rows as lost."""
         self.asked = False
         refused = bodies.unpack_settled(body).refused
         self._settler.told(self)
@@ -108,12 +108,12 @@ class Ask:
             )
 
     def _expired(self, offset: int) -> TernMQError:
-        if self.uncertain:  # perhaps the first one had been carried out
+        if self.uncertain:  # the first request may have been carried out
             return ConnectionLost(_UNKNOWN)
         return LeaseExpired(f"offset {offset} of {self.lease.topic!r} was no longer held")
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Repeat the settle later, or fail it."""
         self.asked = False
         if error.retriable:
             self._settler.again(self)
@@ -121,15 +121,15 @@ class Ask:
             self.fail(error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Note that it may have been carried out."""
         self.asked = False
         self.uncertain = True
 
     def fail(self, error: TernMQError) -> None:
-        """Tell everybody that it was not settled; or, if it may be, that this is not known."""
+        """Fail the waiting callers: it was not settled, or may have been."""
         self._settler.told(self)
         if self.uncertain and not isinstance(error, ConnectionLost):
-            # Whoever settled what is asked for again is told the same as whoever is too late.
+            # A repeated settle is refused like one that is too late: the first may have counted.
             error = ConnectionLost(f"{_UNKNOWN}: {error.args[0] if error.args else error}")
         if isinstance(error, _LOSING):
             self.lease.lose_rows(self.spans)
@@ -141,7 +141,7 @@ class Ask:
 
     def _log(self, error: TernMQError) -> None:
         outcome = Outcome(self._verdict[0]).name.lower()
-        # What was to be given back and is no longer held is as it should be.
+        # Rows to release that are no longer held need nothing more.
         gone = self._verdict[0] == Outcome.RELEASED and isinstance(error, LeaseExpired)
         log.log(
             logging.DEBUG if gone or self.uncertain else logging.WARNING,
@@ -153,26 +153,26 @@ class Ask:
 
 
 class Kept:
-    """Asks for nothing but that it be known."""
+    """The reply handler of KEEP: a refusal is logged."""
 
     __slots__ = ()
 
     def answered(self, body: bytes) -> None:
-        """See ``link.Asker``."""
+        """Ignore the answer."""
 
     def refused(self, error: TernMQError) -> None:
-        """See ``link.Asker``."""
+        """Log the refusal."""
         log.debug("KEEP was refused: %s", error)
 
     def lost(self) -> None:
-        """See ``link.Asker``."""
+        """Do nothing: the next connection sends another KEEP."""
 
 
 def extension(lease: Lease, seconds: float | timedelta) -> bytes:
     """Return the body of an EXTEND.
 
     Raises:
-        InvalidRequest: ``seconds`` are none.
+        InvalidRequest: ``seconds`` is not a valid time.
     """
     us = seconds_us("seconds", seconds)
     return bodies.pack_extend(
@@ -181,6 +181,6 @@ def extension(lease: Lease, seconds: float | timedelta) -> bytes:
 
 
 def extended(lease: Lease, body: bytes) -> None:
-    """Keep what the answer to an EXTEND says. Any thread."""
+    """Store the new end of a lease from the answer to an EXTEND. Callable from any thread."""
     lease.until_us, now_us = bodies.unpack_extended(body)
     lease.until = time.monotonic() + (lease.until_us - now_us) / 1e6

@@ -1,10 +1,11 @@
 """SIGTERM, SIGINT and SIGHUP of a run: the first stops it, a second ends it at once.
 
-Whoever handles SIGTERM in this process already, such as a web server whose lifespan the run is part
-of, keeps all of them: taken from it, they would not end it. Then ``stop()`` ends the run.
+If SIGTERM already has a handler in this process, such as that of a web server whose lifespan the
+run is part of, the run leaves all signals to it: without them, that program would not end. Then
+``stop()`` ends the run.
 
-SIGHUP says that the terminal was closed. It often comes twice, from the shell and from the kernel,
-so another one means nothing; and one that is ignored, as by ``nohup``, stays so.
+SIGHUP reports that the terminal was closed. It often comes twice, from the shell and from the
+kernel, so a second one is ignored; and one that is ignored, as by ``nohup``, stays so.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ _HANGUP: Final = getattr(signal, "SIGHUP", None)
 
 
 class Signals:
-    """A context in which they are taken; in other threads than the main one it does nothing.
+    """A context in which the signals are taken; outside of the main thread it does nothing.
 
-    Leaving it puts back what was there before. After a second signal that gets the signal too, so
-    that the process ends as it would have done without a run (KeyboardInterrupt, or by SIGTERM).
+    Leaving it restores the previous handlers. After a second signal the previous handler gets that
+    signal too, so that the process ends as it would without a run (KeyboardInterrupt, or SIGTERM).
 
     Args:
-        post: Has a function called in the client's loop. It is called in a signal handler.
-        stop: Stops the run; ``True``: at once. Called in the loop.
-        wanted: Take them, or do not; None: unless SIGTERM is handled already.
+        post: Calls a function in the client's loop. It is called in a signal handler.
+        stop: Stops the run; with ``True``, at once. Called in the loop.
+        wanted: Whether to take them; None: unless SIGTERM already has a handler.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Signals:
                 self._before[number] = signal.signal(number, self._came)
             if _HANGUP is not None and signal.getsignal(_HANGUP) != signal.SIG_IGN:
                 self._before[_HANGUP] = signal.signal(_HANGUP, self._came)
-            # A signal to a child that a handler forks ends that child, and is not told to a run.
+            # A signal to a child that a handler forks must end that child, not reach the run.
             self._forget = in_child(self._put_back)
         return self
 
@@ -76,16 +77,16 @@ class Signals:
         self._put_back()
         if self._second is not None:
             if signal.getsignal(self._second) == signal.SIG_DFL:
-                exiting.tell()  # nobody else will: the process ends by it
+                exiting.tell()  # the process ends by the signal, without ``atexit``
             signal.raise_signal(self._second)
 
     def _meant(self) -> bool:
-        """Return whether they are to be taken; logs who keeps them."""
+        """Return whether to take the signals; log the handler that keeps them."""
         if self._wanted is not None:
             return self._wanted
         handler = signal.getsignal(signal.SIGTERM)
         if not callable(handler) or isinstance(getattr(handler, "__self__", None), Signals):
-            return True  # SIG_DFL and SIG_IGN are numbers; another run of this process is as we are
+            return True  # numbers: SIG_DFL and SIG_IGN; Signals: another run of this process
         log.info(
             "SIGTERM is handled by %s: this run leaves signals to it, and ends by stop(); "
             "run(signals=True) takes them", _named(handler),
@@ -102,7 +103,7 @@ class Signals:
             return
         self._count += 1
         if self._count > 2 or (self._count == 2 and not self._heard):
-            # Twice, and the loop does not even hear it: a handler blocks it.
+            # Twice, and the loop has not run: a handler blocks it.
             self._second = None
             usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, usual)

@@ -1,25 +1,25 @@
-"""What a handler's signature says: its parameters, and what each of them is given.
+"""A handler's signature: its parameters, and the value that each of them receives.
 
-A handler takes the body, decoded as its annotation says, and the delivery if it wants it::
+A handler takes the body, decoded according to its annotation, and the delivery if it wants it::
 
     async def on_order(order: Order) -> None: ...
     async def on_order(order: Order, delivery: ternmq.Delivery) -> None: ...
     async def on_order(delivery: ternmq.Delivery) -> None: ...
     def on_order(order: Order, delivery: ternmq.sync.Delivery) -> None: ...   # runs in a thread
 
-All of it is decided once, where the handler is declared, so that a mistake is an error there and
-not at the first message:
+All of it is decided once, where the handler is declared, so that a mistake is an error there, not
+at the first message:
 
-* An annotation that is text (``from __future__ import annotations``) is evaluated with the globals,
-  the closure and the type parameters of the function. One that cannot be is refused.
-* The delivery is of the type that is annotated: ``ternmq.Delivery`` in an ``async def``, which
-  awaits its verbs, ``ternmq.sync.Delivery`` in a ``def``, where they block.
-* A parameter that is annotated ``Annotated[T, ternmq.Depends(provider)]``, or has a ``Depends`` as
-  its default, is given what the provider returns (``dependencies``), wherever it stands.
-* A second parameter with a default is left alone, unless it is annotated as a delivery. Further
-  ones are left alone always. Their annotations, and that of the result, are not looked at.
+* A string annotation (``from __future__ import annotations``) is evaluated with the globals, the
+  closure and the type parameters of the function. One that cannot be evaluated is refused.
+* The delivery has the annotated type: ``ternmq.Delivery`` in an ``async def``, which awaits its
+  methods, ``ternmq.sync.Delivery`` in a ``def``, where they block.
+* A parameter annotated as ``Annotated[T, ternmq.Depends(provider)]``, or with a ``Depends`` as
+  its default, receives the provider's result (``injection``), at any position.
+* A second parameter with a default is not passed, unless it is annotated as a delivery. Further
+  ones are never passed. Their annotations, and that of the result, are ignored.
 
-What a type's own fields say is looked at when the client runs, and all modules are there
+The fields of a type are checked when the client runs and all modules are imported
 (``Codecs.check``).
 """
 
@@ -57,14 +57,14 @@ class Signature:
     """How a handler is called.
 
     Attributes:
-        name: Of the function, for logs and errors.
-        is_async: It is awaited in the client's loop; else it runs in a thread.
-        kind: What the body is decoded to; ``Any``: as its content type says.
-        body: It takes the body.
-        delivery: It takes the delivery, after the body.
-        injected: The parameters that are given what a provider returns, by name.
-        named: Names of the parameters for body and delivery that stand behind an injected one, and
-            so are given by name.
+        name: Name of the function, for logs and errors.
+        is_async: Whether it is awaited in the client's loop; else it runs in a thread.
+        kind: Type that the body is decoded to; ``Any``: according to its content type.
+        body: Whether it takes the body.
+        delivery: Whether it takes the delivery, after the body.
+        injected: The parameters that receive a provider's result, by name.
+        named: Names of the parameters for body and delivery that follow an injected one, and are
+            therefore passed by name.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Signature:
 
 
 def signature_of(function: Function) -> Signature:
-    """Return how a handler wants to be called.
+    """Return how a handler is to be called.
 
     Raises:
         InvalidHandler: It cannot be called with a body, a delivery, or both; or an annotation
@@ -128,7 +128,7 @@ def signature_of(function: Function) -> Signature:
 
 
 def name_of(function: Function) -> str:
-    """Return how a handler is called in logs and errors."""
+    """Return a handler's name for logs and errors."""
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__name__", None)
@@ -136,7 +136,7 @@ def name_of(function: Function) -> str:
 
 
 def place_of(function: Function) -> str:
-    """Return where a handler was written: ``shop.consumers.on_order (shop/consumers.py:12)``."""
+    """Return where a handler is defined: ``shop.consumers.on_order (shop/consumers.py:12)``."""
     inner = innermost(function)
     module = getattr(inner, "__module__", None) or "?"
     name = getattr(inner, "__qualname__", None) or name_of(function)
@@ -146,7 +146,7 @@ def place_of(function: Function) -> str:
 
 
 def innermost(function: Function) -> Function:
-    """Return the function in it that was written with ``def``: what its annotations belong to."""
+    """Return the wrapped function that was written with ``def``, to which annotations belong."""
     seen: set[int] = set()
     while id(function) not in seen:
         seen.add(id(function))
@@ -162,7 +162,7 @@ def innermost(function: Function) -> Function:
 
 
 def _called(function: Function, name: str) -> Function:
-    """Return what runs when a handler is called.
+    """Return the function that runs when a handler is called.
 
     Raises:
         InvalidHandler: Calling it would not handle a message.
@@ -189,11 +189,11 @@ def parameters_of(function: Function, name: str) -> list[inspect.Parameter]:
     """Return the parameters of a function.
 
     Raises:
-        InvalidHandler: They are not known.
+        InvalidHandler: They cannot be determined.
     """
     try:
         return list(inspect.signature(function).parameters.values())
-    except NameError as error:  # from 3.14 on annotations are evaluated when they are asked for
+    except NameError as error:  # from 3.14 on, annotations are evaluated at access
         raise InvalidHandler(
             f"handler {name}: an annotation cannot be resolved: {error}; {_UNRESOLVED}"
         ) from error
@@ -202,7 +202,7 @@ def parameters_of(function: Function, name: str) -> list[inspect.Parameter]:
 
 
 def injected_of(function: Function, reader: Annotations, name: str) -> dict[str, Depends]:
-    """Return the parameters that are given what a provider returns.
+    """Return the parameters that receive a provider's result.
 
     Raises:
         InvalidHandler: An annotation cannot be resolved, or a parameter is by position only.
@@ -224,7 +224,7 @@ def injected_of(function: Function, reader: Annotations, name: str) -> dict[str,
 
 
 def _behind_injected(function: Function, name: str, injected: Collection[str]) -> set[str]:
-    """Return the names of the parameters that stand behind the first injected one."""
+    """Return the names of the parameters from the first injected one on."""
     names = [one.name for one in parameters_of(function, name)]
     first = min((names.index(one) for one in injected), default=len(names))
     return set(names[first:])
@@ -237,10 +237,10 @@ def _is_starred(parameter: inspect.Parameter) -> bool:
 def _parameters(
     function: Function, name: str, injected: Collection[str]
 ) -> list[inspect.Parameter]:
-    """Return the parameters that are given by place, one at least.
+    """Return the parameters that are passed by position, at least one.
 
     Raises:
-        InvalidHandler: They are others than a handler has.
+        InvalidHandler: They are not those of a handler.
     """
     found = [one for one in parameters_of(function, name) if one.name not in injected]
     for one in found:
@@ -278,13 +278,13 @@ class Annotations:
         for variable, cell in zip(code.co_freevars if code is not None else (), cells, strict=True):
             try:
                 self._locals[variable] = cell.cell_contents
-            except ValueError:  # it is given a value later
+            except ValueError:  # it is assigned later
                 continue
         for parameter in getattr(function, "__type_params__", ()):
             self._locals[parameter.__name__] = parameter
 
     def read(self, parameter: inspect.Parameter) -> Any:
-        """Return what a parameter's annotation means; empty where there is none.
+        """Return the value of a parameter's annotation; empty without one.
 
         Raises:
             InvalidHandler: It cannot be resolved.
@@ -301,9 +301,9 @@ class Annotations:
             found = _value(hints["it"])
             _resolve_aliases(found)
             if not _is_type(found):
-                raise TypeError("it is no type")  # noqa: TRY301 - told below, as the others
+                raise TypeError("it is no type")  # noqa: TRY301 - raised below, as the others
         except Exception as error:
-            # It is code of the user that is evaluated here: any error can come of it.
+            # This evaluates code of the user: any error is possible.
             raise InvalidHandler(
                 f"handler {self._name}: the annotation {_shown(annotation)} of its parameter "
                 f"{parameter.name!r} cannot be resolved: {error}; {_UNRESOLVED}"
@@ -312,21 +312,21 @@ class Annotations:
 
 
 def _is_type(found: object) -> bool:
-    """Return whether an annotation says a type; others are a mistake, such as an instance."""
+    """Return whether an annotation is a type; others are a mistake, such as an instance."""
     if found is None or callable(found) or typing.get_origin(found) is not None:
         return True
     return type(found).__module__ in {"typing", "typing_extensions"}  # TypeVar and special forms
 
 
 def _value(annotation: Any) -> Any:
-    """Return what an alias (``type Order = ...``) is for; anything else as it is."""
+    """Return the type that an alias (``type Order = ...``) stands for; anything else as it is."""
     while type(annotation).__name__ == "TypeAliasType":  # in `typing` from 3.12 on
         annotation = annotation.__value__
     return annotation
 
 
 def _bare(annotation: Any) -> Any:
-    """Return the type that an ``Annotated`` or an alias is for."""
+    """Return the type inside an ``Annotated`` or an alias."""
     annotation = _value(annotation)
     while typing.get_origin(annotation) is Annotated:
         annotation = _value(typing.get_args(annotation)[0])
@@ -334,10 +334,10 @@ def _bare(annotation: Any) -> Any:
 
 
 def _resolve_aliases(annotation: Any) -> None:
-    """Have every alias in an annotation say what it is for, which may be a name that is not there.
+    """Evaluate every alias in an annotation; it may use an undefined name.
 
     Raises:
-        NameError: It is.
+        NameError: It does.
     """
     seen: set[int] = set()
     left = [annotation]
@@ -349,7 +349,7 @@ def _resolve_aliases(annotation: Any) -> None:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Return what a union is made of; anything else alone."""
+    """Return the members of a union; anything else alone."""
     annotation = _bare(annotation)
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         return [one for part in typing.get_args(annotation) for one in _members(part)]
@@ -357,7 +357,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def names_delivery(annotation: Any) -> bool:
-    """Return whether a parameter so annotated takes the delivery."""
+    """Return whether a parameter with this annotation takes the delivery."""
     return any(
         isinstance(one, type) and issubclass(one, Delivery | BlockingDelivery)
         for one in _members(annotation)
@@ -367,7 +367,7 @@ def names_delivery(annotation: Any) -> bool:
 def check_delivery(
     name: str, parameter: str, annotation: Any, own: type[Delivery | BlockingDelivery]
 ) -> None:
-    """Refuse a delivery that would be another than is annotated."""
+    """Refuse an annotation with the wrong kind of delivery."""
     if any(one is own for one in _members(annotation)):
         return
     sort = "an `async def`" if own is Delivery else "a `def`, which runs in a thread"

@@ -1,4 +1,4 @@
-"""Loads of single messages: what ``send``, ``send_soon`` and ``send_oneway`` put in one turn."""
+"""Loads of single messages: those of ``send``, ``send_soon`` and ``send_oneway`` in one turn."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Singles(Load):
         self.messages: list[Outgoing] = []
         self.ids: set[str] | None = None
         self.plain = True
-        """No message has anything besides its body."""
+        """Whether all messages have only a body."""
 
     def takes(self, message: Outgoing) -> bool:
-        """Return whether the message can come along in this batch."""
+        """Return whether a message can join this batch."""
         limits = self.lane.limits
         if (
             self.count >= limits.batch_rows
             or self.size_bytes + message.size_bytes + MESSAGE_BYTES > limits.batch_bytes
         ):
             return False
-        # The broker refuses a batch in which an id stands twice.
+        # The broker refuses a batch that contains an id twice.
         return not (
             message.application_id and self.ids is not None and message.application_id in self.ids
         )
 
     def add(self, message: Outgoing) -> None:
-        """Take a message."""
+        """Add a message."""
         self.messages.append(message)
         self.count += 1
         self.size_bytes += message.size_bytes + MESSAGE_BYTES
@@ -62,15 +62,15 @@ class Singles(Load):
                 self.ids.add(message.application_id)
 
     def contents(self) -> Sequence[Outgoing]:
-        """See ``Load``."""
+        """Return its messages."""
         return self.messages
 
     def encode(self, producer_id: int) -> bytes:
-        """See ``Load``."""
+        """Return the batch."""
         return encode_messages(self, self.messages, producer_id, plain=self.plain)
 
     def stored(self, receipt: bodies.Receipt, producer_id: int) -> None:
-        """See ``Load``."""
+        """Set the receipts, and the errors of refused messages."""
         if receipt.others:
             for message, told in zip(
                 self.messages, row_receipts(self, receipt, producer_id), strict=True
@@ -102,7 +102,7 @@ class Singles(Load):
                 offset += 1
 
     def failed(self, error: TernMQError) -> None:
-        """See ``Load``."""
+        """Set the error in every waiting future; report the other messages as unheard."""
         waiting = [one for one in self.messages if one.future is None or not one.future.done()]
         self.lane.producer.unheard(
             self,
@@ -111,12 +111,12 @@ class Singles(Load):
         )
         for message in waiting:
             if message.future is not None:
-                # Each its own: what awaits it adds its traceback.
+                # A copy each: the code that awaits it adds its traceback.
                 message.future.set_exception(copy.copy(error))
 
 
 class OneWay(Singles):
-    """Messages that nobody wants an answer to."""
+    """Messages without an answer."""
 
     __slots__ = ()
     one_way: ClassVar[bool] = True

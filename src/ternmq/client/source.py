@@ -1,4 +1,4 @@
-"""What is consumed: a group on a topic, with what is stated of it."""
+"""A group on a topic, with its stated settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ternmq.wire import control
 
 
 class Source:
-    """A group on a topic, as it was asked for.
+    """A group on a topic, as requested.
 
     Attributes:
-        topic: Name.
-        group: Name.
+        topic: Name of the topic.
+        group: Name of the group.
     """
 
     __slots__ = ("group", "lease_us", "mode", "retry", "start", "tags", "topic")
@@ -49,11 +49,11 @@ class Source:
 
     @property
     def settings_stated(self) -> bool:
-        """Whether anything is stated that the group may have otherwise."""
+        """Whether a setting is stated that may differ from the group's."""
         return any(one is not None for one in self.stated[2:])
 
     def join(self) -> control.GroupJoin:
-        """Return the request that sees that the group is there, as stated."""
+        """Return the request that joins the group, and creates it if it is missing."""
         return control.GroupJoin(
             topic=self.topic,
             group=self.group,
@@ -66,7 +66,7 @@ class Source:
 
     @property
     def stated(self) -> tuple[object, ...]:
-        """What a join is remembered by."""
+        """All that is stated; identifies a join."""
         return (
             self.topic, self.group, self.tags, self.mode, self.start, self.retry, self.lease_us,
         )  # fmt: skip

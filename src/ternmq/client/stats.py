@@ -1,30 +1,30 @@
-"""What a client counts of itself."""
+"""Counts of a client's own work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CONNECTIONS: int = 2
-"""Most connections of a client at one time: the one that everything shares, and that of the keeper,
-made when the first lease needs to be extended."""
+"""Most connections of a client at one time: the shared one, and that of the keeper, made when the
+first lease needs to be extended."""
 
 
 @dataclass(slots=True, frozen=True)
 class ClientStats:
-    """What a client did since it was made; see ``Client.stats``.
+    """Counts of a client since it was made; see ``Client.stats``.
 
     Attributes:
-        connections_open: Now: at most 2, the second one only to extend leases.
-        connections_opened: So far; all requests share one as long as it lasts.
-        reconnects: Of these, those that replaced one that was lost.
-        requests: Asked of the broker, heartbeats included.
-        sends: Messages that left, each counted once.
-        batches: That they left in, each counted once.
-        resends: Batches that left once more, after a lost connection or a refusal that may pass.
+        connections_open: Open connections: at most 2, the second one only to extend leases.
+        connections_opened: Connections made so far; all requests share one as long as it lasts.
+        reconnects: Those among them that replaced a lost one.
+        requests: Requests sent to the broker, heartbeats included.
+        sends: Messages sent, each counted once.
+        batches: Batches they were sent in, each counted once.
+        resends: Batches sent again, after a lost connection or a temporary refusal.
         stored: Messages that the broker answered as stored.
         failed: Messages that were given up.
-        bytes_sent: Written to connections.
-        bytes_received: Read from connections.
+        bytes_sent: Bytes written to connections.
+        bytes_received: Bytes read from connections.
     """
 
     connections_open: int
@@ -41,7 +41,7 @@ class ClientStats:
 
 
 class Traffic:
-    """Counts of one kind of connection, one after the other. One thread only."""
+    """Counts of successive connections of one kind. One thread only."""
 
     __slots__ = ("bytes_received", "bytes_sent", "opened", "requests")
 

@@ -1,6 +1,6 @@
-"""What applications import, under ``ternmq``: the client, what it takes, returns and raises.
+"""What applications import, under ``ternmq``: the client, its arguments, results and errors.
 
-``ternmq`` shows these names as its own, and imports this module with the first that is asked for.
+``ternmq`` exports these names, and imports this module when the first of them is used.
 """
 
 from __future__ import annotations
@@ -106,20 +106,20 @@ def connect(
     """Return a client of a broker. No I/O: ``await`` it, enter it, or just use it to connect.
 
     Args:
-        url: ``ternmq://host:7117``, or ``ternmqs://host:7117`` over TLS, with ``?ca=FILE`` behind
-            it where the certificates to trust are not the system's; None: ``TERNMQ_URL``, else the
-            broker of this machine.
-        app: The application; None: as the url says, ``TERNMQ_APP``, else none.
-        token: Its secret; None: as the url says, ``TERNMQ_TOKEN``, else none.
-        timeout: How long a send or request may take in all, unless it is given a ``timeout`` of its
+        url: ``ternmq://host:7117``, or ``ternmqs://host:7117`` over TLS, followed by ``?ca=FILE``
+            if the certificates to trust are not the system's; None: ``TERNMQ_URL``, else the broker
+            of this machine.
+        app: The app; None: from the url, else ``TERNMQ_APP``, else none.
+        token: Its secret; None: from the url, else ``TERNMQ_TOKEN``, else none.
+        timeout: Most time for a send or request in all, unless it is given a ``timeout`` of its
             own. Times are seconds or timedeltas, here and in every other call.
-        max_processing_time: How long the leases of messages are extended; while a handler runs on
-            a message, its lease is extended until it ends.
-        drain_timeout: How long handlers that run have to finish when the client stops.
+        max_processing_time: How long the leases of messages are extended; while a handler runs on a
+            message, its lease is extended until it ends.
+        drain_timeout: How long running handlers have to finish when the client stops.
         options: All settings at once, instead of the others.
 
     Raises:
-        InvalidUrl: The url is none.
+        InvalidUrl: The url is not valid.
         InvalidRequest: A setting is out of its range.
     """
     if options is None:

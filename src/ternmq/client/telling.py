@@ -1,4 +1,4 @@
-"""What the log says of a message that failed: what becomes of it, and where its handler failed."""
+"""Log texts about a failed message: its fate, and where its handler failed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def last_attempt(delivery: Delivery) -> bool:
 
 
 def fate_of(delivery: Delivery) -> str:
-    """Return what becomes of a message that failed, for the log."""
+    """Return the fate of a failed message, for the log."""
     policy, attempt = delivery.lease.policy, delivery.attempt
-    if policy is None:  # it was changed a moment ago: the broker is being asked
+    if policy is None:  # it was just changed: a request for it is under way
         return f"attempt {attempt}: the retry policy says what becomes of it"
     if last_attempt(delivery):
         return f"{_count(policy, attempt)}: {_end(policy)}"
@@ -35,7 +35,7 @@ def fate_of(delivery: Delivery) -> str:
 
 
 def last_fate_of(delivery: Delivery) -> str:
-    """Return what becomes of a message that was at its last attempt, and why, for the log."""
+    """Return the fate of a message after its last attempt, and why, for the log."""
     policy = delivery.lease.policy
     assert policy is not None, "else nobody knows which attempt is the last"
     return f"{_count(policy, delivery.attempt)} was the last: {_end(policy)}"
@@ -45,7 +45,7 @@ def _count(policy: RetryPolicy, attempt: int) -> str:
     most = policy.attempts if policy.enabled else 1
     if attempt <= most:
         return f"attempt {attempt} of {most}"
-    return f"attempt {attempt} (the retry policy has {most})"  # an operator let it come again
+    return f"attempt {attempt} (the retry policy has {most})"  # an operator had it tried again
 
 
 def _end(policy: RetryPolicy) -> str:
@@ -55,11 +55,11 @@ def _end(policy: RetryPolicy) -> str:
 
 
 def where(error: BaseException) -> BaseException | _Info:
-    """Return an error as ``exc_info`` wants it: its traceback begins at the user's code.
+    """Return an error for ``exc_info``, with a traceback that begins at the user's code.
 
-    What this library did before it called that is of no use to whoever reads the log. At level
-    DEBUG it is there; and the error's own traceback is left as it is. One that has nothing of the
-    user's code is left out where a note of the error, or its cause, shows that code.
+    The frames of this library before it are of no use to readers of the log. They are kept at level
+    DEBUG, and in the error itself. A traceback without the user's code is left out if a note of the
+    error, or its cause, shows that code.
     """
     if log.isEnabledFor(logging.DEBUG):
         return error
@@ -70,7 +70,7 @@ def where(error: BaseException) -> BaseException | _Info:
 
 
 def outside(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of this library that it begins with; else all."""
+    """Return a traceback without the frames of this library at its begin; all if none is left."""
     found = traceback
     while found is not None and found.tb_frame.f_code.co_filename.startswith(LIBRARY):
         found = found.tb_next

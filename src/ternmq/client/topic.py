@@ -11,11 +11,11 @@ from ternmq.model.specs import Durability, TopicSpec
 
 @dataclass(frozen=True, init=False)
 class Topic:
-    """A topic that an application wants to be there; None leaves a setting as it is.
+    """A topic that an application requires; None leaves a setting unchanged.
 
     Attributes:
         name: Its name.
-        queues: How many; can grow on topics that are not ordered.
+        queues: Number of queues; can grow on topics that are not ordered.
         ordered: Messages have ordering keys, and groups keep the order of each key.
         durability: When sends are answered.
         retention: How long messages are kept.
@@ -45,7 +45,7 @@ class Topic:
         """``retention`` is in seconds, or a timedelta.
 
         Raises:
-            InvalidName, InvalidRequest: It cannot be; the text names the argument.
+            InvalidName, InvalidRequest: A value is not valid; the text names the argument.
         """
         if queues is not None:
             whole("queues", queues)
@@ -70,19 +70,19 @@ class Topic:
 
 
 def name_of(topic: str | Topic) -> str:
-    """Return the name of a topic that is given by name, or as it is declared.
+    """Return the name of a topic given by name or as a ``Topic``.
 
     Raises:
-        InvalidName, InvalidRequest: It cannot be one.
+        InvalidName, InvalidRequest: It is not a valid name.
     """
     return topic.name if isinstance(topic, Topic) else check_topic(topic)
 
 
 def spec_of(topic: Topic) -> TopicSpec:
-    """Return a topic that is made as it is declared: the defaults stand for what is not stated.
+    """Return the settings of a topic made as declared, with defaults for those not stated.
 
     Raises:
-        InvalidName, InvalidRequest: It cannot be.
+        InvalidName, InvalidRequest: A setting is not valid.
     """
     default = TopicSpec(name=topic.name)
     kept, keep = topic.retention, topic.keep_until_consumed

@@ -1,10 +1,10 @@
-"""Topics and groups as an application declares them, held against those that are there.
+"""Declared topics and groups, compared with those of a broker.
 
-``plan`` compares and changes nothing; ``apply`` makes the difference. A setting that is not stated
-is left as it is; for what is made it is the broker's default. What cannot be changed (fewer queues,
-the order of a topic, a group's mode and start) is a conflict, and then nothing is changed at all.
+``plan`` compares and changes nothing; ``apply`` makes the changes. A setting that is not stated is
+left unchanged; a new topic or group gets the broker's default. What cannot be changed (fewer
+queues, the order of a topic, a group's mode and start) is a conflict, and then nothing is changed.
 
-Nothing is ever deleted: topics and groups that are not declared are nobody's business here.
+Nothing is ever deleted: topics and groups that are not declared are left alone.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from ternmq.wire.control import RightsQuestion
 log: Final = logging.getLogger("ternmq")
 
 _TRIES: Final = 3
-"""How often a plan is made anew when somebody else makes the same topics at the same time."""
+"""Number of plans made when another client makes the same topics at the same time."""
 
 
 class Topology:
-    """What a client declares, held against a broker. Made by ``client.topology``.
+    """The declarations of a client, for comparison with a broker. Made by ``client.topology``.
 
     Args:
         declared: Topics and handlers.
@@ -55,7 +55,7 @@ class Topology:
 
     @property
     def topics(self) -> list[Topic]:
-        """The topics that are declared, with all that is stated of them."""
+        """The declared topics, with all their stated settings."""
         return list(self._declared.topics.values())
 
     @property
@@ -66,7 +66,7 @@ class Topology:
     async def plan(self, admin: Admin) -> list[Change]:
         """Return the differences, topics first. Changes nothing.
 
-        A topic that the app has no right on looks as if it were not there.
+        A topic that the app has no right on looks as if it did not exist.
         """
         topics, sources = self._declared.topics, self._declared.sources
         names = dict.fromkeys([*topics, *[source.topic for source in sources]])
@@ -99,21 +99,21 @@ class Topology:
         again: bool = False,
         told: Callable[[Change], None] = lambda _: None,
     ) -> list[Change]:
-        """Make topics and groups what is declared; durable when it returns. Returns what was done.
+        """Bring topics and groups to their declared settings, durably; return the changes.
 
-        The client of ``admin`` does it again, while it lives, at a broker that began anew
-        (``ternmq dev``, which forgets).
+        The client of ``admin`` repeats it, while it lives, at a broker that lost its data (such as
+        ``ternmq dev``, which keeps none).
 
         Args:
-            admin: Of a client whose app may manage what is declared.
-            only: Which of the differences are to be seen at all.
-            again: It was done at the broker before: a topic that is not declared was there, and
-                comes again with its first use.
-            told: Called with each change when it is made: what was made before an error stays.
+            admin: Admin of a client whose app may manage what is declared.
+            only: Selects the differences to consider.
+            again: It was applied to the broker before: a topic that is not declared existed then,
+                and is created again at its first use.
+            told: Called with each change when it is made; changes made before an error remain.
 
         Raises:
             TopologyMismatch: Something cannot be changed, or this app may not; the text names each
-                difference. Nothing was changed then, unless the text says what was.
+                difference. Nothing was changed, unless the text lists it.
         """
         admin.redeclaring.keep(id(self._declared.topics), _Applied(self, admin, only))
         done: list[Change] = []
@@ -142,16 +142,16 @@ class Topology:
 
             try:
                 await self._make(admin, changes, made)
-            except Forbidden as error:  # the app was changed meanwhile, or the broker is an old one
+            except Forbidden as error:  # the app's rights changed meanwhile, or the broker is old
                 left = _undone([one for one in changes if one not in done], admin.app)
                 said = f"{left}.{_made_before(done)} {error.args[0]}"
                 raise TopologyMismatch(said) from error
-            except TopicExists:  # somebody made it meanwhile: is it what is declared?
+            except TopicExists:  # another client made it: compare it again
                 continue
             except TernMQError as error:
                 missing = isinstance(error, UnknownTopic | UnknownGroup)
                 if missing and anew != admin.redeclaring.anew:
-                    continue  # the broker that had it is gone
+                    continue  # the broker that had it lost its data
                 if done:
                     error.add_note(_made_before(done).strip())
                 raise
@@ -159,10 +159,9 @@ class Topology:
         raise TopologyMismatch("others change the same topics at the same time")
 
     async def settle(self, admin: Admin) -> None:
-        """See that topics and groups that are there are what is declared: before handlers begin.
+        """Bring existing topics and groups to their declared settings, before handlers begin.
 
-        Groups that are missing are made when they are joined, and so are topics that are not
-        declared.
+        Missing groups are created when they are joined, and so are topics that are not declared.
 
         Raises:
             TopologyMismatch: As ``apply``.
@@ -174,10 +173,10 @@ class Topology:
             log.info("%s", change)
 
     async def refusals(self, admin: Admin, changes: Sequence[Change]) -> list[str] | None:
-        """Return which rights the app lacks for changes, as the broker would say it.
+        """Return the refusals that the app would get for missing rights to make changes.
 
         Returns:
-            None: The broker is too old to say.
+            None: The broker is too old to report them.
         """
         told = await admin.refusals(
             RightsQuestion(command=command, topic=one.topic, group=one.group)
@@ -186,8 +185,8 @@ class Topology:
         )
         if told is None:
             return None
-        # The right to take messages allows to make a group too; it is not advised to an app that
-        # takes none. Who may manage a topic may manage its groups.
+        # The right to consume also allows making a group; it is not the one to recommend to an app
+        # that consumes nothing. The right to manage a topic includes its groups.
         refused = [
             (change, told[2 * at + 1] or told[2 * at])
             for at, change in enumerate(changes)
@@ -253,7 +252,7 @@ class Topology:
 
 
 def _by_group(changes: Sequence[Change]) -> dict[tuple[str, str], list[Change]]:
-    """Return what differs of each group."""
+    """Return the changes of each group."""
     found: dict[tuple[str, str], list[Change]] = {}
     for one in changes:
         found.setdefault((one.topic, one.group), []).append(one)
@@ -265,14 +264,14 @@ _MANAGES: Final = Command.GROUP_CHANGE
 
 
 def _command(change: Change) -> Command:
-    """Return what makes a change."""
+    """Return the command that makes a change."""
     if change.group:
         return Command.GROUP_JOIN if change.action == "create" else Command.GROUP_CHANGE
     return Command.TOPIC_CREATE if change.action == "create" else Command.TOPIC_CHANGE
 
 
 def _when_it_runs(change: Change) -> bool:
-    """Return whether a worker that starts minds a difference; joining a group sees to the rest."""
+    """Return whether a starting worker must make a change; joining a group does the others."""
     return not change.group or bool(change.setting and change.setting != TOPIC_MISSING)
 
 
@@ -321,7 +320,7 @@ def _topic_changes(topic: Topic, has: TopicSpec | None) -> list[Change]:
 
 
 def _stated_of_topic(topic: Topic) -> dict[str, str]:
-    """Return what is stated of a topic, as it is written on a terminal."""
+    """Return the stated settings of a topic, as written on a terminal."""
     told: dict[str, str] = {}
     if topic.queues is not None:
         told["queues"] = str(topic.queues)
@@ -341,7 +340,7 @@ def _stated_of_topic(topic: Topic) -> dict[str, str]:
 def _group_changes(
     source: Source, has: SubscriptionSpec | None, wrong: Change | None
 ) -> list[Change]:
-    """Return how a group differs; what is wrong takes the place of what would be made."""
+    """Return the differences of a group; a contradiction replaces the change that it forbids."""
     if wrong is not None:
         found = _group_changes(source, has, None)
         return [*[one for one in found if one.setting not in {"", wrong.setting}], wrong]
@@ -383,12 +382,12 @@ def _all(stated: dict[str, str]) -> str:
 
 
 def _made_before(done: Sequence[Change]) -> str:
-    """Return what was made before an error; empty if nothing was."""
+    """Return a text of what was made before an error; empty if nothing was."""
     return f" Made before: {'; '.join(map(str, done))}." if done else ""
 
 
 def _undone(changes: Sequence[Change], app: str) -> str:
-    """Return changes that were not made; what an app has no right on looks as if missing."""
+    """Return a text of changes not made. A topic that an app has no right on looks missing."""
     who = f"app {app!r}" if app else "this app"
     missing = f"it is not there, or {who} has no right on it; declared"
     return "; ".join(one.told(missing) for one in changes)

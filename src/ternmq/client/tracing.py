@@ -1,8 +1,8 @@
-"""``traceparent`` and its like: into the headers of what is sent, out of those of what comes.
+"""Trace context in headers: ``traceparent`` and others are added at send, and read at receipt.
 
-Done when OpenTelemetry is installed, by the propagators that it is set up with; else nothing. It is
-imported with the first message that has something to take along: that takes 40 ms, which a command
-of the command line does not need.
+This happens if OpenTelemetry is installed, with its configured propagators; otherwise nothing does.
+It is imported with the first message that has a context: that takes 40 ms, which a command of the
+command line does not need.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 try:
-    import opentelemetry.environment_variables  # noqa: F401 - says that its API is there, no more
+    import opentelemetry.environment_variables  # noqa: F401 - only tests that its API is installed
 except ImportError:
     enabled = False
 else:
     enabled = True
-"""OpenTelemetry is there."""
+"""OpenTelemetry is installed."""
 
 
 def active() -> bool:
-    """Return whether there may be something to send along: a span, or baggage. 0.2 µs.
+    """Return whether there may be a context to send: a span, or baggage. 0.2 µs.
 
-    Where nobody has imported OpenTelemetry's context, or is about to, nothing was put into it.
+    If OpenTelemetry's context was never imported, it is empty.
     """
     current = getattr(sys.modules.get("opentelemetry.context"), "get_current", None)
     return current is not None and bool(current())
 
 
 def sent(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return headers with what the current span adds; those given win."""
+    """Return headers with those of the current span; the given ones take precedence."""
     if not active():
         return headers
     from opentelemetry import propagate
@@ -44,7 +44,7 @@ def sent(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 @contextmanager
 def received(headers: Mapping[str, str]) -> Iterator[None]:
-    """Let spans that begin in this block continue the sender's trace."""
+    """Make spans that begin in this block continue the sender's trace."""
     if not enabled or not headers:
         yield
         return

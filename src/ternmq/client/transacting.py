@@ -1,8 +1,8 @@
 """Transactions that their writer names: prepare, commit, roll back.
 
-For writers that can do everything again: a job that wrote half of its rows and died begins anew
-under the same writer and batch id, and what it commits is there once. What is prepared is seen by
-nobody before.
+For writers that can repeat their work: a job that wrote half of its rows and died starts over under
+the same writer and batch id, and what it commits is stored once. Prepared messages are visible to
+no consumer before the commit.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Prepared(msgspec.Struct, frozen=True):
     """A batch that is prepared.
 
     Attributes:
-        id: What ``commit_prepared`` lists.
+        id: Its id, for ``commit_prepared``.
         topic: Its topic.
         queue: Number of its queue.
-        rows: How many messages it will be.
-        duplicate: It had been prepared before.
+        rows: Number of its messages.
+        duplicate: Whether it had been prepared before.
     """
 
     id: int
@@ -53,8 +53,8 @@ class Committed(msgspec.Struct, frozen=True):
     """A transaction is committed.
 
     Attributes:
-        rows: How many messages it became.
-        repeated: It had been committed before; nothing was done now.
+        rows: Number of messages it stored.
+        repeated: Whether it had been committed before, and nothing was done now.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 @looked_after("client")
 class Transacting(Sending):
-    """Prepares messages, commits them, gives them up."""
+    """Prepares messages, commits them, rolls them back."""
 
     async def prepare(
         self,
@@ -76,22 +76,22 @@ class Transacting(Sending):
         queue: int | None = None,
         timeout: float | timedelta | None = None,
     ) -> list[Prepared]:
-        """Store messages for a transaction, seen by nobody; returns when all of them are durable.
+        """Store messages for a transaction, invisible to consumers; returns when all are durable.
 
         Args:
-            topic: Where to.
+            topic: The topic.
             messages: As for ``send_many`` (without ids of the application's own); or the bytes of
                 one encoded batch, which may be prepared again as they are.
-            writer: Who writes, 1 to 128 bytes; it belongs to the app that used the name first.
-            batch_id: Which of the writer's transactions.
-            part: The writer's word for where the messages come from, such as ``"3/0"``.
-            queue: Where they go that do not say it themselves; None: as for ``send``.
+            writer: Name of the writer, 1 to 128 bytes; it belongs to the app that used it first.
+            batch_id: Number of the writer's transaction.
+            part: The writer's name for the source of the messages, such as ``"3/0"``.
+            queue: Queue of messages that do not name one; None: as for ``send``.
             timeout: Seconds in all for each batch; by default the client's ``timeout``.
 
         Raises:
-            TransactionDecided: It is committed: nothing is left to do but to commit it again.
-            TransactionTooOld: It may have been.
-            TransactionTooLarge, WriterTaken, TernMQError: The broker's refusal.
+            TransactionDecided: It is committed: the only thing left is to repeat the commit.
+            TransactionTooOld: It may have been committed.
+            TransactionTooLarge, WriterTaken, TernMQError: The broker refused it.
             CannotConnect: There was no connection in time.
             ConnectionLost: No answer came in time. What was stored is dropped by the commit.
         """
@@ -128,7 +128,7 @@ class Transacting(Sending):
             return list(await asyncio.gather(*tasks))
         finally:
             for task in tasks:
-                task.cancel()  # of no effect on those that are over
+                task.cancel()  # no effect on those that are done
 
     async def _prepare_batches(
         self, topic_name: str, items: Sequence[object], queue: int | None
@@ -166,25 +166,25 @@ class Transacting(Sending):
         digest: int,
         timeout: float | timedelta | None = None,
     ) -> Committed:
-        """Make what was prepared messages, all of it at one moment; returns when that is durable.
+        """Turn prepared batches into messages, all at one moment; returns when that is durable.
 
-        Asked again it does nothing, and says so (``repeated``).
+        Repeating a commit does nothing and returns ``repeated``.
 
         Args:
             writer: As prepared.
             batch_id: As prepared.
-            prepared: What ``prepare`` returned, or the ids of it, in the order in which the
-                messages are to have offsets. What is not among them is dropped.
-            digest: 64 bits that tell this content from other content, such as a hash of counts and
-                checksums: who repeats the commit must state the same.
+            prepared: What ``prepare`` returned, or the ids, in the order in which the messages get
+                their offsets. Prepared batches that are not listed are dropped.
+            digest: 64 bits that identify this content, such as a hash of counts and checksums;
+                repeating the commit requires the same digest.
             timeout: Seconds in all; by default the client's ``timeout``.
 
         Raises:
             TransactionConflict: It was committed with another digest.
             TransactionDecided: It was rolled back.
             TransactionTooOld: It may have been committed.
-            UnknownTransaction: Something listed is not part of it.
-            ConnectionLost: No answer came in time: ask again.
+            UnknownTransaction: A listed batch is not part of it.
+            ConnectionLost: No answer came in time: try again.
         """
         if not isinstance(prepared, Iterable):
             raise InvalidRequest(
@@ -202,14 +202,14 @@ class Transacting(Sending):
     async def abort_prepared(
         self, writer: str, batch_id: int, *, timeout: float | timedelta | None = None
     ) -> None:
-        """Give up what was prepared; the batch id may be used again. Asked twice it is fine.
+        """Drop what was prepared; the batch id may be used again. Repeating it is allowed.
 
-        Who may manage everything may do so to a writer of another app's.
+        With the right to manage everything, it also works on writers of other apps.
 
         Raises:
             TransactionDecided: It is committed, and stays so.
             TransactionTooOld: It may have been committed.
-            ConnectionLost: No answer came in time: ask again.
+            ConnectionLost: No answer came in time: try again.
         """
         await self._session.control(
             Command.TRANSACTION_ABORT,
@@ -222,7 +222,7 @@ class Transacting(Sending):
 def _cut(lane: Lane, messages: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
     """Yield messages in batches of at most ``batch_bytes`` and ``batch_rows``, one at least.
 
-    Where it is not known yet which queues the keys belong to, a batch has messages of one key.
+    While the queues of the keys are unknown, each batch has messages of one key only.
     """
     by_key: dict[str, list[Outgoing]] = {}
     for message in messages:

@@ -1,10 +1,10 @@
-"""Coroutines of an asyncio client that were made in a thread, and that nobody awaits.
+"""Coroutines of an asyncio client that are made in a thread and never awaited.
 
-A ``def`` handler runs in a thread and cannot await ``client.send(...)``. Python says so with a
+A ``def`` handler runs in a thread and cannot await ``client.send(...)``. Python reports this with a
 warning that few read, and the message would be acked though nothing was sent. So a coroutine that
-is made in a thread other than its client's is held in an object that looks after it: if that is
-dropped before anything has begun it, the handler that made it has failed. Elsewhere the error is
-logged. Handing the coroutine to the loop, by ``asyncio.run_coroutine_threadsafe``, begins it.
+is made in a thread other than its client's is wrapped in an object: if that is dropped before the
+coroutine has begun, the handler that made it has failed. Outside of handlers the error is logged.
+Handing the coroutine to the loop with ``asyncio.run_coroutine_threadsafe`` begins it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ HINT: Final = (
 
 
 class Made(NamedTuple):
-    """A coroutine that was made in a thread: of which method, and where.
+    """The place where a coroutine was made in a thread.
 
-    Not with the frame itself, which may hold the coroutine: it would never be dropped.
+    It does not contain the frame, which may hold the coroutine: that would never be dropped.
     """
 
     method: str
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 
 class _Found(threading.local):
-    """What was dropped in a thread that runs a handler; None in other threads."""
+    """Dropped coroutines of a thread that runs a handler; None in other threads."""
 
     dropped: list[Made] | None = None
 
@@ -55,7 +55,7 @@ _found: Final = _Found()
 
 
 class Unawaited(Coroutine[Any, Any, Any]):
-    """A coroutine that was made in a thread which is not its loop's. Any thread."""
+    """A coroutine that was made outside of its loop's thread. Usable from any thread."""
 
     __slots__ = ("_coroutine", "_made")
 
@@ -64,7 +64,7 @@ class Unawaited(Coroutine[Any, Any, Any]):
         self._made = _made_here(name)
 
     def send(self, value: object) -> object:
-        """See ``Coroutine``."""
+        """Continue the coroutine."""
         return self._coroutine.send(value)
 
     def throw(
@@ -73,17 +73,17 @@ class Unawaited(Coroutine[Any, Any, Any]):
         value: BaseException | object = None,
         traceback: TracebackType | None = None,
     ) -> object:
-        """See ``Coroutine``."""
+        """Raise an error in the coroutine."""
         del traceback
         return self._coroutine.throw(value if isinstance(value, BaseException) else kind)
 
     def close(self) -> None:
-        """See ``Coroutine``."""
+        """Close the coroutine."""
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        # A generator holds this object while it is awaited; ``await`` itself drops it, and it
-        # would be taken for one that nobody awaits before its coroutine has begun.
+        # A generator holds this object while it is awaited; ``await`` alone would drop it, and it
+        # would be reported as never awaited before its coroutine has begun.
         return (yield from self._coroutine.__await__())
 
     def __del__(self) -> None:
@@ -97,15 +97,15 @@ class Unawaited(Coroutine[Any, Any, Any]):
 
 
 def watch_begins() -> None:
-    """A handler is about to be called in this thread."""
+    """Start to collect dropped coroutines: a handler is about to be called in this thread."""
     _found.dropped = []
 
 
 def raise_found() -> None:
-    """The handler has returned: see that nothing it made was dropped.
+    """Check that the handler, which has returned, dropped no coroutine.
 
     Raises:
-        WrongEventLoop: Something was; it was never begun.
+        WrongEventLoop: It dropped one that was never begun.
     """
     dropped, _found.dropped = _found.dropped, None
     if dropped:
@@ -113,7 +113,7 @@ def raise_found() -> None:
 
 
 def error_of(made: Made) -> WrongEventLoop:
-    """Return what is said of a method that nobody awaited.
+    """Return the error for a method that was not awaited.
 
     The code that called it has returned, so no traceback shows it: a note of the error does.
     """
@@ -131,7 +131,7 @@ def error_of(made: Made) -> WrongEventLoop:
 
 
 def _made_here(name: str) -> Made:
-    """Return where the code of whoever uses this library is."""
+    """Return the place in the application's code that made a coroutine."""
     frame = sys._getframe(1)  # noqa: SLF001 - as warnings find the code that they are about
     while frame.f_code.co_filename.startswith(LIBRARY) and frame.f_back is not None:
         frame = frame.f_back
@@ -139,12 +139,12 @@ def _made_here(name: str) -> Made:
 
 
 def looked_after(place: str) -> Callable[[type[T]], type[T]]:
-    """Have the coroutines of a class's public methods looked after; a decorator.
+    """Wrap the coroutines of a class's public methods with ``Unawaited``; a decorator.
 
     Its objects have a ``_session``.
 
     Args:
-        place: How users reach an object of it: ``client.admin``.
+        place: The expression by which users reach an object of the class: ``client.admin``.
     """
 
     def decorate(kind: type[T]) -> type[T]:
@@ -169,14 +169,14 @@ def _looked_after(method: Callable[..., Coroutine[Any, Any, T]], name: str) -> C
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(made)
     else:
-        # What mocks look at.
+        # Mocks check this attribute.
         vars(made)["_is_coroutine"] = vars(asyncio.coroutines)["_is_coroutine"]
     return made
 
 
 def makes_coroutines(function: Callable[..., object]) -> bool:
-    """Return whether a function is an ``async def``, or one that is looked after."""
+    """Return whether a function is an ``async def``, or a wrapped one."""
     if sys.version_info >= (3, 12):
         return inspect.iscoroutinefunction(function)
-    else:  # mypy takes code behind a return that newer Pythons always reach for an error
+    else:  # mypy reports code after a return that newer Pythons always reach
         return asyncio.iscoroutinefunction(function)

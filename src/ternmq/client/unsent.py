@@ -1,10 +1,9 @@
-"""What a client that nobody closed still had to send when its event loop, or the process, ended.
+"""Warning about unsent messages of a client that was not closed, at the end of its loop or process.
 
-An event loop that ends takes with it what was to be sent in it: nobody awaits ``send_soon``, so
-nobody would learn of that. A producer that is freed, or is there when the process ends, with
-messages of ``send_soon`` that are not answered logs one warning, with their number and topics.
-Nothing is sent and nothing is waited for. A loop that runs holds its producers, so a client that is
-merely forgotten goes on sending.
+When an event loop ends, what was to be sent in it is lost: no caller awaits ``send_soon``, so none
+would notice. A producer with unanswered messages of ``send_soon`` that is freed, or exists when the
+process ends, logs one warning, with their number and topics. Nothing is sent and nothing is waited
+for. A running loop holds its producers, so a client without references goes on sending.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("ternmq")
 
 _MOST_NAMED: Final = 5
-"""Topics that the warning names."""
+"""Most topics that the warning names."""
 
 
 class Unsent:
-    """Says what was left of the loads of a producer; base of ``Producer``."""
+    """Logs the loads that a producer left unsent; base of ``Producer``."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -40,19 +39,19 @@ class Unsent:
         watch(self)
 
     def loads(self) -> Iterable[Load]:
-        """Return those that are not over."""
+        """Return the unfinished loads."""
         raise NotImplementedError
 
     def begins(self) -> None:
-        """It is used for the first time, in this process."""
+        """Prepare for the end of this process, at the first use in it."""
         if self._session.home is not None:  # else ``ternmq.sync`` closes its client at the end
             at_end_of_child(_tell_all, priority=0)
 
     def after_fork(self) -> None:
-        """See ``forking.Watched``: what waits is the parent's, as ``Session.forked`` tells."""
+        """Do nothing: what waits is the parent's, which ``Session.forked`` reports."""
 
     def tell_unsent(self) -> None:
-        """Log what nobody will send any more, once. Any thread, when the loop has no more turns."""
+        """Log what will not be sent any more, once. From any thread, after the loop's end."""
         if self._told or self._session.forked:
             return
         self._told = True
@@ -69,7 +68,7 @@ class Unsent:
             log.warning("%s", _said(waiting, unknown))
 
     def __del__(self) -> None:
-        # At the very end of the interpreter modules are gone already; `_tell_all` came before.
+        # At the very end of the interpreter, modules are gone; `_tell_all` ran before.
         with contextlib.suppress(AttributeError):
             self.tell_unsent()
 
@@ -91,7 +90,7 @@ def _said(waiting: Counter[str], unknown: int) -> str:
 
 
 def _tell_all() -> None:
-    """The process ends."""
+    """Warn for all producers: the process ends."""
     for one in watched(Unsent):
         one.tell_unsent()
 

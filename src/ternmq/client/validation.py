@@ -1,4 +1,4 @@
-"""What is checked before anything is sent, each with an error of its own."""
+"""Checks of arguments before anything is sent, each with its own error."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from ternmq.client.outgoing import Outgoing
 
 LARGEST_BODY: Final = 16 * 1024 * 1024
-"""Bytes; the broker's setting `body` has no higher value."""
+"""Bytes; the highest value of the broker's setting `body`."""
 MAX_ID_BYTES: Final = 128
 MAX_TEXT_BYTES: Final = 4096
 MAX_HEADER_BYTES: Final = 16 * MAX_TEXT_BYTES
 MAX_PROPERTIES_BYTES: Final = 768 * 1024
-"""Of one message, all in all: a frame has room for the largest body and 1 MiB more."""
+"""Per message, in total: a frame has room for the largest body and 1 MiB more."""
 LEAST_LEASE_US: Final = 100_000
-"""Below it a client does not keep up extending: its messages come again while they are handled."""
+"""With less, a client cannot extend in time: messages are delivered again while being handled."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY: Final = 86_400.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def check_topic(name: object) -> str:
     """Return the name of a topic.
 
     Raises:
-        InvalidName: It cannot be one.
+        InvalidName: It is not a valid name.
     """
     if not isinstance(name, str):
         raise InvalidRequest(f"a topic's name is a str, not {type(name).__name__}")
@@ -44,10 +44,10 @@ E = TypeVar("E", bound=enum.Enum)
 
 
 def choose(what: str, kind: type[E], value: E | str) -> E:
-    """Return the one of an enum that is meant.
+    """Return the member of an enum that a value names.
 
     Raises:
-        InvalidRequest: Naming those that there are.
+        InvalidRequest: There is none; the text lists them.
     """
     try:
         return kind(value)
@@ -60,7 +60,7 @@ def whole(what: str, number: object) -> int:
     """Return a whole number.
 
     Raises:
-        InvalidRequest: It is none, naming what it is.
+        InvalidRequest: It is not one; the text names the argument.
     """
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise InvalidRequest(f"{what} is a whole number, not {type(number).__name__}")
@@ -71,7 +71,7 @@ def real(what: str, number: object) -> float:
     """Return a number.
 
     Raises:
-        InvalidRequest: It is none, naming what it is.
+        InvalidRequest: It is not one; the text names the argument.
     """
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise InvalidRequest(f"{what} is a number, not {type(number).__name__}")
@@ -82,7 +82,7 @@ def flag(what: str, value: object) -> bool:
     """Return True or False.
 
     Raises:
-        InvalidRequest: It is neither, naming what it is.
+        InvalidRequest: It is neither; the text names the argument.
     """
     if not isinstance(value, bool):
         raise InvalidRequest(f"{what} is True or False, not {type(value).__name__}")
@@ -93,7 +93,7 @@ def text(what: str, value: object) -> str:
     """Return a text.
 
     Raises:
-        InvalidRequest: It is none, naming what it is.
+        InvalidRequest: It is not one; the text names the argument.
     """
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} is a str, not {type(value).__name__}")
@@ -104,7 +104,7 @@ def wholes(what: str, numbers: object) -> list[int]:
     """Return several whole numbers.
 
     Raises:
-        InvalidRequest: They are none, naming what they are.
+        InvalidRequest: They are not; the text names the argument.
     """
     if not isinstance(numbers, Iterable) or isinstance(numbers, str | bytes):
         raise InvalidRequest(
@@ -117,14 +117,14 @@ def check_positive(what: str, number: int) -> None:
     """Refuse numbers below 1.
 
     Raises:
-        InvalidRequest: Naming what it is.
+        InvalidRequest: It is below 1; the text names the argument.
     """
     if whole(what, number) < 1:
         raise InvalidRequest(f"{what} must be 1 or more, not {number}")
 
 
 def seconds_of(what: str, seconds: object) -> float:
-    """Return a number of seconds, or those of a timedelta; infinity is one.
+    """Return a number of seconds, or the seconds of a timedelta; infinity is allowed.
 
     Raises:
         InvalidRequest: It is neither, below 0, or NaN.
@@ -140,10 +140,10 @@ def seconds_of(what: str, seconds: object) -> float:
 
 
 def length_of(what: str, seconds: object) -> float:
-    """Return how many seconds something may take: more than none, and an end.
+    """Return the seconds of a duration: more than 0, and finite.
 
     Raises:
-        InvalidRequest: It is no such time.
+        InvalidRequest: It is not such a time.
     """
     length = seconds_of(what, seconds)
     if not 0 < length < float("inf"):
@@ -152,10 +152,10 @@ def length_of(what: str, seconds: object) -> float:
 
 
 def timeout_of(what: str, seconds: object) -> float:
-    """Return for how many seconds an answer is waited for: more than none, or without end.
+    """Return the seconds of a timeout: more than 0; infinity is allowed.
 
     Raises:
-        InvalidRequest: It is no such time.
+        InvalidRequest: It is not such a time.
     """
     if isinstance(seconds, int | float | timedelta) and not isinstance(seconds, bool):
         length = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
@@ -166,10 +166,10 @@ def timeout_of(what: str, seconds: object) -> float:
 
 
 def wait_of(what: str, seconds: object) -> float:
-    """Return for how many seconds the broker is to wait.
+    """Return the seconds for which the broker is to wait: 0 to a day.
 
     Raises:
-        InvalidRequest: It is no time, or more than a day.
+        InvalidRequest: It is not a time, or more than a day.
     """
     wait = seconds_of(what, seconds)
     if wait > _DAY:
@@ -181,7 +181,7 @@ def time_us(what: str, time: object) -> int:
     """Return a datetime in µs since the epoch.
 
     Raises:
-        InvalidRequest: It is none, or does not say which time zone it is of.
+        InvalidRequest: It is not a datetime, or has no time zone.
     """
     if not isinstance(time, datetime):
         raise InvalidRequest(
@@ -196,7 +196,7 @@ def time_us(what: str, time: object) -> int:
 
 
 def seconds_us(what: str, seconds: object) -> int:
-    """Return how many µs a number of seconds, or a timedelta, has.
+    """Return the µs of a number of seconds, or of a timedelta.
 
     Raises:
         InvalidRequest: It is neither, below 0, or more than a hundred years.
@@ -208,12 +208,12 @@ def seconds_us(what: str, seconds: object) -> int:
 
 
 def lease_us_of(lease: object) -> int:
-    """Return for how many µs a group is to lease messages.
+    """Return the µs of a group's lease.
 
-    Groups that were given less by an earlier version, or by another client, keep it.
+    Groups that got a shorter one from an earlier version, or from another client, keep it.
 
     Raises:
-        InvalidRequest: It is no such time.
+        InvalidRequest: It is not in the allowed range.
     """
     lease_us = seconds_us("lease", lease)
     if not LEAST_LEASE_US <= lease_us <= MAX_LEASE_US:
@@ -225,10 +225,10 @@ def lease_us_of(lease: object) -> int:
 
 
 def check_message(message: Outgoing) -> int:
-    """Check what a message has besides its body; return how many bytes that is.
+    """Check all fields of a message but its body; return their size in bytes.
 
     Raises:
-        InvalidRequest: Naming the field.
+        InvalidRequest: A field is not valid; the text names it.
     """
     size = _check_text("id", message.application_id, MAX_ID_BYTES)
     for name in ("key", "ordering_key", "tag", "content_type"):
@@ -257,10 +257,10 @@ def check_message(message: Outgoing) -> int:
 
 
 def check_properties(size: int) -> None:
-    """Refuse a message that has so many bytes besides its body.
+    """Check the size of a message without its body.
 
     Raises:
-        InvalidRequest: They are more than it may have.
+        InvalidRequest: It is more than a message may have.
     """
     if size > MAX_PROPERTIES_BYTES:
         raise InvalidRequest(
@@ -270,10 +270,10 @@ def check_properties(size: int) -> None:
 
 
 def check_body(size: int, most: int) -> None:
-    """Refuse a body of so many bytes.
+    """Check the size of a body.
 
     Raises:
-        MessageTooLarge: They are more than the broker takes.
+        MessageTooLarge: It is more than the broker accepts.
     """
     if size <= most:
         return
@@ -285,10 +285,10 @@ def check_body(size: int, most: int) -> None:
 
 
 def check_size(name: str, size: int, most: int) -> None:
-    """Refuse a text of so many bytes as UTF-8.
+    """Check the size of a text as UTF-8.
 
     Raises:
-        InvalidRequest: Naming it.
+        InvalidRequest: It is more than ``most``; the error names the text.
     """
     if size > most:
         raise InvalidRequest(f"{name} has {size} bytes, at most {most} are allowed")

@@ -1,6 +1,6 @@
-"""Generators of users that yield once, as contexts: what is wrong with one names it.
+"""Users' generators that yield once, as contexts, with errors that name the function.
 
-Python's own text, ``generator didn't stop``, says neither which function it is nor what to do.
+Python's own text, ``generator didn't stop``, names neither the function nor a remedy.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 
 def context_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return what makes a context (``with``) of a generator function.
+    """Return a function that makes a context (``with``) of a generator function.
 
     Args:
-        function: Yields once.
-        name: What is said of it: ``middleware timed``.
+        function: A generator function that yields once.
+        name: Its name in errors: ``middleware timed``.
     """
 
     @functools.wraps(function)
@@ -27,7 +27,7 @@ def context_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def async_context_of(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return what makes a context (``async with``) of an asynchronous generator function."""
+    """Return a function that makes a context (``async with``) of an async generator function."""
 
     @functools.wraps(function)
     def begun(*arguments: object, **named: object) -> Any:
@@ -67,7 +67,7 @@ class _Once:
 
 
 class _OnceAwaited:
-    """The same, awaited."""
+    """An async generator that may yield once."""
 
     def __init__(self, generator: Any, name: str) -> None:
         self._generator = generator
@@ -100,10 +100,10 @@ class _OnceAwaited:
 
 
 def twice(name: str) -> str:
-    """Return what is said of one that yields again."""
+    """Return the error text for a generator that yields again."""
     return f"{name} yielded a second time: it must yield once, whatever is raised at its yield"
 
 
 def never(name: str) -> str:
-    """Return what is said of one that ended before."""
+    """Return the error text for a generator that never yields."""
     return f"{name} returned without a yield: it must yield once"

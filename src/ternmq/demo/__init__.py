@@ -1,17 +1,17 @@
-"""``ternmq demo``: flights go through a broker that is killed on the way.
+"""``ternmq demo``: flights are sent through a broker that is killed on the way.
 
-It is written as an application would be: it imports ``ternmq`` and nothing below it, and starts
-the broker with the command that everybody has, ``ternmq serve``.
+It is written like an application: it imports ``ternmq`` and nothing below it, and starts the broker
+with the ordinary command, ``ternmq serve``.
 
-Entry point: ``start.start``. Reading order: ``flights`` (the data, with ``clocks``), ``plan`` (who
-is to get what), ``records`` (what processes write down), ``producer``, ``worker`` (the processes),
-``processes``, ``wires`` and ``watch`` (starting, hearing and ending them), ``conductor`` (what
-happens when), ``check`` with ``evidence`` and ``verdict`` (the judge), ``tables`` with
-``tables_judge``, ``screen``, ``report``.
+Entry point: ``start.start``. Reading order: ``flights`` (the data, with ``clocks``), ``plan``
+(topics and groups), ``records`` (what processes write to files), ``producer``, ``worker`` (the
+processes), ``processes``, ``wires`` and ``watch`` (starting them, talking to them, ending them),
+``conductor`` (the course of a run), ``check`` with ``evidence`` and ``verdict`` (the judge),
+``tables`` with ``tables_judge``, ``screen``, ``report``.
 
 Invariants:
 
-* The judge is a process of its own. It reads the flights file and what the processes wrote to files
-  of their own, synced before a message was acknowledged. No number of the broker counts for it.
-* Whatever happens, no process and no folder is left: ``watch`` sees to it when nobody else can.
+* The judge is a separate process. It reads the flights file and the processes' own files, which
+  were synced before a message was acknowledged. It uses no number from the broker.
+* No process and no folder is left after a run, however it ends; ``watch`` cleans up after SIGKILL.
 """

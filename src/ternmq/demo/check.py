@@ -1,8 +1,8 @@
 """The judge: ``python -m ternmq.demo.check FOLDER``.
 
-A program of its own. It reads the flights file and what every process of a run wrote to its own
-file in the folder; it asks no broker. It writes ``verdict.json`` beside them, prints what is wrong,
-and ends with 1 if anything is.
+A separate program. It reads the flights file and the files that each process of a run wrote to the
+folder; it does not call the broker. It writes ``verdict.json`` beside them, prints what is wrong,
+and exits with status 1 if anything is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VERDICT: Final = "verdict.json"
 
 
 class Folder:
-    """What the processes of a run wrote."""
+    """The files of a run's processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,10 +60,10 @@ class Folder:
                 self._files.setdefault(began.group, []).append((began.process, path))
 
     def occurrences(self, group: Consumers) -> Iterator[Occurrence]:
-        """Yield what the processes of a group wrote, in the order of time.
+        """Yield the records of a group's processes, in the order of time.
 
         Raises:
-            TornFile: A process that was not killed left a file that is not whole.
+            TornFile: The file of a process that was not killed is incomplete.
         """
         files = [self._process(name, path) for name, path in self._files.get(group.name, [])]
         return heapq.merge(*files, key=_time_of)
@@ -86,7 +86,7 @@ class Folder:
                 yield record
 
     def add_sent(self, verdict: Verdict) -> None:
-        """Add what the producer wrote to a verdict."""
+        """Add the producer's records to a verdict."""
         first = last = 0
         for record in read_records(self._folder / PRODUCER):
             if isinstance(record, Stored):
@@ -106,7 +106,7 @@ def _time_of(occurrence: Occurrence) -> int:
 
 
 def judge(folder: Path) -> Verdict:
-    """Return what is to be said about a run.
+    """Return the verdict on a run.
 
     Raises:
         DataMissing: The flights file is not installed.

@@ -14,7 +14,7 @@ _MINUTE: Final = timedelta(minutes=1)
 
 
 class Clock:
-    """The clock on the wall in one time zone."""
+    """The local time of one time zone."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
@@ -22,7 +22,7 @@ class Clock:
         self._offsets: dict[int, int] = {}
 
     def minute_of_date(self, month: int, day: int, hour: int, minute: int) -> int:
-        """Return when the clock showed a time of 2013; the first of two when it was set back."""
+        """Return the minute of a local time in 2013; the first of two if the clock was set back."""
         place = (month, day, hour)
         start = self._hours.get(place)
         if start is None:
@@ -31,31 +31,31 @@ class Clock:
         return start + minute
 
     def first_showing(self, shown: int, *, after: int) -> int:
-        """Return the first minute later than ``after`` at which the clock shows a time of day.
+        """Return the first minute after ``after`` at which the clock shows a time of day.
 
         Args:
             shown: Minutes since midnight, 0 to 1439.
             after: A minute, UTC.
 
         Raises:
-            ValueError: It does not show it within two days.
+            ValueError: The clock does not show it within two days.
         """
         first = after + 1
         ahead = (shown - first - self._offset(first)) % MINUTES_PER_DAY
         if self._offset(first + ahead) == self._offset(first) == self._offset(first + 60):
             return first + ahead
-        for candidate in range(first, first + 2 * MINUTES_PER_DAY):  # the clock is set on the way
+        for candidate in range(first, first + 2 * MINUTES_PER_DAY):  # the clock changes on the way
             offset, before = self._offset(candidate), self._offset(candidate - 60)
             if (candidate + offset) % MINUTES_PER_DAY == shown:
                 return candidate
-            # In the hour after it was to be set forward, one that was not shows a time that is
-            # none. (One flight: B6 35 of 9 March.)
+            # In the hour that is skipped when the clock is set forward, a clock that was not set
+            # shows a time that does not exist. (One flight: B6 35 of 9 March.)
             if before < offset and (candidate + before) % MINUTES_PER_DAY == shown:
                 return candidate
         raise ValueError(f"no clock in {self._zone} shows {shown // 60}:{shown % 60:02} then")
 
     def _offset(self, minute: int) -> int:
-        """Return how many minutes it is ahead of UTC; it is set at whole hours only."""
+        """Return the minutes by which it is ahead of UTC; changes happen at whole hours only."""
         hour = minute // 60
         offset = self._offsets.get(hour)
         if offset is None:
@@ -77,7 +77,7 @@ def _date_of(day: int) -> str:
 
 @cache
 def minute_of(text: str) -> int:
-    """Return the minute that a text such as ``2013-01-31T09:00:00Z`` names."""
+    """Return the minute of a text such as ``2013-01-31T09:00:00Z``."""
     return _minutes(datetime.fromisoformat(text))
 
 

@@ -1,4 +1,4 @@
-"""What happens when: starts the processes, kills some of them, and has the result judged."""
+"""The course of a run: starts the processes, kills some of them, and starts the judge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ternmq.demo.verdict import Verdict
 
 CONSUMER_DIES: Final = (0.25, 0.40)
 BROKER_DIES: Final = (0.50, 0.70)
-"""Between these shares of all messages, where exactly is the seed's choice."""
+"""Shares of all messages; the seed selects a point between each two."""
 _TICK: Final = 0.05
 _ASK_EVERY: Final = 0.2
 _PATIENCE: Final = 60.0
@@ -64,13 +64,13 @@ class Conductor:
         self._consumers: dict[str, list[Child]] = {group.name: [] for group in GROUPS}
 
     async def conduct(self, page: Path | None = None) -> Verdict:
-        """Run it from beginning to end; returns what the judge says.
+        """Run it from beginning to end; return the verdict.
 
         Args:
-            page: Where the page that tells of the tables goes, if tables are made.
+            page: Path of the report, if tables are made.
 
         Raises:
-            ProcessFailed: A process did not do what it had to.
+            ProcessFailed: A process ended early, failed, or made no progress.
         """
         write_run(self._folder, self._run)
         self._file = SyncedFile(self._folder / CONDUCTOR)
@@ -97,7 +97,7 @@ class Conductor:
     # -- the beginning
 
     async def _set_up(self, client: ternmq.Client) -> None:
-        """Make topics and groups; how a group retries is said here."""
+        """Create topics and groups, with the groups' retry policy."""
         admin = client.admin
         await admin.create_topic(FLIGHTS, ordered=True)
         await admin.create_topic(WITHOUT_AIRCRAFT)
@@ -144,7 +144,7 @@ class Conductor:
     # -- the middle
 
     async def _publish(self) -> None:
-        """Have all published; on the way one consumer and the broker are killed."""
+        """Publish everything; on the way, kill one consumer and the broker."""
         producer = self._producer
         assert producer is not None
         total = producer.number("total")
@@ -188,7 +188,7 @@ class Conductor:
     # -- the end
 
     def _drained(self, client: ternmq.Client) -> Callable[[], bool]:
-        """Return what tells whether every group has settled all that was published."""
+        """Return a condition: every group has settled all published messages."""
         asking: asyncio.Task[list[str]] | None = None
 
         async def ask() -> list[str]:
@@ -196,7 +196,7 @@ class Conductor:
             try:
                 groups = await client.admin.groups()
             except ternmq.TernMQError as error:
-                return [str(error)]  # it was killed a moment ago
+                return [str(error)]  # the broker was killed a moment ago
             return [
                 f"{group.group} of {group.topic}: {queue.lag} unread, {queue.leased} leased,"
                 f" {queue.ready} ready, {queue.waiting} waiting"
@@ -218,7 +218,7 @@ class Conductor:
         return drained
 
     async def _list_dead_letters(self, client: ternmq.Client) -> None:
-        """Write down what the groups gave up, as an operator sees it."""
+        """Record the dead letters of the groups, read as an operator would."""
         file = SyncedFile(self._folder / DEAD_LETTERS)
         for group in GROUPS:
             for topic in group.topics:
@@ -230,7 +230,7 @@ class Conductor:
         await file.close()
 
     async def _judge(self) -> Verdict:
-        """Have a process of its own compare what was written with the flights file."""
+        """Compare the records with the flights file, in a separate process."""
         self._screen.say("comparing what every process wrote with the flights file")
         judge = await self._processes.start(
             "check", "ternmq.demo.check", str(self._folder), "--json", env=os.environ
@@ -243,7 +243,7 @@ class Conductor:
         return msgspec.json.decode(verdict.read_bytes(), type=Verdict)
 
     async def _make_tables(self, client: ternmq.Client, page: Path) -> None:
-        """Have tables made of all that was published, and of what became of it."""
+        """Make tables of all published messages and their outcomes."""
         tables = Tables(
             self._run, self._processes, self._broker.environment, self._screen, self._show,
             self._began,
@@ -257,10 +257,10 @@ class Conductor:
         return [child for children in self._consumers.values() for child in children]
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for something, showing how far all are.
+        """Wait for a condition, and show the progress.
 
         Raises:
-            ProcessFailed: A process ended, or nothing moves any more.
+            ProcessFailed: A process ended, or there is no progress any more.
         """
         before, moved = -1, time.monotonic()
         while not condition():

@@ -1,19 +1,19 @@
-"""Judges one group: what its processes wrote, held against the flights file.
+"""Judges one group: compares the records of its processes with the flights file.
 
-A message is worked on again with good reason, and only then, if all of this holds:
+A message may be handled again only if all of this holds:
 
-1. it is the same message: the same offset. Another one is a message that was stored twice.
-2. no ack of it was answered before: what the broker answered, it may never take back.
-3. the delivery says so itself: ``deliveries`` above 1, or ``maybe_redelivered``.
-4. there is a cause: it had failed, and this is a later attempt; or the process that had worked on
-   it was killed in between, or the broker was; or the broker had been killed before, and that
-   process wrote down that its ack was not answered, or was refused.
+1. It is the same message: the same offset. With another offset, it was stored twice.
+2. No ack of it was answered before: the broker may never take back an answer.
+3. The delivery marks itself: ``deliveries`` above 1, or ``maybe_redelivered``.
+4. There is a cause: it had failed, and this is a later attempt; or the process that had handled it,
+   or the broker, was killed in between; or the broker had been killed before, and that process
+   recorded that its ack was refused or not answered.
 
 Everything else is an unexplained duplicate.
 
-The order of an aircraft is kept if each of its messages is worked on for the first time after the
-one before it was settled: it had been worked on, to the end, or had failed for the last time. A
-message that is worked on again with good reason violates nothing.
+The order of an aircraft is kept if each of its messages is handled for the first time after the
+previous one was settled: handled to the end, or failed for the last time. A message that is handled
+again for a valid reason does not violate the order.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _BROKER: Final = "broker"
 
 
 class Occurrence(NamedTuple):
-    """Something that a group's process wrote, and which process that was."""
+    """A record of a group, and the process that wrote it."""
 
     process: str
     record: Handled | Acked | Unanswered
 
 
 class _Front(NamedTuple):
-    """The latest message of an aircraft that was worked on so far."""
+    """The latest message of an aircraft that was handled so far."""
 
     order: int
     """Its place in the order of events."""
@@ -53,23 +53,23 @@ class _Front(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """A message came again; whether that is explained is known when all is read."""
+    """A message that came again; whether there is a cause is known after all records are read."""
 
     place: tuple[str, int, int]
     process: str
-    """Who had worked on it."""
+    """The process that had handled it."""
     event: str
 
 
 class Expectation:
-    """What the flights file says, looked up by the names of events."""
+    """The content of the flights file, by the names of events."""
 
     def __init__(self, flights: list[Flight]) -> None:
         self.flights = flights
         self._rows = {flight.key: row for row, flight in enumerate(flights)}
 
     def find(self, event_id: str) -> tuple[int, Event] | None:
-        """Return (number, event); None: there is no such event. Numbers are below ``size``."""
+        """Return (number, event); None: unknown. Numbers are below ``size``."""
         key, _, word = event_id.partition("/")
         row, kind = self._rows.get(key), _KINDS.get(word)
         if row is None or kind is None:
@@ -85,7 +85,7 @@ class Expectation:
 
     @property
     def size(self) -> int:
-        """One more than the largest number of an event."""
+        """One more than the largest event number."""
         return 3 * len(self.flights)
 
 
@@ -96,10 +96,10 @@ def _minute_of(flight: Flight, kind: Kind) -> int | None:
 
 
 class Kills:
-    """When processes were killed.
+    """The times at which processes were killed.
 
     Args:
-        times: Of each process that was killed, by name; the broker's is ``broker``.
+        times: Times of each killed process, by name; the broker's name is ``broker``.
     """
 
     def __init__(self, times: dict[str, list[int]]) -> None:
@@ -112,14 +112,14 @@ class Kills:
         return place < len(times) and times[place] <= until_us
 
     def explain(self, process: str, after_us: int, until_us: int) -> bool:
-        """Return whether it or the broker was killed between two times."""
+        """Return whether the process or the broker was killed between two times."""
         return self.between(process, after_us, until_us) or self.between(
             _BROKER, after_us, until_us
         )
 
 
 class GroupJudge:
-    """Judges a group, given what happened in the order of time.
+    """Judges a group from its records in the order of time.
 
     Memory: some bytes for each event of the flights file.
     """
@@ -147,10 +147,10 @@ class GroupJudge:
         self._first_us = self._last_us = 0
 
     def judge(self, occurrences: Iterable[Occurrence], dead: Iterable[DeadLetter]) -> GroupVerdict:
-        """Return what is to be said about the group.
+        """Return the verdict on the group.
 
         Args:
-            occurrences: What its processes wrote, in the order of time.
+            occurrences: Records of its processes, in the order of time.
             dead: Its dead letters.
         """
         for process, record in occurrences:
@@ -172,7 +172,7 @@ class GroupJudge:
         return self.verdict
 
     def find(self, fault: Fault, event: str, detail: str) -> None:
-        """Note that something is wrong."""
+        """Record a fault."""
         verdict = self.verdict
         match fault:
             case Fault.LOSS:
@@ -221,7 +221,7 @@ class GroupJudge:
             self._done[number] = 1
 
     def _repeated(self, number: int, record: Handled) -> None:
-        """A message is worked on again: find out why."""
+        """Find the cause for handling a message again."""
         place = (record.topic, record.queue, record.offset)
         begun, process = self._begun[number], self._processes[self._process[number]]
         failed_at = self._attempt[number]
@@ -243,7 +243,7 @@ class GroupJudge:
         self.find(Fault.DUPLICATE, record.event, told)
 
     def _close(self, repeated: _Open) -> None:
-        """Nothing was killed in between: was it the broker's death before, that took the ack?"""
+        """Without a kill in between, check whether the broker was killed before the ack."""
         unanswered = self._unanswered.get((repeated.process, *repeated.place))
         if unanswered is not None and self._kills.between(_BROKER, 0, unanswered):
             self.verdict.repeated += 1
@@ -252,7 +252,7 @@ class GroupJudge:
         self.find(Fault.DUPLICATE, repeated.event, told)
 
     def _in_order(self, number: int, event: Event, record: Handled, *, first: bool) -> None:
-        """Hold a message against the one of its aircraft that was worked on before it."""
+        """Compare a message with the previous one of its aircraft."""
         tail = event.flight.tail
         order = (event.minute << 2 | event.kind) << 20 | number // 3  # as ``Timetable`` sorts
         front = self._fronts.get(tail)

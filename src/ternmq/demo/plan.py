@@ -1,6 +1,6 @@
-"""Who is to get what: the topics, the groups, and the rows that one of them is to fail on.
+"""The plan of a run: the topics, the groups, and the messages on which one group fails.
 
-The consumers act by it, and the judge holds what they wrote against it.
+Consumers follow it, and the judge compares their records with it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ternmq.demo.flights import Event, Flight, Kind, Period, Timetable
 FLIGHTS: Final = "flights"
 """Ordered: the ordering key is the tail number."""
 WITHOUT_AIRCRAFT: Final = "flights-without-aircraft"
-"""Not ordered: flights of which no tail number is known, all of them cancelled."""
+"""Not ordered: flights without a tail number, all of them cancelled."""
 AGAIN: Final = "flights-again"
-"""Ordered: one carrier's day, sent again out of the archive."""
+"""Ordered: one carrier's day, sent again from the archive."""
 CARRIER: Final = "UA"
 _AGAIN_DAY: Final = 15
 
 ATTEMPTS: Final = 3
-"""So often a message is tried by the group that fails on some."""
+"""Attempts of the group that fails on some messages."""
 FIRST_RETRY_US: Final = 200_000
 ONE_IN: Final = 500
-"""One message in so many is one that cannot be worked on, whatever is done."""
+"""One message in this many cannot be handled."""
 REASON: Final = "there is no booking for this flight"
 
 
@@ -38,12 +38,12 @@ class Consumers(msgspec.Struct, frozen=True):
 
     Attributes:
         name: The group.
-        about: What it shows.
-        processes: How many consume at one time.
-        tags: What the broker is to filter by; "": everything.
-        topics: What it consumes.
+        about: What it demonstrates.
+        processes: Number of its processes at a time.
+        tags: The tags that the broker filters by; "": everything.
+        topics: The topics it consumes.
         fails: It fails on some messages until they are dead letters.
-        killed: Its first process is killed, and another takes over.
+        killed: Its first process is killed, and another one replaces it.
         in_order: It keeps the order of each aircraft; a group that filters does not.
     """
 
@@ -57,12 +57,12 @@ class Consumers(msgspec.Struct, frozen=True):
     in_order: bool = True
 
     def mode(self, topic: str) -> ternmq.Mode:
-        """Return how it consumes a topic."""
+        """Return the mode in which it consumes a topic."""
         ordered = self.in_order and topic == FLIGHTS
         return ternmq.Mode.ORDERED if ordered else ternmq.Mode.SHARED
 
     def wants(self, event: Event) -> bool:
-        """Return whether an event is one of its own."""
+        """Return whether the group receives an event."""
         return topic_of(event) in self.topics and self.tags in {"", event.flight.carrier}
 
 
@@ -78,23 +78,23 @@ class Sabotage(StrEnum):
     """A fault that the producer plants, for the judge to find."""
 
     LOSS = "loss"
-    """It leaves out one message."""
+    """Leaves out one message."""
     DUPLICATE = "duplicate"
-    """It sends one message twice, as two."""
+    """Sends one message twice, with two ids."""
     ORDER = "order"
-    """It sends a departure after the landing."""
+    """Sends a departure after the landing."""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What was asked for; every process of the demo reads it from the folder.
+    """The options of a run; every process of the demo reads them from the folder.
 
     Attributes:
         month: 1 to 12; None: the year.
-        days: Only so many days; None: all.
-        seed: Chooses the messages to fail on, and when processes are killed.
-        speed: Days of 2013 in a second; 0: as fast as it goes.
+        days: Number of days; None: all.
+        seed: Determines the messages to fail on, and when processes are killed.
+        speed: Days of 2013 per second; 0: as fast as possible.
         sabotage: A fault to plant.
-        tables: Make tables in the end.
+        tables: Whether to make tables at the end.
     """
 
     month: int | None = 1
@@ -111,36 +111,36 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def again_where(self) -> str:
-        """What is true of these messages, in SQL over the archive."""
+        """The SQL condition that selects these messages in the archive."""
         return f"""tag = '{CARRIER}' and text like '%"at":"{self.again_day}T%'"""
 
     def again(self, event: Event) -> bool:
-        """Return whether an event is one of these."""
+        """Return whether an event is one of these messages."""
         if topic_of(event) != FLIGHTS or event.flight.carrier != CARRIER:
             return False
         return text_of(event.minute).startswith(f"{self.again_day}T")
 
     @property
     def period(self) -> Period:
-        """The flights that it is about."""
+        """The period of its flights."""
         return Period(self.month, self.days)
 
     def doomed(self, event_id: str) -> bool:
-        """Return whether an event is one that cannot be worked on."""
+        """Return whether an event cannot be handled."""
         return zlib.crc32(f"{self.seed}:{event_id}".encode()) % ONE_IN == 0
 
     def chance(self, what: str) -> float:
-        """Return a number from 0 to below 1: always the same for the seed."""
+        """Return a number from 0 to below 1 that depends only on the seed and ``what``."""
         return zlib.crc32(f"{self.seed}/{what}".encode()) / 2**32
 
 
 def topic_of(event: Event) -> str:
-    """Return where an event is published."""
+    """Return the topic of an event."""
     return FLIGHTS if event.flight.tail else WITHOUT_AIRCRAFT
 
 
 def owed(flights: list[Flight]) -> dict[str, int]:
-    """Return how many messages each group is to get."""
+    """Return the number of messages that each group is to receive."""
     counts: Counter[tuple[str, str]] = Counter()
     for flight in flights:
         topic = FLIGHTS if flight.tail else WITHOUT_AIRCRAFT
@@ -162,9 +162,9 @@ def group_named(name: str) -> Consumers:
 
 
 def target_of(timetable: Timetable, run: Run) -> tuple[int, int]:
-    """Return the places of a departure and its landing that sabotage is about.
+    """Return the places of the departure and the landing for sabotage.
 
-    Every group gets both and can work on them, and nothing comes between them for that aircraft.
+    Every group receives both and can handle them, and no event of the aircraft is between them.
     """
     flying: dict[str, int] = {}
     middle = len(timetable) // 2

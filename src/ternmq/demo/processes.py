@@ -1,7 +1,7 @@
-"""The processes of the demo: started, listened to, and ended, whatever happens.
+"""The processes of the demo: starts them, reads their output, and ends them in any case.
 
-They are started with lists of arguments, never by a shell, and each in a session of its own, so
-that Ctrl-C reaches the conductor only, which then ends them.
+They are started from lists of arguments, without a shell, each in its own session: so Ctrl-C
+reaches the conductor only, which then ends them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _LISTENING: Final = re.compile(r"listening on \S+:(\d+)$")
 
 
 class ProcessFailed(Exception):
-    """A process of the demo ended that should not, or did not do what it had to."""
+    """A process of the demo ended unexpectedly, or did not do its task."""
 
 
 class Child:
     """A process.
 
     Attributes:
-        name: What it is called.
-        facts: What it has said so far, the last of each name.
-        last: The last line that it said which was no facts.
-        text: All that it said, if it says no facts.
+        name: Its name.
+        facts: The facts that it has printed so far; the last value of each name.
+        last: The last line that it printed and that is not facts.
+        text: All its output, if it prints no facts.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """It has not ended."""
+        """Whether it still runs."""
         return self._process.returncode is None
 
     def number(self, fact: str) -> int:
-        """Return a number that it said last; 0 before."""
+        """Return the last number that it printed for a fact; 0 before."""
         return int(self.facts.get(fact, 0))
 
     def say(self, word: str) -> None:
@@ -75,17 +75,17 @@ class Child:
         self._process.stdin.write(f"{word}\n".encode())
 
     def check(self) -> None:
-        """Raise ProcessFailed if it ended and was not expected to."""
+        """Raise ProcessFailed if it ended unexpectedly."""
         if not self.running and not self.expected:
             raise ProcessFailed(
                 f"{self.name} ended with status {self._process.returncode}; {self._last_words()}"
             )
 
     async def wait(self) -> None:
-        """Wait until it has ended well.
+        """Wait until it has ended with status 0.
 
         Raises:
-            ProcessFailed: It did not, or not in time.
+            ProcessFailed: It ended otherwise, or not in time.
         """
         self.expected = True
         try:
@@ -98,19 +98,19 @@ class Child:
             raise ProcessFailed(f"{self.name} ended with status {status}; {self._last_words()}")
 
     async def ended(self) -> None:
-        """Wait until it has ended, however that was and however long it takes."""
+        """Wait until it has ended, with any status and without a limit."""
         self.expected = True
         await self._process.wait()
         await self._listening
 
     async def stop(self) -> None:
-        """End it as an operator does, with SIGTERM. Raises as ``wait``."""
+        """Send SIGTERM, as an operator would, and ``wait``."""
         self.expected = True
         self._signal(signal.SIGTERM)
         await self.wait()
 
     async def kill(self) -> None:
-        """End it with SIGKILL; returns when it is gone."""
+        """Send SIGKILL; returns when the process is gone."""
         self.expected = True
         self._signal(signal.SIGKILL)
         await self._process.wait()
@@ -121,7 +121,7 @@ class Child:
             self._process.send_signal(number)
 
     def said(self) -> str:
-        """Return what it said on standard error."""
+        """Return what it wrote to standard error."""
         return self._log.read_text(encoding="utf-8", errors="replace").strip()
 
     def _last_words(self) -> str:
@@ -140,11 +140,11 @@ class Child:
 
 
 class Processes:
-    """All processes of a run: a context manager; leaving kills what still runs.
+    """All processes of a run; a context manager that kills the remaining ones at its exit.
 
     Args:
         folder: Where they write; the current folder of each.
-        remove: The folder goes when the run ends, however that is.
+        remove: Remove the folder when the run ends, however it ends.
     """
 
     def __init__(self, folder: Path, *, remove: bool) -> None:
@@ -175,7 +175,7 @@ class Processes:
     async def start(
         self, name: str, *arguments: str, env: Mapping[str, str], facts: bool = True
     ) -> Child:
-        """Start ``python -m`` with some arguments; what it says on standard error is kept."""
+        """Start ``python -m`` with some arguments; standard error goes to a log file."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as said:
             process = await asyncio.create_subprocess_exec(
@@ -189,12 +189,12 @@ class Processes:
         return child
 
     async def gone(self, child: Child) -> None:
-        """A child has ended: its number may be another's now."""
+        """Forget a child that has ended: its process id may be reused."""
         self.children.remove(child)
         await self._tell(f"-{child.pid}")
 
     def check(self) -> None:
-        """Raise ProcessFailed if one ended that should not."""
+        """Raise ProcessFailed if a process ended unexpectedly."""
         for child in self.children:
             child.check()
 
@@ -217,7 +217,7 @@ class Broker:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its clients are told: where it is, and who they are."""
+        """Variables for its clients: its address, and the app."""
         return _environment() | {
             "TERNMQ_URL": f"ternmq://127.0.0.1:{self._port}",
             "TERNMQ_APP": "admin",
@@ -228,16 +228,16 @@ class Broker:
         """Start it; returns when it listens.
 
         Raises:
-            ProcessFailed: It does not.
+            ProcessFailed: It does not listen in time.
         """
         settings = {
             "TERNMQ_ADMIN_TOKEN": self._token,
             "TERNMQ_SEGMENT": "16MiB",
-            # Whoever tries this may have a disk that is full of other things.
+            # The disk of someone who tries the demo may be nearly full.
             "TERNMQ_RETENTION_WATERMARK": "0.98",
-            # Ids of messages are remembered for a while; the default is 300 MB for the year.
+            # The demo needs ids of messages only for a while; the default costs 300 MB for a year.
             "TERNMQ_LIMITS_DEDUP_WINDOW": "1m",
-            # A consumer that was killed is missed after this time.
+            # Time until the messages of a killed consumer are delivered again.
             "TERNMQ_LIMITS_SESSION_GRACE": "5s",
         }
         child = self._child = await self._processes.start(
@@ -255,13 +255,13 @@ class Broker:
         self._port = int(found[1])
 
     async def kill(self) -> None:
-        """End it with SIGKILL; returns when it is gone."""
+        """Send SIGKILL; returns when the process is gone."""
         child = self._running()
         await child.kill()
         await self._processes.gone(child)
 
     async def stop(self) -> None:
-        """End it as an operator does. Raises ProcessFailed if it does not end well."""
+        """Stop it as an operator would. Raises ProcessFailed if its status is not 0."""
         await self._running().stop()
 
     def _running(self) -> Child:

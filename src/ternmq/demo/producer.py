@@ -1,8 +1,8 @@
-"""The producer: publishes what happened, in the order of true time.
+"""The producer: publishes the events in the order of their times.
 
 ``python -m ternmq.demo.producer FOLDER``: prints how much there is to publish, waits for the line
-``go`` on standard input, and then prints how far it is. It does not go beyond four fifths before
-the line ``on`` has come: what is to be killed on the way is killed by then.
+``go`` on standard input, and then prints its progress. It stops at four fifths until the line
+``on`` arrives: the broker has been killed by then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log: Final = logging.getLogger("ternmq.demo")
 MOST: Final = 500
 """Messages in one send_many."""
 HELD_BACK: Final = 5
-"""One message in so many waits for ``on``."""
+"""One message in this many waits for ``on``."""
 _TURN: Final = 0.01
 _REPORT_EVERY: Final = 0.1
 
@@ -36,11 +36,11 @@ class Item(NamedTuple):
 
     event: Event
     again: bool = False
-    """It is sent a second time, under another id: that is sabotage."""
+    """Whether it is sent a second time, with another id: this is sabotage."""
 
     @property
     def message(self) -> ternmq.Message:
-        """As it is sent. Its own id: should it be sent once more, it is stored once."""
+        """The message to send. With its own id: if it is sent again, it is stored only once."""
         event = self.event
         return ternmq.Message(
             event.body,
@@ -53,7 +53,7 @@ class Item(NamedTuple):
 
 
 def items(timetable: Timetable, run: Run, planted: list[Planted]) -> Iterator[Item]:
-    """Yield what to send, the fault that was asked for among it."""
+    """Yield the messages to send, including the fault to plant."""
     if run.sabotage is None:
         yield from map(Item, timetable)
         return
@@ -69,7 +69,7 @@ def items(timetable: Timetable, run: Run, planted: list[Planted]) -> Iterator[It
 
 
 class Producer:
-    """Sends what is due, one send_many of each topic after the other, so that order is kept."""
+    """Sends due messages, one send_many of each topic after the other, to keep the order."""
 
     def __init__(self, client: ternmq.Client, file: SyncedFile, run: Run) -> None:
         self._client = client
@@ -81,7 +81,7 @@ class Producer:
         self.minute = 0
 
     async def publish(self, timetable: Timetable, on: asyncio.Event) -> None:
-        """Send all of it; returns when all is stored."""
+        """Send all events; returns when all are stored."""
         loop = asyncio.get_running_loop()
         planted: list[Planted] = []
         first, start = timetable[0].minute, loop.time()
@@ -106,7 +106,7 @@ class Producer:
             self._file.note(record)
 
     async def _send(self, due: list[Item]) -> None:
-        """Send what is due and forget it; returns when it is stored."""
+        """Send the due messages and clear the list; returns when they are stored."""
         if due:
             self.minute = due[-1].event.minute
             self.sent += len(due)
@@ -148,7 +148,7 @@ class Producer:
 
 
 async def main(folder: Path) -> None:
-    """Publish as ``run.json`` in the folder says."""
+    """Publish according to ``run.json`` in the folder."""
     run = read_run(folder)
     timetable = Timetable(await asyncio.to_thread(read, run.period))
     tell(

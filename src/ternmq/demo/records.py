@@ -1,7 +1,7 @@
-"""What the processes of the demo write down, each to a file of its own, one JSON array a line.
+"""The records of the demo's processes, in a file for each process, one JSON array a line.
 
-Times are microseconds of the machine's monotonic clock, which all processes share, so that what
-happened in two of them can be put in order.
+Times are microseconds of the machine's monotonic clock, which all processes share, so that events
+of two processes can be ordered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEAD_LETTERS: Final = "dead-letters.jsonl"
 CONSUMERS: Final = "*.consumer.jsonl"
 
 _LONGEST_UNSYNCED: Final = 0.05
-"""Seconds that a line which nobody waits for may wait for the next sync."""
+"""Longest time in seconds that a noted line waits for the next sync."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Began(Record, frozen=True, tag="began"):
 
 
 class Handled(Record, frozen=True, tag="handled"):
-    """A consumer worked on a message, or failed on it; written before the broker is told."""
+    """A consumer handled a message or failed on it; written before its ack or retry is sent."""
 
     event: str
     checksum: int
@@ -58,12 +58,12 @@ class Handled(Record, frozen=True, tag="handled"):
     begun_us: int
     ended_us: int
     latency_us: int
-    """From send (when its batch was made) to here: wall clock of the machine, read by both."""
+    """From the making of the batch by the producer to here, by the machine's wall clock."""
     failed: bool
 
 
 class Acked(Record, frozen=True, tag="acked"):
-    """The broker answered an ack: what it is about may never come again."""
+    """The broker answered an ack: the message may never come again."""
 
     topic: str
     queue: int
@@ -72,7 +72,7 @@ class Acked(Record, frozen=True, tag="acked"):
 
 
 class Unanswered(Record, frozen=True, tag="unanswered"):
-    """An ack was not answered, or refused: what it is about may come again."""
+    """An ack was not answered, or refused: the message may come again."""
 
     topic: str
     queue: int
@@ -82,19 +82,19 @@ class Unanswered(Record, frozen=True, tag="unanswered"):
 
 
 class Ended(Record, frozen=True, tag="ended"):
-    """A process came to its end by itself; its file is whole."""
+    """A process ended by itself; its file is complete."""
 
     at_us: int
 
 
 class Stored(Record, frozen=True, tag="stored"):
-    """The producer was given receipts."""
+    """The producer received receipts."""
 
     topic: str
     sent: int
     stored: int
     duplicates: int
-    """Of these, those that a resend had stored before."""
+    """How many of these an earlier send had stored already."""
     at_us: int
 
 
@@ -106,7 +106,7 @@ class Planted(Record, frozen=True, tag="planted"):
 
 
 class Killed(Record, frozen=True, tag="killed"):
-    """The conductor ended a process with SIGKILL; at this time it was gone."""
+    """The conductor ended a process with SIGKILL; at this time the process was gone."""
 
     process: str
     at_us: int
@@ -119,7 +119,7 @@ class Back(Record, frozen=True, tag="back"):
 
 
 class DeadLetter(Record, frozen=True, tag="dead"):
-    """A dead letter, as it was read through the client when all was done."""
+    """A dead letter, read through the client at the end."""
 
     group: str
     topic: str
@@ -137,7 +137,7 @@ _decoder: Final = msgspec.json.Decoder(AnyRecord)
 
 
 class TornFile(Exception):
-    """A file of a process that was not killed has a line that is none."""
+    """A file of a process that was not killed has an invalid line."""
 
 
 def now_us() -> int:
@@ -151,12 +151,12 @@ def consumer_file(process: str) -> str:
 
 
 def write_run(folder: Path, run: Run) -> None:
-    """Write down what was asked for."""
+    """Write the options of the run."""
     (folder / RUN).write_bytes(msgspec.json.encode(run))
 
 
 def read_run(folder: Path) -> Run:
-    """Return what was asked for."""
+    """Return the options of the run."""
     return msgspec.json.decode((folder / RUN).read_bytes(), type=Run)
 
 
@@ -164,11 +164,11 @@ def read(path: Path, *, killed: bool = False) -> Iterator[AnyRecord]:
     """Yield the records of a file.
 
     Args:
-        path: The file; none, if it is not there.
-        killed: Its process was killed: the last line may be torn.
+        path: The file; without a file, there are no records.
+        killed: The process was killed: the last line may be torn.
 
     Raises:
-        TornFile: A line is no record.
+        TornFile: A line is not a record.
     """
     if not path.exists():
         return
@@ -183,7 +183,7 @@ def read(path: Path, *, killed: bool = False) -> Iterator[AnyRecord]:
 
 
 class SyncedFile:
-    """A file whose lines are on disk when ``write`` returns. One event loop.
+    """A file whose lines are on disk when ``write`` returns. Not thread-safe: for one event loop.
 
     Lines that are written while a sync runs share the next one.
     """
@@ -211,11 +211,11 @@ class SyncedFile:
             self._later = loop.call_later(_LONGEST_UNSYNCED, self._kick)
 
     def note_now(self, record: Record) -> None:
-        """Write a line and sync it, here and now: not for where much is done."""
+        """Write a line and sync it at once; blocks, so only for rare lines."""
         self._sync(_encoder.encode(record) + b"\n")
 
     async def close(self) -> None:
-        """Write and sync what is left."""
+        """Write and sync the remaining lines."""
         while self._lines or self._running is not None:
             self._kick()
             assert self._running is not None

@@ -1,4 +1,4 @@
-"""The closing table, and the words about what is wrong."""
+"""The final table, and the text about faults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FAULTS: Final = {"order violations", "losses", "unexplained duplicates"}
 
 
 def table_of(verdict: Verdict) -> Table:
-    """Return the closing table; it fits into 80 columns."""
+    """Return the final table; it fits into 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     for group in verdict.groups:
@@ -45,7 +45,7 @@ def table_of(verdict: Verdict) -> Table:
 
 
 def summary_of(verdict: Verdict) -> Iterator[str]:
-    """Yield what stands above the table."""
+    """Yield the lines above the table."""
     yield (
         f"sent {verdict.sent:,}, stored {verdict.stored:,} at {verdict.per_second:,.0f}/s"
         f" ({verdict.stored_before:,} found stored already when sent again)"
@@ -58,7 +58,7 @@ def summary_of(verdict: Verdict) -> Iterator[str]:
 
 
 def about_tables(found: TablesVerdict) -> Iterator[str]:
-    """Yield what stands below the table: what Spark made of it."""
+    """Yield the lines below the table, about the tables that Spark made."""
     yield (
         f"archive {found.archived:,} of {found.wanted:,} messages; trace {found.traced:,} ends,"
         f" with {found.failures:,} failures; counted {found.counted:,}"
@@ -77,7 +77,7 @@ NOTE: Final = (
 
 
 def lines_of(verdict: Verdict) -> Iterator[str]:
-    """Yield what the judge says, in plain words: first what is wrong, then how it ended."""
+    """Yield the verdict in words: first the faults, then the result."""
     for finding in verdict.findings:
         about = f" {finding.event}" if finding.event else ""
         yield f"{finding.fault}: {finding.group}:{about} {finding.detail}"

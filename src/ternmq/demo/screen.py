@@ -1,4 +1,4 @@
-"""What is seen while it runs: bars in a terminal, plain lines anywhere else."""
+"""The output during a run: bars in a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rich.progress import (
 from rich.text import Text
 
 _PLAIN_EVERY: Final = 5.0
-"""Seconds between lines about progress where there is no terminal."""
+"""Seconds between lines of progress without a terminal."""
 
 
 def write(console: Console, text: str, style: str | None = None) -> None:
-    """Write a line as it is: broken between words in a terminal, not broken anywhere else."""
+    """Write a line without markup; it is wrapped in a terminal only."""
     console.print(
         text, style=style, highlight=False, markup=False, soft_wrap=not console.is_terminal
     )
 
 
 class Bar(NamedTuple):
-    """How far something is."""
+    """The progress of something."""
 
     name: str
     done: int
@@ -37,7 +37,7 @@ class Bar(NamedTuple):
 
 
 class _Count(ProgressColumn):
-    """How many of how many."""
+    """A column "done/total"."""
 
     def render(self, task: Task) -> Text:
         total = int(task.total or 0)
@@ -45,10 +45,10 @@ class _Count(ProgressColumn):
 
 
 class Screen:
-    """Shows a run.
+    """Shows the progress of a run.
 
     Args:
-        console: Where; bars are drawn if it is a terminal.
+        console: Where to write; bars are drawn if it is a terminal.
     """
 
     def __init__(self, console: Console) -> None:
@@ -60,12 +60,12 @@ class Screen:
         self._tasks: dict[str, int] = {}
 
     def say(self, text: str) -> None:
-        """Say that something happened."""
+        """Write a line about an event, with the time since the start."""
         seconds = time.monotonic() - self._begun
         write(self._console, f"{seconds:6.1f} s  {text}")
 
     def begin(self) -> None:
-        """From now on there is something to show."""
+        """Start to show bars, if this is a terminal."""
         if self._console.is_terminal:
             self._progress = Progress(
                 TextColumn("{task.description}"),
@@ -80,7 +80,7 @@ class Screen:
             self._progress.start()
 
     def show(self, bars: list[Bar]) -> None:
-        """Show how far all are."""
+        """Update the bars, or write a line of progress from time to time."""
         self._last = bars
         if self._progress is not None:
             for bar in bars:
@@ -100,7 +100,7 @@ class Screen:
                 self.say(", ".join(parts) + (f" ({note})" if note else ""))
 
     def close(self) -> None:
-        """Leave the terminal as it was, the bars as they are."""
+        """Leave the bars on the screen, and restore the terminal."""
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -1,4 +1,4 @@
-"""A run from the command line: the folder, the signals, the words, the exit status."""
+"""A run from the command line: the folder, signals, output, the exit status."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ternmq.demo.verdict import Verdict
 PAGE_NAME: Final = "ternmq-demo.html"
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
-"""It could not be run to its end."""
+"""The run could not be finished."""
 EXIT_UNSOUND: Final = 8
-"""It was, and something is wrong with what came out."""
+"""The run was finished, and the judge found faults."""
 _ENDED_BY: Final = 128
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -48,11 +48,11 @@ def start(
     """Run the demo; return its exit status.
 
     Args:
-        run: What is asked for.
-        data: Where to write; it is kept. None: a temporary folder.
+        run: The options of the run.
+        data: Folder to write to, which is kept. None: a temporary folder.
         keep: Keep the temporary folder.
-        as_json: Print the verdict as JSON, and nothing else, on standard output.
-        page: Where the page about the tables goes, if tables are made.
+        as_json: Print only the verdict, as JSON, on standard output.
+        page: Path of the report, if tables are made.
 
     Raises:
         DataMissing: The package of flights is not installed.
@@ -87,7 +87,7 @@ def start(
 
 @contextmanager
 def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
-    """Yield the folder to write to; a temporary one goes in the end."""
+    """Yield the folder to write to; a temporary one is removed at the end, unless kept."""
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
         if any(data.iterdir()):
@@ -103,7 +103,7 @@ def _folder(data: Path | None, *, keep: bool) -> Iterator[Path]:
 
 
 async def _conduct(run: Run, folder: Path, screen: Screen, page: Path, *, remove: bool) -> Verdict:
-    """Run it; whatever ends it, all processes are ended when this returns."""
+    """Run it; all processes have ended when this returns, for whatever reason."""
     loop = asyncio.get_running_loop()
     this = asyncio.current_task()
     assert this is not None
@@ -111,7 +111,7 @@ async def _conduct(run: Run, folder: Path, screen: Screen, page: Path, *, remove
 
     def interrupt(number: signal.Signals) -> None:
         caught.append(number)
-        if len(caught) == 1:  # a second one does not interrupt the end
+        if len(caught) == 1:  # a second signal does not interrupt the cleanup
             this.cancel()
 
     for number in _SIGNALS:

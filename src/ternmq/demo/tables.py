@@ -1,8 +1,8 @@
-"""The end of a run: its messages as tables, made by the commands that anybody would type.
+"""The end of a run: makes tables of its messages, with the ordinary commands of ``ternmq``.
 
 Spark makes them while the broker still runs: archive, trace, counts and audit. One carrier's day is
-sent again out of the archive, twice, to show that the second time sends nothing; then the day is
-drawn as a page. What the tables hold is judged afterwards, by ``tables_judge``.
+sent again from the archive, twice, to show that the second time sends nothing; then the report of
+the day is made. ``tables_judge`` checks the tables afterwards.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ ALWAYS_SPARK: Final = (
     "--set", "archive.spark_from_mb=0", "--set", "trace.spark_bytes=0",
     "--set", "audit.spark_from_mb=0",
 )  # fmt: skip
-"""A month of flights is 12 MB: by itself the pipeline would not start a Spark for so little."""
+"""A month of flights is 12 MB: by default the pipeline would not start Spark for so little."""
 MISSING: Final = 'no tables: they want Spark, pip install "ternmq[spark]"'
 _PACKAGES: Final = ("pyspark", "deltalake", "duckdb")
 _TICK: Final = 0.1
 _LATER: Final = timedelta(minutes=30)
-"""The audit judges ten minutes when they, and ten more, are over. Here all producers are done."""
+"""The audit judges a window ten minutes after its end. Here all producers have ended already."""
 
 
 def can_make() -> bool:
-    """Return whether what makes tables is installed."""
+    """Return whether the packages for making tables are installed."""
     places = [Path(entry) for entry in sys.path]
     return all(any((place / name).is_dir() for place in places) for name in _PACKAGES)
 
@@ -52,12 +52,12 @@ class Tables:
     """Makes the tables of a run.
 
     Args:
-        run: What was asked for.
-        processes: Where commands run.
-        environment: What tells them where the broker is.
-        screen: Where it is told.
-        show: Draws the bars; is given one more.
-        began: When the run did, seconds since 1970: the page is of that day.
+        run: The options of the run.
+        processes: Runs the commands.
+        environment: Variables with the broker's address and the app.
+        screen: Where progress is written.
+        show: Draws the bars, with one more.
+        began: When the run began, seconds since 1970: selects the day of the report.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Tables:
         self._day = f"{datetime.fromtimestamp(began, UTC):%Y-%m-%d}"
 
     async def make(self, client: ternmq.Client, page: Path) -> None:
-        """Make them, and the page.
+        """Make the tables, and the report.
 
         Raises:
             ProcessFailed: A command failed.
@@ -127,7 +127,7 @@ class Tables:
         shutil.copyfile(self._processes.folder / PAGE, page)
 
     async def _do(self, *words: str) -> dict[str, Any]:
-        """Run a command of ``ternmq``; return the object that it printed, if it did."""
+        """Run a command of ``ternmq``; return its JSON object if it prints one."""
         self._number += 1
         name = f"tables-{self._number}"
         child = await self._processes.start(
@@ -143,7 +143,7 @@ class Tables:
         return msgspec.json.decode(child.text, type=dict[str, Any]) if "--json" in words else {}
 
     def _bar(self, child: Child) -> Bar:
-        """Return how far the jobs are, as the command says on standard error."""
+        """Return the progress of the jobs, from the command's standard error."""
         job = child.said().rpartition("\n")[2].partition(":")[0]
         at = JOBS.index(job) if job in JOBS else len(JOBS) if self._number > 1 else 0
         return Bar("tables", at, len(JOBS), job if job in JOBS else "")

@@ -1,7 +1,7 @@
-"""Judges the tables of a run: what they hold, held against the flights file.
+"""Judges the tables of a run: compares their content with the flights file.
 
-Read as anybody may read them: the files that their logs name, column by column. It asks no broker,
-and none of the jobs that made them.
+The files that the tables' logs list are read column by column. Neither the broker nor the jobs that
+made them are used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOPICS: Final = (FLIGHTS, WITHOUT_AIRCRAFT)
 
 
 class _Said(msgspec.Struct):
-    """What of a body names the event."""
+    """The part of a body that identifies the event."""
 
     event: str
 
@@ -35,10 +35,10 @@ class TablesJudge:
     """Judges the tables in the folder of a run.
 
     Args:
-        folder: Of the run.
-        run: What was asked for.
-        expected: What the flights file says.
-        verdict: What was found so far: of the groups, dead letters are compared with it.
+        folder: Folder of the run.
+        run: The options of the run.
+        expected: Content of the flights file.
+        verdict: The verdict so far: the groups' counts are compared with the trace.
     """
 
     def __init__(self, folder: Path, run: Run, expected: Expectation, verdict: Verdict) -> None:
@@ -51,7 +51,7 @@ class TablesJudge:
         self.found = TablesVerdict()
 
     def judge(self) -> TablesVerdict:
-        """Return what is to be said about the tables."""
+        """Return the verdict on the tables."""
         self._archive()
         self._again()
         self._trace()
@@ -83,7 +83,7 @@ class TablesJudge:
                 yield event
 
     def _archive(self) -> None:
-        """Every event is there, once, with its body."""
+        """Check that every event is in the archive, once, with its body."""
         left = {(topic_of(event), event.id): event for event in self._wanted()}
         self.found.wanted = len(left)
         places = set()
@@ -104,7 +104,7 @@ class TablesJudge:
             self._find("archive", event_id, "is not there")
 
     def _again(self) -> None:
-        """What was sent again is that day of that carrier, in its order, once."""
+        """Check that exactly the carrier's day was sent again, in order, once."""
         wanted = [event.id for event in self._wanted() if self._run.again(event)]
         before = self._in_order(FLIGHTS, set(wanted))
         now = self._in_order(AGAIN, None)
@@ -122,7 +122,7 @@ class TablesJudge:
         return [name for _, _, name in sorted(rows) if wanted is None or name in wanted]
 
     def _trace(self) -> None:
-        """Each group has a row for each message that is its own, done or dead."""
+        """Check that each group has a row for each of its messages, done or dead."""
         ends: Counter[tuple[str, str]] = Counter()
         failures = 0
         for row in self._rows("trace", "topic", "group", "state", "failures", "attempts"):
@@ -146,7 +146,7 @@ class TablesJudge:
         return found
 
     def _audit(self) -> None:
-        """Everything that was sent was stored, handed out, settled and archived; it says so."""
+        """Check that every row of the audit is ok, and that there are rows."""
         for row in self._rows("audit", "topic", "tier", "group", "bucket", "verdict"):
             self.found.audited += 1
             if row["verdict"] != "ok":
@@ -156,7 +156,7 @@ class TablesJudge:
             self._find("audit", "", "has no rows")
 
     def _stats(self) -> None:
-        """The minutes add up to what was stored."""
+        """Check that the minutes add up to the number of stored messages."""
         stored = sum(
             row["stored"] or 0
             for row in self._rows("stats_minute", "topic", "group", "stored")

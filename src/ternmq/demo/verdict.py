@@ -1,4 +1,4 @@
-"""What the judge says: counts of each group, and what is wrong."""
+"""The verdict of the judge: counts of each group, and faults."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import msgspec
 from ternmq.demo.plan import Run
 
 MOST_FINDINGS = 20
-"""So many findings are told one by one; all are counted."""
+"""Most findings listed of a kind and group; all are counted."""
 
 
 class Fault(StrEnum):
-    """What can be wrong."""
+    """Kinds of faults."""
 
     LOSS = "loss"
-    """A group never worked on a message that is its own."""
+    """A group never handled one of its messages."""
     DUPLICATE = "duplicate"
-    """It worked on a message again, and nothing explains it."""
+    """It handled a message again without a cause."""
     ORDER = "order"
-    """It worked on messages of an aircraft in another order, or on two at one time."""
+    """It handled messages of an aircraft in another order, or two at a time."""
     DEAD_LETTER = "dead letter"
-    """A message is among the dead letters that should not be, or the other way round."""
+    """A message is a dead letter and should not be, or the other way round."""
     DAMAGED = "damaged"
-    """A body is not the one that was sent."""
+    """A body differs from the one that was sent."""
     STRANGER = "stranger"
-    """It got what is not its own: filtered out, of another topic, or never sent."""
+    """It received a message that is not its own: filtered out, of another topic, or never sent."""
     TORN = "torn file"
-    """A process that was not killed left a file that is not whole."""
+    """The file of a process that was not killed is incomplete."""
     TABLE = "table"
-    """A table says something else than the flights file."""
+    """A table differs from the flights file."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong."""
+    """A fault that was found."""
 
     fault: Fault
     group: str
@@ -43,22 +43,22 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class GroupVerdict(msgspec.Struct):
-    """A group, by what its processes wrote.
+    """The verdict on a group, from the records of its processes.
 
     Attributes:
         name: The group.
-        owed: Messages that are its own, by the flights file.
-        delivered: How often a message was worked on, or failed on.
-        redelivered: Of these, what the broker said to have handed out before.
-        retried: Of the redelivered: because it had failed.
-        repeated: Messages worked on again because a kill took the ack: explained duplicates.
-        acked: Messages of which an ack was answered.
-        unanswered: Messages that were worked on, and of no ack an answer was written down: a kill
-            took it. They came again, or the ack had counted.
+        owed: Messages of the group, by the flights file.
+        delivered: Number of times a message was handled or failed.
+        redelivered: How many of these the broker marked as delivered before.
+        retried: How many of the redelivered had failed before.
+        repeated: Messages handled again because a kill lost the ack: explained duplicates.
+        acked: Messages with an answered ack.
+        unanswered: Messages that were handled without a record of an answered ack: lost in a kill.
+            They came again, or the ack had counted.
         dead: Dead letters.
-        order_violations, losses, duplicates: How much is wrong; ``duplicates``: unexplained ones.
-        other_faults: How much else is wrong.
-        per_second: Deliveries in a second, from the first to the last.
+        order_violations, losses, duplicates: Numbers of faults; ``duplicates``: unexplained ones.
+        other_faults: Number of other faults.
+        per_second: Deliveries per second, from the first to the last.
         p50_ms, p99_ms, worst_ms: From send to handler, first deliveries.
     """
 
@@ -82,16 +82,16 @@ class GroupVerdict(msgspec.Struct):
 
 
 class TablesVerdict(msgspec.Struct):
-    """What the tables hold.
+    """The verdict on the tables.
 
     Attributes:
         wanted, archived: Messages of the flights file; rows of the archive.
         again_wanted, again: Messages of one carrier's day; rows that were sent again.
-        traced: Rows of the trace that say done or dead: one for each message and group.
-        failures: Failures that they tell of.
-        audited: Rows of the audit; all of them say ``ok``, or a finding tells.
-        counted: Messages stored, by the counts of the minutes.
-        faults: How much is wrong.
+        traced: Rows of the trace in state done or dead: one for each message and group.
+        failures: Failures in the trace.
+        audited: Rows of the audit; each one that is not ``ok`` is a finding.
+        counted: Messages stored, by the statistics of the minutes.
+        faults: Number of faults.
     """
 
     wanted: int = 0
@@ -106,21 +106,21 @@ class TablesVerdict(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """All of it.
+    """The verdict on a run.
 
     Attributes:
-        run: What was asked for.
-        flights, messages: How many there are in the flights file.
+        run: The options of the run.
+        flights, messages: Their numbers in the flights file.
         without_aircraft: Messages without tail number.
         sent, stored: By the producer's receipts.
-        stored_before: Of the stored: what a resend found stored already.
-        per_second: Messages stored in a second.
-        kills: What was killed.
+        stored_before: How many of the stored a resend found stored already.
+        per_second: Messages stored per second.
+        kills: The processes that were killed.
         groups: The groups.
-        findings: What is wrong; the first of each kind and group.
-        finding_count: How much is wrong in all.
-        tables: What the tables hold; None: none were made.
-        planted: The event about which a fault was planted; "": none was.
+        findings: Faults; the first ones of each kind and group.
+        finding_count: Number of all faults.
+        tables: The verdict on the tables; None: none were made.
+        planted: The event with a planted fault; "": none was planted.
     """
 
     run: Run
@@ -140,11 +140,11 @@ class Verdict(msgspec.Struct):
 
     @property
     def ok(self) -> bool:
-        """Nothing is wrong, and nothing was to be."""
+        """No fault was found, and none was planted."""
         return self.finding_count == 0 and self.run.sabotage is None
 
     @property
     def faults(self) -> list[Fault]:
-        """What kinds of things are wrong."""
+        """The kinds of faults found."""
         found = {finding.fault for finding in self.findings}
         return [fault for fault in Fault if fault in found]

@@ -1,8 +1,8 @@
-"""Ends what the demo started when the demo itself was ended so that it could not: by SIGKILL.
+"""Ends what the demo started if the demo itself could not, because it was killed by SIGKILL.
 
-Run as a script, with nothing of TernMQ: ``python -I watch.py [FOLDER]``. On standard input it is
-told what began (``+PID``) and what ended (``-PID``), and ``done`` when nothing is left to do. When
-the input ends without that, it kills what is left and removes the folder, if one is given.
+Run as a script that imports nothing of TernMQ: ``python -I watch.py [FOLDER]``. Standard input
+lists processes that started (``+PID``) and ended (``-PID``), and ``done`` when there is nothing to
+do. If the input ends without that, it kills the remaining ones and removes the folder, if given.
 """
 
 from __future__ import annotations

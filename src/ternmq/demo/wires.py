@@ -1,4 +1,4 @@
-"""How the processes of the demo talk with their conductor: in lines, JSON on the way to it."""
+"""The lines between the demo's processes and the conductor; those to the conductor are JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def tell(**facts: int | str) -> None:
 
 
 async def lines_of(stream: TextIO) -> AsyncIterator[str]:
-    """Yield the lines of standard input as they come."""
+    """Yield the lines of standard input as they arrive."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)

@@ -1,8 +1,8 @@
 """A consumer process: ``python -m ternmq.demo.worker FOLDER GROUP PROCESS``.
 
-It writes each message that it worked on to its own file, syncs that, and only then acks; when the
-ack is answered it writes that down as well. So whatever it is killed at, its file does not say less
-than the broker was told. It prints how far it is, several times a second.
+It writes each handled message to its own file, syncs that, and only then acks; when the ack is
+answered, it records that too. So whenever it is killed, its file has every message that it acked.
+It prints its progress several times a second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Worker:
-    """The handler of a group, and how far it is."""
+    """The handler of a group, with its counts."""
 
     def __init__(self, group: Consumers, run: Run, file: SyncedFile, client: ternmq.Client) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class Worker:
         self.acked = 0
 
     async def handle(self, delivery: ternmq.Delivery) -> None:
-        """Work on a message: write it down, then ack."""
+        """Handle a message: record it, then ack."""
         latency_us = time.time_ns() // 1000 - (delivery.born_at - _EPOCH) // _MICROSECOND
         begun_us = now_us()
         event = f"{delivery.key}/{delivery.value['event']}"
@@ -86,13 +86,13 @@ class Worker:
         self._file.note(Acked(topic, queue, offset, now_us()))
 
     async def report(self) -> None:
-        """Say how far it is, until it is cancelled."""
+        """Print the progress repeatedly, until it is cancelled."""
         while True:
             self.say()
             await asyncio.sleep(_REPORT_EVERY)
 
     def say(self) -> None:
-        """Say how far it is."""
+        """Print the progress."""
         tell(
             connections=self._client.stats().connections_opened,
             handled=self.handled,
@@ -112,7 +112,7 @@ async def main(folder: Path, group: Consumers, process: str) -> None:
             worker.handle
         )
     reporting = asyncio.create_task(worker.report())
-    await client.run()  # a broker that is not there is waited for
+    await client.run()  # waits for the broker if it is not there
     reporting.cancel()
     worker.say()
     file.note(Ended(now_us()))

@@ -1,9 +1,8 @@
-"""Giving records their places: the chain, the groups that wait in memory, the roll to a segment.
+"""Appending records: their positions, the CRC chain, groups in memory, the next segment.
 
-``append`` gives a record its place and its links and puts its bytes into the group that waits in
-memory; ``flush`` hands the group to the file system. When a record does not fit its segment, PAD
-fills that one and SEGMENT begins the next. What is durable, and how long it is kept, is told in
-``journal``.
+``append`` assigns a record's position and chain CRC and adds its bytes to the group that waits in
+memory; ``flush`` writes the group to the file system. When a record does not fit its segment, PAD
+fills that one and SEGMENT begins the next. Durability and removal are in ``journal``.
 """
 
 from __future__ import annotations
@@ -31,13 +30,14 @@ _REST: Final = struct.Struct("<IIBBHQQqII")  # the header behind its CRC
 _ZEROS: Final = tuple(bytes(count) for count in range(8))
 _LAST_KINDS: Final = frozenset((int(Kind.EPOCH), int(Kind.MARK)))
 _KEPT_BYTES: Final = 4096
-"""Kept of the last segment for ``_LAST_KINDS``; a sixteenth of a segment smaller than 64 KiB."""
+"""Bytes at the end of the last segment kept free for ``_LAST_KINDS``; in segments below 64 KiB a
+sixteenth of the segment."""
 _JOIN_ABOVE_BYTES: Final = 16 << 10  # from here a second CRC call costs less than a second copy
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Records that stand one after another in one file and wait for ``flush``."""
+    """Consecutive records of one file that wait for ``flush``; ``offset`` is the first one's."""
 
     file: File
     offset: int
@@ -45,26 +45,26 @@ class _Group:
 
 
 class Appender:
-    """The records of a reign, each in its place; what ``Journal`` makes durable.
+    """Appends records and writes them to the file system; ``Journal`` makes them durable.
 
     Attributes:
-        epoch: Of the reign; in the header of every record appended.
-        end: Where the next record will stand, if it fits this segment.
-        written: Position up to which bytes were handed to the file system.
+        epoch: Epoch of this reign; in the header of every record appended.
+        end: Position of the next record, if it fits this segment.
+        written: Position up to which bytes were written to the file system.
         durable: Position up to which bytes are on the disk; ``Journal`` moves it.
         segment_size: Bytes of every segment file.
         max_body: Largest body, in bytes, that a record may have.
         failure: Why the journal refuses everything, None while it works.
 
     Args:
-        disk: Where the journal lies.
-        segment_size: As the journal was made.
+        disk: The data root.
+        segment_size: Bytes of every segment file, as chosen when the journal was made.
         end: End of the valid records; all below is durable.
         last_crc: CRC of the last valid record.
-        epoch: Of the reign that begins.
-        spares: Count of segment files, ready for use, that follow the one that ``end`` is in.
-        reserve_bytes: What sends must leave; None is the default rule.
-        tail_bytes: How much of the newest records ``record`` keeps in memory.
+        epoch: Epoch of the reign that begins.
+        spares: Number of segment files, ready for use, that follow the one that ``end`` is in.
+        reserve_bytes: Free space that sends must leave; None is the default rule.
+        tail_bytes: Bytes of the newest records that ``record`` keeps in memory.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Appender:
         self.max_body = segment_size - SEGMENT_RECORD_BYTES - 2 * HEADER_BYTES
         self._disk = disk
         self._last_crc = last_crc
-        # At a segment's very end the segment before is still the active one: the next has no
-        # SEGMENT record yet.
+        # If ``end`` is exactly a segment's end, that segment is still the active one: the next has
+        # no SEGMENT record yet.
         self._base = end - end % segment_size
         if self._base == end and end > 0:
             self._base -= segment_size
@@ -108,17 +108,17 @@ class Appender:
         self._space = Space(disk, segment_size, self._segment_end, spares, reserve_bytes)
 
     def append(self, kind: int, body: bytes, time_us: int, flags: int = 0) -> Position:
-        """Give a record its place and queue its bytes for ``flush``; about 1 us at 1 KiB.
+        """Assign a record's position and queue its bytes for ``flush``; about 1 us at 1 KiB.
 
         Args:
-            kind: See ``record.header.Kind``.
-            body: Without padding.
+            kind: A ``record.header.Kind``.
+            body: The body without padding.
             time_us: Broker time.
-            flags: Of the header.
+            flags: Flags of the header.
 
         Returns:
-            The record's position. What depends on the record waits until ``durable`` has reached
-            ``last_record_end``.
+            The record's position. A reply that depends on the record is sent once ``durable`` has
+            reached ``last_record_end``.
 
         Raises:
             JournalFull: No segment is ready to take the record; nothing was appended.
@@ -161,10 +161,10 @@ class Appender:
         return position
 
     def _place(self, length: int, time_us: int, kind: int) -> Position:
-        """Find a place for a record near the segment's end: here if it fits, or in the next.
+        """Return the position of a record near the segment's end: here if it fits, or in the next.
 
         While no segment follows, the last bytes are kept for EPOCH and MARK, so that a full disk
-        never stands in the way of a start.
+        never prevents a start.
         """
         if self.failure is not None:
             raise JournalFailed("the journal has failed") from self.failure
@@ -201,7 +201,7 @@ class Appender:
         return self.end
 
     def _put_pad(self, position: int, length: int, time_us: int) -> None:
-        """Fill the segment from ``position`` on; only the header is written and covered."""
+        """Fill the segment from ``position`` with a PAD; only its header is written and checked."""
         rest = _REST.pack(
             MAGIC,
             length,
@@ -218,12 +218,12 @@ class Appender:
         self._records.append(_CRC.pack(self._last_crc) + rest)
 
     def set_newest_state(self, begin: Position, end: Position) -> None:
-        """Name the newest complete STATE set for the next SEGMENT records.
+        """Set the newest complete STATE set, which the next SEGMENT records name.
 
         Args:
             begin: Position of its BEGIN record.
-            end: Position of its END record. A SEGMENT record names the set only when this is
-                durable, and the set before until then.
+            end: Position of its END record. Until that record is durable, SEGMENT records name the
+                previous set.
         """
         self._settle_state()
         self._newest_state = (begin, end)
@@ -235,7 +235,7 @@ class Appender:
         return self._durable_state
 
     def flush(self) -> None:
-        """Hand everything appended to the file system: one write per segment touched.
+        """Write everything appended to the file system: one write per segment touched.
 
         Raises:
             JournalFailed: The write failed; the journal has ended.
@@ -264,7 +264,7 @@ class Appender:
         self._space.reached(self.end)
 
     def failed(self, error: Exception) -> None:
-        """Take note of a failed write or sync: everything raises ``JournalFailed`` from now on."""
+        """End the journal after a failed write or sync: all calls now raise ``JournalFailed``."""
         if self.failure is None:
             self.failure = error
         self._soft_end = -1  # sends every append to the check in _place
@@ -273,24 +273,24 @@ class Appender:
 
     @property
     def base(self) -> Position:
-        """Base of the active segment: the one that records go to."""
+        """Base of the active segment: the one that takes new records."""
         return Position(self._base)
 
     @property
     def last_record_end(self) -> Position:
-        """The end of the record last appended: what a reply that rests on it waits for."""
+        """End of the record last appended: a reply that depends on it waits for this position."""
         return self.end
 
     @property
     def appended(self) -> int:
-        """How many records were appended in this reign, the journal's own included."""
-        if len(self._groups) == 1:  # nearly always, and asked in every turn
+        """Number of records appended in this reign, the journal's own included."""
+        if len(self._groups) == 1:  # nearly always, and called in every turn
             return self._flushed + len(self._records)
         return self._flushed + sum([len(group.records) for group in self._groups])
 
     @property
     def last_crc(self) -> int:
-        """The CRC of the record last appended: what the next one chains to."""
+        """CRC of the record last appended; the next record's header contains it."""
         return self._last_crc
 
     def record(self, position: int) -> bytes | None:

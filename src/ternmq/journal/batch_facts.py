@@ -1,7 +1,7 @@
-"""What index and deduplication keep of stored batches: the one formula, live and when rebuilt.
+"""The facts of stored batches that the index and deduplication keep.
 
-The broker asks here when it takes a record over, and so does whatever makes the index anew from the
-journal (``index_feed``): what one of them finds, the other would have found too.
+The broker computes them here when it applies a record, and ``index_feed`` when it rebuilds the
+index from the journal: one formula, so both always have the same result.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _new: Final = tuple.__new__
 
 
 class BatchFacts(NamedTuple):
-    """Of one stored batch.
+    """The facts of one stored batch.
 
     Attributes:
-        producer_id: Of its rows' ids.
-        first_sequence: Of its first row.
-        rows: All of them, also those that are left out.
-        crc: As its producer made it.
+        producer_id: Producer id of its rows' message ids.
+        first_sequence: Sequence of its first row.
+        rows: Number of its rows, also those that were left out.
+        crc: CRC of the batch, as its producer computed it.
         tag_mask: Bloom of the tags, see ``mask_of``; 0 without any.
         key_hashes: u64 per row, 0 for a row without key; empty when no row has one.
         ids: Hashes of application ids: u128 (low, high) per row, likewise.
@@ -46,13 +46,13 @@ class BatchFacts(NamedTuple):
 
 
 class CopyFacts(NamedTuple):
-    """Of the copies in one MOVED record, in the order of its rows.
+    """The facts of the copies in one MOVED record, in the order of its rows.
 
     Attributes:
-        topic: Number.
+        topic: Topic number.
         queue: Number within the topic.
         offsets: u64 per row.
-        producers: u64 per row: with ``sequences``, the ids under which the messages were sent.
+        producers: u64 per row; with ``sequences``, the ids under which the messages were sent.
         sequences: u64 per row.
         key_hashes: As in ``BatchFacts``.
         ids: As in ``BatchFacts``.
@@ -94,7 +94,7 @@ def facts_of(batch: bytes) -> BatchFacts:
 
 
 def facts_of_moved(moved: Moved) -> CopyFacts:
-    """Return the facts of the copies in a MOVED record; some 3 us a piece."""
+    """Return the facts of the copies in a MOVED record; about 3 us for each piece."""
     offsets, producers, sequences = array("Q"), array("Q"), array("Q")
     keys: list[bytes] = []
     ids: list[bytes] = []

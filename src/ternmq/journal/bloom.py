@@ -1,8 +1,8 @@
-"""Bloom filters of run files: one small read tells that a file cannot hold what is sought.
+"""Bloom filters of run files: one small read shows that a file cannot hold a hash.
 
 Blocked filters (Putze, Sanders, Singler 2007): an entry sets all its bits within one line of 64
-bytes, so a question reads one line. With 10 bits an entry and 7 bits set about 1 in 80 questions is
-answered "perhaps" though nothing is there; "no" is always true.
+bytes, so a look-up reads one line. With 10 bits for each entry, 7 of them set, about 1 in 80
+look-ups returns "perhaps" although the entry is not there; "no" is always right.
 
 The file holds lines and nothing else, so the functions below are part of the format:
 ``docs/format/index.md``.
@@ -31,7 +31,7 @@ def mix(value: int) -> int:
 
 
 def entry(topic: int, value: int) -> int:
-    """Return what a filter holds for a hash under a topic (producers: topic 0)."""
+    """Return the entry of a filter for a hash under a topic (producers: topic 0)."""
     return mix(value ^ (topic * TOPIC & _MASK))
 
 
@@ -41,7 +41,7 @@ def line_of(hashed: int, lines: int) -> int:
 
 
 def may_hold(line: bytes, hashed: int) -> bool:
-    """Return False if the entry is not in the filter that this line, of ``line_of``, is from."""
+    """Return False if the filter does not hold the entry; ``line`` is its line by ``line_of``."""
     bits = int.from_bytes(line, "little")
     within = mix(hashed ^ SECOND)
     return all(bits >> (within >> 9 * index & 511) & 1 for index in range(BITS_SET))

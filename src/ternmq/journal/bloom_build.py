@@ -1,4 +1,4 @@
-"""Bloom filters of whole columns, for run files that are written; see ``bloom``.
+"""Building the Bloom filters of a run file from whole columns (``bloom``).
 
 Worker threads only: it needs numpy.
 """

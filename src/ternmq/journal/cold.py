@@ -1,10 +1,10 @@
-"""Bytes that may have to be read from the disk: a cache, and what to do when it blocks.
+"""A cache of file blocks, and the jobs that read a block when the read would block.
 
-The caller's thread never waits for a disk. ``ColdCache.read`` answers from the cache or with a read
-that does not block; otherwise it raises ``WouldBlock`` with a job. A worker thread runs the job,
-which reads through a descriptor of its own (so that closing one here can never redirect its read)
-and hands the bytes in; then the caller repeats its command, which has had no effect so far, and
-finds them.
+The caller's thread never waits for a disk. ``ColdCache.read`` returns bytes from the cache or by a
+read that does not block; otherwise it raises ``WouldBlock`` with a job. A worker thread runs the
+job, which reads through a descriptor of its own (so that closing one here can never redirect its
+read) and puts the bytes into ``inbox``; then the caller repeats its command, which has had no
+effect so far, and finds them.
 
 Threads: ``ColdRead.run`` may be called from any thread; everything else from the caller's only. The
 two meet in ``ColdCache.inbox``, a deque (its append and popleft are atomic): no lock, and eviction
@@ -25,14 +25,14 @@ from ternmq.model.errors import DiskError, DiskReadError, FileMissing
 
 DEFAULT_CAPACITY_BYTES: Final = 64 * 1024 * 1024
 MAX_FILES: Final = 64
-"""Descriptors kept open: an eighth of the 200 that a broker may use is left to connections."""
+"""Most descriptors that the cache keeps open, so that enough are left for connections."""
 
 
 class Job(Protocol):
     """Work for a worker thread."""
 
     def run(self) -> None:
-        """Do it; raises what the disk raises."""
+        """Do the work; raises the disk's errors."""
 
 
 class WouldBlock(Exception):
@@ -54,7 +54,7 @@ class DamagedBlock(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Block:
-    """A stretch of a file, read and cached as a whole; ``crc`` None: its reader checks it."""
+    """A stretch of a file, read and cached as a whole; if ``crc`` is None, the reader checks it."""
 
     name: str
     at: int
@@ -63,9 +63,9 @@ class Block:
 
 
 class ColdRead:
-    """Reads blocks of one file, waiting for the disk, and hands them to the cache.
+    """Reads blocks of one file, waiting for the disk, and puts them into the cache's ``inbox``.
 
-    The first is the one that is needed; those behind it are likely to be asked for next.
+    The first block is the one that is needed; those behind it are likely to be needed next.
     """
 
     __slots__ = ("blocks", "cache")
@@ -75,10 +75,10 @@ class ColdRead:
         self.blocks = blocks
 
     def run(self) -> None:
-        """Read the blocks. If the file is gone, the repeated command will see to that.
+        """Read the blocks. If the file is missing, the repeated command reports that.
 
         Raises:
-            DiskReadError: the first block cannot be read, or the file ends in it.
+            DiskReadError: The first block cannot be read, or the file ends in it.
         """
         cache = self.cache
         name = self.blocks[0].name
@@ -98,7 +98,7 @@ class ColdRead:
                 except DiskReadError:
                     if block is self.blocks[0]:
                         raise
-                    return  # that was ahead of what is asked for; who needs it will hear of it
+                    return  # a block read ahead: the error is raised when it is needed
                 cache.inbox.append((block, data))
         finally:
             file.close()
@@ -115,7 +115,7 @@ _T = TypeVar("_T")
 
 
 def waiting(ask: Callable[[], _T]) -> _T:
-    """Return what ``ask`` returns, doing here what it has to wait for: for tools and tests."""
+    """Return the result of ``ask``, running here the jobs that it needs: for tools and tests."""
     while True:
         try:
             return ask()
@@ -124,9 +124,10 @@ def waiting(ask: Callable[[], _T]) -> _T:
 
 
 class ColdCache:
-    """Blocks of files, least recently used out first, and the descriptors to read more.
+    """A cache of file blocks and of the descriptors to read them; drops the least recently used.
 
-    ``capacity_bytes`` must exceed what one command reads, or the command would chase its own tail.
+    ``capacity_bytes`` must exceed what one command reads, or the repeated command would never find
+    all of its blocks.
     """
 
     def __init__(
@@ -144,12 +145,12 @@ class ColdCache:
         self._blocks: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._files: OrderedDict[str, File] = OrderedDict()
         self._damaged: set[tuple[str, int]] = set()
-        """Blocks that a job read and that are not what they should be, until somebody asks."""
+        """Blocks that a job read with a wrong checksum, until ``read`` raises ``DamagedBlock``."""
         self._failed: dict[tuple[str, int], str] = {}
-        """Blocks that could not be read lately, and why: nobody waits for them again so soon."""
+        """Blocks that could not be read, with the reason: ``read`` raises it until ``forgive``."""
 
     def kept(self, name: str, at: int, need: int) -> bytes | None:
-        """Return what is kept from ``at`` on if ``need`` bytes are; the fast form of ``read``."""
+        """Return the cached block at ``at`` if it has ``need`` bytes; the fast form of ``read``."""
         if self.inbox:
             self._drain()
         key = (name, at)
@@ -160,13 +161,13 @@ class ColdCache:
         return data
 
     def read(self, block: Block, need: int | None = None) -> bytes:
-        """Return the bytes of a block, or of its beginning if that is kept and has ``need`` bytes.
+        """Return the bytes of a block, or its beginning if that is cached and has ``need`` bytes.
 
         Raises:
-            WouldBlock: it is not in memory.
-            DamagedBlock: its checksum is wrong.
-            DiskReadError: it could not be read just now; see ``fail``.
-            FileMissing: there is no such file.
+            WouldBlock: The block is not in memory.
+            DamagedBlock: Its checksum is wrong.
+            DiskReadError: It could not be read a moment ago; see ``fail``.
+            FileMissing: There is no such file.
         """
         data = self.kept(block.name, block.at, block.length if need is None else need)
         if data is not None:
@@ -186,11 +187,11 @@ class ColdCache:
         return data
 
     def fail(self, block: Block, why: str) -> None:
-        """Let whoever asks for a block hear that it cannot be read, until ``forgive``."""
+        """Make ``read`` of a block raise ``DiskReadError`` with this reason, until ``forgive``."""
         self._failed[block.name, block.at] = why
 
     def forgive(self, block: Block) -> None:
-        """Let the next one who asks for a block try the disk again."""
+        """Let the next ``read`` of a block try the disk again."""
         self._failed.pop((block.name, block.at), None)
 
     def forget(self, name: str) -> None:

@@ -1,6 +1,6 @@
-"""What a run file holds, as numpy columns: made from tails, merged, compared.
+"""The content of run files as numpy columns: made from tails, merged, compared.
 
-Only worker threads and the checker use this; the hot path never touches numpy. Structured arrays
+Only worker threads and the checker use this; the hot path does not use numpy. Structured arrays
 have exactly the layout of the sections in the file (``idx_file``). A *place* is a record's distance
 from its segment's base in units of 8 bytes.
 """
@@ -65,18 +65,18 @@ class Columns:
     """The content of one source or of several, each array sorted as in the file.
 
     Attributes:
-        queues: By key.
-        batches: By queue, within it by offset.
+        queues: Sorted by key.
+        batches: Sorted by queue, then offset.
         masks: Tag bloom of each batch; empty when all are zero.
         bodies: Position of the PREPARED that holds each batch, 0: none; empty when all are zero.
-        producers: By producer, sequence, place.
-        keys: By topic, hash, place, row.
-        ids: By topic, low, high, place, row.
-        moved: By key, offset, place, row.
-        moved_ids: By producer, sequence, place, row.
-        resolved: By position of the PREPARED.
-        first_time_us: Broker time of the first record told of, 0 if there is none.
-        last_time_us: Of the last.
+        producers: Sorted by producer, sequence, place.
+        keys: Sorted by topic, hash, place, row.
+        ids: Sorted by topic, low, high, place, row.
+        moved: Sorted by key, offset, place, row.
+        moved_ids: Sorted by producer, sequence, place, row.
+        resolved: Sorted by position of the PREPARED.
+        first_time_us: Broker time of the first indexed record, 0 if there is none.
+        last_time_us: Broker time of the last one.
     """
 
     queues: Rows
@@ -96,19 +96,20 @@ class Columns:
 def _joined(parts: Sequence[Any], dtype: str) -> npt.NDArray[Any]:
     if not parts or len(parts) > _MANY:
         return np.frombuffer(b"".join(parts), dtype)
-    # Few parts may be large: numpy lets other threads run while it copies, ``join`` does not.
+    # If there are few parts, they may be large: numpy lets other threads run while it copies,
+    # ``join`` does not.
     return np.concatenate([np.frombuffer(part, dtype) for part in parts])
 
 
 def _by(rows: Rows, *fields: str) -> Rows:
-    """Return the rows sorted by the fields, the first counting most; stable."""
+    """Return the rows sorted by the fields, the first field first; stable."""
     if len(rows) < 2:
         return rows
     return rows[np.lexsort([rows[field] for field in reversed(fields)])]
 
 
 def _hash_rows(found: HashTail, base: int, dtype: np.dtype[np.void]) -> Rows:
-    """Return a row of ``dtype`` per hash, its hash columns still unset."""
+    """Return a row of ``dtype`` per hash; the hash columns are not set yet."""
     ends = _joined([found.ends], "<u8").astype(np.int64) // found.width
     counts = np.diff(ends, prepend=0)
     rows = np.zeros(int(counts.sum()), dtype)
@@ -123,7 +124,7 @@ def _places(parts: Sequence[Any], base: int) -> U64:
 
 
 def of_tail(tail: Tail) -> Columns:
-    """Return the content of a tail that nobody changes meanwhile."""
+    """Return the content of a tail; it must not change meanwhile."""
     base = tail.base
     keys = sorted(tail.queues)
     tails: list[QueueTail] = [tail.queues[key] for key in keys]
@@ -201,7 +202,7 @@ def _resolved_rows(tail: Tail) -> Rows:
 
 
 def _copy_rows(tail: Tail, dtype: np.dtype[np.void]) -> tuple[Rows, npt.NDArray[np.int64]]:
-    """Return a row of ``dtype`` per copy, its own columns unset, and the copies of each MOVED."""
+    """Return a row of ``dtype`` per copy with place and row set, and the count of each MOVED."""
     counts = np.array([len(facts.offsets) for _, facts in tail.copies], dtype=np.int64)
     rows = np.zeros(int(counts.sum()), dtype)
     places = np.array([(at - tail.base) >> 3 for at, _ in tail.copies], np.uint32)
@@ -238,7 +239,7 @@ def merge(parts: Sequence[Columns]) -> Columns:
 
 
 def _column(columns: Sequence[U64], parts: Sequence[Columns], order: npt.NDArray[np.intp]) -> U64:
-    """Return a column beside the batches in their new order; empty if it is empty everywhere."""
+    """Return a column of the batches in their new order; empty if all parts' are empty."""
     if not any(len(one) for one in columns):
         return np.zeros(0, np.uint64)
     whole = [
@@ -264,7 +265,7 @@ def _merged_queues(queues: Rows) -> Rows:
 
 
 def difference(ours: Columns, theirs: Columns) -> str | None:
-    """Return the first difference between two contents in words, None if they are equal."""
+    """Return a description of the first difference between two contents, None if equal."""
     for name in (
         "queues", "batches", "masks", "bodies", "producers", "keys", "ids", "moved", "moved_ids",
         "resolved",

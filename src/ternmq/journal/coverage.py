@@ -1,10 +1,11 @@
-"""Which source tells of which positions: the tails and run files behind the index.
+"""The tails and run files behind the index, and which positions each of them covers.
 
 Positions are covered without a gap by *sources*, each inside one segment: a sealed segment by one
 run file (``index/<base>.idx``), the active one by part runs (``index/<from>-<to>.part``, cut with
-each STATE set) and the live ``Tail`` in memory. ``cut`` and ``seal`` freeze the tail and return a
-``RunJob``, which works in a worker thread on what nobody changes any more; ``installed`` then puts
-the file in the place of what it covers. Until then, and if the job fails, the frozen tail answers.
+each STATE set) and the live ``Tail`` in memory. ``cut`` and ``unsealed`` freeze the tail and return
+jobs (``RunJob``) for a worker thread, which write the file from sources that no longer change;
+``installed`` then replaces these sources by the file's run. Until then, and if the job fails, the
+frozen tail is used.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class QueueSegments:
 
     Attributes:
         numbers: Segment numbers (base divided by the segment size).
-        first_offsets: The queue's first offset in each.
+        first_offsets: The queue's first offset in each segment.
     """
 
     __slots__ = ("first_offsets", "numbers")
@@ -46,12 +47,12 @@ class QueueSegments:
 
 @dataclass(slots=True)
 class SegmentSources:
-    """What covers one segment, ascending; the live tail is not among the sources.
+    """The sources of one segment, without the live tail.
 
     Attributes:
-        base: Of the segment.
-        sources: Without a gap, except while the index is being opened.
-        job: What is at work on the run file of the sealed segment.
+        base: Base of the segment.
+        sources: Ascending; without a gap, except while the index is being opened.
+        job: The job that writes the run file of the sealed segment, None if none is at work.
     """
 
     base: Position
@@ -60,13 +61,13 @@ class SegmentSources:
 
 
 class Coverage:
-    """The sources of an index and their life; ``Index`` asks them.
+    """Holds and replaces the sources of an index; ``Index`` looks things up in them.
 
     Args:
         disk: The data root.
         segment_size: Bytes of a segment.
         start: Position from which records will be added.
-        cache: Shared with the record store.
+        cache: The cache that the record store uses too; None makes a new one.
     """
 
     def __init__(
@@ -82,25 +83,26 @@ class Coverage:
         self.segment_size = segment_size
         self.segments: dict[int, SegmentSources] = {}
         self.queues: dict[int, QueueSegments] = {}
-        """Ask ``segments_of``: what is said here may be of segments that are gone."""
+        """By queue. Read it with ``segments_of``: an entry may name segments that were removed."""
         self.first_number = 0
-        """Segments below are gone."""
+        """Segments with a smaller number were removed."""
         self.floor_of: Callable[[int], int] | None = None
-        """By queue, where its rows begin, above what ``segments_of`` says: the segment is gone that
-        held prepared rows with offsets up to there. Set by who knows (`broker.preparedrows`)."""
+        """Returns, by queue, an offset below which its prepared rows were in removed segments, 0 if
+        none were: ``segments_of`` may give a smaller first offset. None while no queue needs it.
+        Set by `broker.preparedrows`."""
         self._serials = itertools.count()
         self._without_run: dict[int, SegmentSources] = {}
         self.mended: deque[tuple[Run, Run]] = deque()
-        """Damaged runs and what a worker thread made in their place (its append is atomic)."""
+        """(damaged run, its replacement); appended by a worker thread (the append is atomic)."""
         self._use(Tail(Position(start - start % segment_size), start))
 
     @property
     def tail(self) -> Tail:
-        """The tail that records enter; its ``start`` is where records are wanted from."""
+        """The tail that records are added to; records below its ``start`` are not to be added."""
         return self._live
 
     def sources(self, number: int) -> list[Source]:
-        """Return what covers a segment, ascending, the live tail included."""
+        """Return the sources of a segment, ascending, the live tail included."""
         segment = self.segments.get(number)
         if segment is None:
             return []
@@ -128,7 +130,7 @@ class Coverage:
     # ------------------------------------------------------------------ tails, segments
 
     def _use(self, tail: Tail) -> None:
-        """Make ``tail`` the one that records enter."""
+        """Make ``tail`` the live tail."""
         self._live = tail
         self._tails = tail.queues
         self._number = tail.base // self.segment_size
@@ -144,7 +146,7 @@ class Coverage:
         return segment
 
     def _register(self, key: int, number: int, first_offset: int) -> None:
-        """Note that a queue has messages in a segment, the first at ``first_offset``."""
+        """Record that a queue has messages in a segment, the first at ``first_offset``."""
         segments = self.segments_of(key)
         if segments is None:
             segments = self.queues[key] = QueueSegments()
@@ -168,7 +170,7 @@ class Coverage:
         return frozen
 
     def _roll(self, position: int) -> None:
-        """Go on to the segment of ``position``, over segments without a message if need be."""
+        """Go on to the segment of ``position``, past segments without a message if need be."""
         while position >= self._limit:
             self._freeze(Position(self._limit))
 
@@ -179,7 +181,7 @@ class Coverage:
 
         Args:
             upto: End of the last record that was added or skipped; in the active segment.
-            chain_crc: crc32c field of that record.
+            chain_crc: CRC of that record.
             hint: The newest complete STATE set.
 
         Returns:
@@ -206,10 +208,11 @@ class Coverage:
     def unsealed(self, end: Position, hint: StateHint = NO_HINT) -> list[RunJob]:
         """Return the jobs that write run files of sealed segments: once each, again if one failed.
 
-        Cheap when there is nothing to do: ask after every flush.
+        Cheap when there is nothing to do: call it after every flush.
 
         Args:
-            end: What was written of the journal; segments that end before it take no more records.
+            end: Position up to which the journal was written; segments that end before it take no
+                more records.
             hint: The newest complete STATE set.
         """
         if end > self._limit:
@@ -231,7 +234,7 @@ class Coverage:
         return jobs
 
     def installed(self, job: RunJob) -> RemoveJob | None:
-        """Put the written run in the place of what it covers.
+        """Replace the sources that the written run covers by the run.
 
         Returns:
             A job that removes files which are no longer needed, or None.
@@ -239,13 +242,13 @@ class Coverage:
         run = job.result
         assert run is not None, "the job has not run"
         segment = self.segments.get(job.base // self.segment_size)
-        if segment is None:  # dropped meanwhile
+        if segment is None:  # the segment was removed meanwhile
             return RemoveJob(self.disk, [job.name])
         if segment.job is job:
             segment.job = None
         sources = segment.sources
         covered = [one for one in sources if one.start >= run.start and one.stop <= run.stop]
-        if not covered or _sealed(segment):  # a part that came after the sealed segment's run
+        if not covered or _sealed(segment):  # a part run, ready after the sealed segment's run
             return RemoveJob(self.disk, [job.name])
         at = sources.index(covered[0])
         sources[at : at + len(covered)] = [run]
@@ -258,9 +261,9 @@ class Coverage:
         return RemoveJob(self.disk, old) if old else None
 
     def failed(self, job: RunJob) -> None:
-        """Note that a job raised: what it should have replaced goes on answering.
+        """Record that a job raised: the sources that it should have replaced stay in use.
 
-        ``unsealed`` tries again what matters. A part run that is not written is no loss.
+        ``unsealed`` returns a new job for a sealed segment. A missing part run is no loss.
         """
         segment = self.segments.get(job.base // self.segment_size)
         if segment is not None and segment.job is job:
@@ -269,7 +272,7 @@ class Coverage:
     # ------------------------------------------------------------------ opening (``index_open``)
 
     def put(self, run: Run) -> None:
-        """Take in a run file that is there already; in the order of the journal."""
+        """Add an existing run file; in the order of the journal."""
         number = run.head.base // self.segment_size
         segment = self._segment(number)
         segment.sources.append(run)
@@ -277,7 +280,7 @@ class Coverage:
             del self._without_run[number]
 
     def put_tail(self, tail: Tail) -> None:
-        """Take in what the journal says of a stretch that no run file tells of."""
+        """Add the tail of a stretch that no run file covers, as read from the journal."""
         number = tail.base // self.segment_size
         if tail.start == self._live.start:
             self._use(tail)
@@ -291,10 +294,9 @@ class Coverage:
     # ------------------------------------------------------------------ retention
 
     def drop_segment(self, base: Position) -> RemoveJob:
-        """Forget a segment, the oldest, that retention removes.
+        """Forget the oldest segment, which retention removes.
 
-        That no queue has messages there any more is found out by ``segments_of``: whoever asks it
-        for every queue some time has all of it forgotten.
+        ``queues`` still names it: each call of ``segments_of`` removes it for that queue.
 
         Returns:
             The job that removes its run files.
@@ -309,7 +311,7 @@ class Coverage:
         return RemoveJob(self.disk, names)
 
     def last_time_us(self, base: int) -> int:
-        """Return the broker time of the newest message of a segment; 0 if it has none."""
+        """Return the broker time of the newest indexed record of a segment; 0 if it has none."""
         newest = 0
         for source in self.sources(base // self.segment_size):
             one = source.head if isinstance(source, Run) else source
@@ -326,13 +328,13 @@ class Coverage:
     # ------------------------------------------------------------------ damage, comparison
 
     def rebuild_tail(self, start: Position, stop: Position) -> Tail:
-        """Return what the journal says of positions that a run file covered. Any thread; blocks."""
+        """Return the tail of some positions, read from the journal. Blocks; any thread."""
         from ternmq.journal.index_feed import rebuild_tail
 
         return rebuild_tail(self.disk, start, stop, segment_size=self.segment_size)
 
     def _mend(self, error: DamagedBlock) -> WouldBlock:
-        """Return what to raise when a run file turned out to be damaged: a job rebuilds it."""
+        """Return the error to raise for a damaged run file; its job rebuilds the file."""
         for source in self.newest_first():
             if isinstance(source, Run) and source.name == error.name:
                 serial = next(self._serials)
@@ -350,11 +352,11 @@ class Coverage:
                 self.cache.forget(old.name)
 
     def equal(self, other: Coverage) -> str | None:
-        """Return the first difference in content between two indexes or None. Blocks.
+        """Return the first difference in content between two indexes, or None. Blocks.
 
-        How the content is spread over tails, parts and run files does not count.
+        How the content is spread over tails, part runs and run files makes no difference.
         """
-        from ternmq.journal.columns import difference  # not before: it needs numpy
+        from ternmq.journal.columns import difference  # imported here: it needs numpy
 
         for number in sorted({*self.segments, *other.segments}):
             ours, theirs = self.content(number), other.content(number)
@@ -371,15 +373,15 @@ class Coverage:
         return None
 
     def content(self, number: int) -> Columns:
-        """Return all that the index holds of a segment. Blocks."""
-        from ternmq.journal.run_content import content  # not before: it needs numpy
+        """Return the whole content of the index for a segment. Blocks."""
+        from ternmq.journal.run_content import content  # imported here: it needs numpy
 
         base = Position(number * self.segment_size)
         return content(self.disk, self.sources(number) or [Tail(base, base)], self.rebuild_tail)
 
 
 def _sealed(segment: SegmentSources) -> bool:
-    """Tell whether one run file covers the segment."""
+    """Return whether one run file covers the segment."""
     sources = segment.sources
     return (
         len(sources) == 1

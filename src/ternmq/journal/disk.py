@@ -1,13 +1,13 @@
-"""What the journal needs of a disk: the seam between decisions and the operating system.
+"""The disk port: all that the journal needs of files, as Protocols.
 
-Everything below ``journal/`` reaches files through these two protocols. ``RealDisk`` is the
-operating system, ``MemoryDisk`` a dictionary, ``FaultyDisk`` another disk that fails on plan; the
-simulator brings one whose unsynced writes are lost, kept or torn at a crash.
+All code in ``journal/`` uses files through these two protocols. ``RealDisk`` is the operating
+system, ``MemoryDisk`` a dictionary, ``FaultyDisk`` wraps another disk and fails as planned; the
+simulator has one whose unsynced writes are lost, kept or torn at a crash.
 
-Names are relative to the data root and use ``/``: ``journal/00000000000000000000.seg``. Folders
-come into being with their first file. Nothing here is asynchronous: the shell decides what runs on
-the loop (``pwrite`` into the page cache, ``try_pread``) and what in a thread (``sync``,
-``allocate``, a ``pread`` that may wait).
+Names are relative to the data root and use ``/``: ``journal/00000000000000000000.seg``. A folder is
+created with its first file. Nothing here is asynchronous: the server decides what runs on the loop
+(``pwrite`` into the page cache, ``try_pread``) and what in a thread (``sync``, ``allocate``, a
+``pread`` that may wait).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class File(Protocol):
         """Write all of ``data`` at ``offset``; volatile until the next ``sync``.
 
         Raises:
-            DiskWriteError: The write failed or was short; what stands there now is unknown.
+            DiskWriteError: The write failed or was short; the bytes there are now unknown.
         """
         ...
 
     def pread(self, length: int, offset: int) -> bytes:
-        """Read ``length`` bytes at ``offset``; fewer come back only at the end of the file.
+        """Read ``length`` bytes at ``offset``; fewer are returned only at the end of the file.
 
         Raises:
             DiskReadError: The disk could not read.
@@ -41,19 +41,19 @@ class File(Protocol):
         ...
 
     def next_data(self, offset: int) -> int:
-        """Return where, at ``offset`` or behind it, the first bytes are that may not be zero.
+        """Return the first byte offset, from ``offset`` on, that may hold a byte that is not zero.
 
-        All bytes before are zeros for sure: space that was allocated and never written. ``offset``
-        where nothing is known, the file's size where nothing else follows.
+        All bytes between are certainly zeros: space that was allocated and never written. Returns
+        ``offset`` if nothing is known, and the file's size if only such zeros follow.
         """
         ...
 
     def sync(self) -> None:
-        """Make every write issued before durable; blocks.
+        """Make every earlier write durable; blocks.
 
         Raises:
-            DiskSyncError: Fatal. A second call may succeed without the data being there, so it
-                must never be tried.
+            DiskSyncError: Fatal. A second call may succeed although the data was lost, so it must
+                never be tried.
         """
         ...
 
@@ -62,7 +62,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the descriptor back; closing twice is allowed."""
+        """Close the descriptor; closing twice is allowed."""
         ...
 
 
@@ -70,10 +70,10 @@ class Disk(Protocol):
     """A data root: files by relative name."""
 
     def open(self, name: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing; ``create`` makes it, empty, if it is not there.
+        """Open a file for reading and writing; ``create`` makes an empty one if there is none.
 
         Raises:
-            FileMissing: It is not there and ``create`` is false.
+            FileMissing: There is no such file and ``create`` is false.
         """
         ...
 
@@ -84,28 +84,28 @@ class Disk(Protocol):
     def allocate(self, name: str, size: int, *, written: bool = True) -> None:
         """Make ``name`` a file of ``size`` zeros, durable with its folder entry; blocks.
 
-        A file that is there under this name is replaced.
+        An existing file of this name is replaced.
 
         Args:
-            name: Of the file.
-            size: In bytes.
+            name: Name of the file.
+            size: Size in bytes.
             written: The zeros are written out, so that a later write and sync moves data only.
-                False: the space is taken, which is all that is promised.
+                False: only the space is reserved.
 
         Raises:
-            NoSpace: The disk is full; nothing is left behind.
+            NoSpace: The disk is full; no file is left behind.
         """
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, replacing what ``new`` named; durable after ``sync_folder``."""
+        """Rename a file, replacing ``new`` if it exists; durable after ``sync_folder``."""
         ...
 
     def remove(self, name: str) -> None:
         """Unlink a file; durable after ``sync_folder``.
 
         Raises:
-            FileMissing: It is not there.
+            FileMissing: There is no such file.
         """
         ...
 
@@ -114,7 +114,7 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Return how many bytes new files may take."""
+        """Return the number of bytes that new files may take."""
         ...
 
     def total_bytes(self) -> int:
@@ -122,10 +122,10 @@ class Disk(Protocol):
         ...
 
     def lock(self) -> None:
-        """Own the data root until ``close``.
+        """Lock the data root until ``close``.
 
         Raises:
-            AlreadyRunning: Somebody else does.
+            AlreadyRunning: Another process has locked it.
         """
         ...
 

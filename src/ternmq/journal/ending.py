@@ -1,20 +1,19 @@
-"""Where a journal ends: the pure reader that recovery, repair and verification rest on.
+"""Where a journal ends: a reader that changes nothing, used by recovery, repair and verification.
 
 The question after a crash is which bytes to believe. Two numbers answer it:
 
 * **X**, the end of the valid records: a walk along the chain from a trusted start to the first
-  record that is not valid (``scan`` says what valid means).
+  record that is not valid (``scan`` defines valid).
 * **D**, the largest durable position that any valid record states, before X or after it. Records
   behind X are found by their magic on 8-byte boundaries; pages persist in any order, so whole
   records may well follow a hole.
 
-``D <= X``: what stands behind X was never durable, nobody was answered for it, it may be cut. Else
-bytes that were durable are damaged: ``CorruptJournal`` names file and byte, nothing is touched.
+If ``D <= X``, the bytes behind X were never durable and no reply depended on them: they may be cut.
+Else bytes that were durable are damaged: ``CorruptJournal`` names file and byte, nothing changes.
 
 A trusted start is the BEGIN of a STATE set that the walk finds complete, with ``D`` at or above it:
-all before it was durable, so there can be no hole below that a cut would have to be made at. A
-start that the records do not prove in this way is given up for an older one, at last for the first
-segment.
+all before it was durable, so no hole below it can be an unsynced tail that must be cut. If the
+records do not prove a start in this way, an older one is tried, and at last the first segment.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ from ternmq.record.header import ALIGNMENT, MAGIC, Kind
 
 MAGIC_BYTES: Final = MAGIC.to_bytes(4, "little")
 CHUNK_BYTES: Final = 256 << 10
-"""What lies behind the end is nearly always zeros, and is compared while it is in the processor's
-cache."""
+"""Small enough that a chunk is still in the processor's cache when it is compared with zeros, which
+are nearly always all that lies behind the end."""
 _BLANK: Final = bytes(CHUNK_BYTES)
 
 
@@ -68,17 +67,17 @@ class Ending:
     Attributes:
         first: Base of the oldest segment.
         segment_size: Bytes of every segment.
-        start: Where the walk began: the BEGIN of a STATE set, or ``first``.
+        start: Position where the walk began: the BEGIN of a STATE set, or ``first``.
         valid_end: X.
         durable: D.
         epoch: Largest epoch of any valid record, also behind X.
         last_crc: CRC of the last record below X.
         last_time_us: Latest broker time of the records walked.
         clean: The last record is the MARK of a clean stop.
-        record_count: Records walked.
-        sets: BEGIN and END of every complete STATE set that was walked over, oldest first.
+        record_count: Number of records walked.
+        sets: (BEGIN, END) of every complete STATE set on the walk, oldest first.
         fault: What is wrong at X; empty where the journal just ends.
-        dirt: What is not zero behind X.
+        dirt: The stretches behind X that are not all zeros.
     """
 
     first: Position
@@ -106,7 +105,7 @@ class Ending:
 
 @dataclass(slots=True)
 class Remains:
-    """What lies behind a position: the dirt, and what valid records in it state."""
+    """What lies behind a position: the dirt, and the largest values that valid records state."""
 
     durable: int = 0
     epoch: int = 0
@@ -117,15 +116,15 @@ def find_end(disk: Disk, hint: Position | None = None) -> Ending | None:
     """Find where the journal ends; changes nothing.
 
     Args:
-        disk: Where the journal lies.
-        hint: BEGIN of a STATE set that somebody (the index) remembers; believed only if proven.
+        disk: The data root.
+        hint: BEGIN of a STATE set that the index names; used only if the records prove it.
 
     Returns:
-        None if there is no journal, or one whose making never came to its first sync.
+        None if there is no journal, or one that was never synced while it was made.
 
     Raises:
         CorruptJournal: Damage below D; a missing segment, a wrong size or base.
-        UnknownRecordKind: A newer version wrote here.
+        UnknownRecordKind: A newer version wrote this journal.
     """
     bases = segment_bases(disk)
     if not bases:
@@ -134,7 +133,7 @@ def find_end(disk: Disk, hint: Position | None = None) -> Ending | None:
     try:
         size = segment_size_of(disk, bases)
     except CorruptJournal:
-        # Half-made, or badly damaged? Only a record that states something durable can tell.
+        # Half-made, or badly damaged? It is damaged if any record states a durable position.
         if first == 0 and search(disk, bases, first, NO_POSITION).durable == 0:
             return None
         raise
@@ -153,7 +152,7 @@ def find_end(disk: Disk, hint: Position | None = None) -> Ending | None:
 def _starts(
     disk: Disk, bases: list[Position], size: int, hint: Position | None
 ) -> Iterator[Position]:
-    """Yield where a walk may begin, newest first, the first segment last."""
+    """Yield the positions where a walk may begin, newest first, the first segment last."""
     first = bases[0]
     older = stated_sets(disk, bases)
     newest = next(older, None)
@@ -188,7 +187,7 @@ def stated_sets(disk: Disk, bases: list[Position]) -> Iterator[Position]:
 
 
 def _is_state(disk: Disk, position: Position, first: Position, size: int) -> bool:
-    """Tell whether a STATE record stands at ``position``."""
+    """Return whether a valid STATE record is at ``position``."""
     if position <= first:
         return False
     record = record_at(disk, position, size)
@@ -196,7 +195,7 @@ def _is_state(disk: Disk, position: Position, first: Position, size: int) -> boo
 
 
 def _walk(disk: Disk, bases: list[Position], size: int, start: Position) -> Ending:
-    """Walk from ``start`` to X, then look at what lies behind."""
+    """Walk from ``start`` to X, then search what lies behind."""
     scanner = Scanner(disk, start, segment_size=size, prev_crc=None if start else 0)
     record = None
     sets: list[tuple[Position, Position]] = []
@@ -237,7 +236,7 @@ def _walk(disk: Disk, bases: list[Position], size: int, start: Position) -> Endi
 
 
 def _check(disk: Disk, bases: list[Position], ending: Ending) -> None:
-    """Raise ``CorruptJournal`` if what was durable is damaged, or the files do not fit."""
+    """Raise ``CorruptJournal`` if durable bytes are damaged, or segment files are wrong."""
     size, end, first = ending.segment_size, ending.valid_end, ending.first
     if ending.durable > end or (end == ending.start and end > 0):
         base = end - end % size
@@ -256,7 +255,7 @@ def _check(disk: Disk, bases: list[Position], ending: Ending) -> None:
             )
         found = file_size(disk, base)
         last = base + size >= end
-        # Behind X the end of a file is like zeros; what stands behind a segment is no part of it.
+        # A file that ends behind X is as good as zeros; bytes beyond the segment size are ignored.
         if found < size and not last:
             raise CorruptJournal(
                 f"the segment at {base} has {found} bytes, not {size}",
@@ -266,12 +265,13 @@ def _check(disk: Disk, bases: list[Position], ending: Ending) -> None:
 
 
 def search(disk: Disk, bases: list[Position], position: int, segment_size: int) -> Remains:
-    """Look through all segment files behind ``position`` for dirt and for valid records in it.
+    """Search all segment files behind ``position`` for dirt and for valid records in it.
 
-    Bytes that somebody appended to a file, behind its segment, are not looked at.
+    Bytes of a file beyond the segment size are ignored.
 
-    Valid here: a record that proves itself alone and states no durable position above its own.
-    What lies inside such a record is not looked at (a message may hold a copy of a journal).
+    Valid here: a record that is valid by itself (``scan.parse``) and states no durable position
+    above its own. The inside of such a record is not searched: a message may hold a copy of a
+    journal.
     """
     remains = Remains()
     dirt: list[Dirt] = []
@@ -283,7 +283,7 @@ def search(disk: Disk, bases: list[Position], position: int, segment_size: int) 
             offset -= offset % ALIGNMENT
             skip = offset  # records found reach up to here
             while offset < size:
-                # A spare that was only allocated holds nothing and is not read.
+                # A spare that was only allocated has no data and is not read.
                 data = file.next_data(offset)
                 offset = max(offset, data - data % ALIGNMENT)
                 chunk = file.pread(min(CHUNK_BYTES, size - offset), offset)
@@ -304,14 +304,14 @@ def search(disk: Disk, bases: list[Position], position: int, segment_size: int) 
 
 
 def proven(file: File, base: Position, chunk: bytes, offset: int, skip: int) -> Iterator[RawRecord]:
-    """Yield the records that begin in a chunk of a segment file and prove themselves alone.
+    """Yield the records that begin in a chunk of a segment file and are valid by themselves.
 
     Args:
         file: The file.
-        base: Of the segment.
-        chunk: Bytes of the file, from ``offset`` on, a multiple of 8.
-        offset: See above.
-        skip: Where in the file the record found last ends; nothing before it is looked at.
+        base: Base of the segment.
+        chunk: Bytes of the file, from ``offset`` on.
+        offset: Byte of the file at which the chunk begins; a multiple of 8.
+        skip: Byte of the file at which the record found last ends; nothing before it is searched.
     """
     at = chunk.find(MAGIC_BYTES, max(0, skip - offset))
     while at >= 0:

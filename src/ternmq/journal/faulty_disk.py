@@ -1,18 +1,18 @@
-"""A disk that fails on plan, around one that does not.
+"""A disk that wraps another one and fails as planned.
 
     disk = FaultyDisk(MemoryDisk(), [Fault("sync", 3, "drop")])
 
-fails the third sync. What the kinds do:
+fails the third sync. The kinds of faults:
 
-* ``eio``: the call raises and does nothing. For a write, nothing of it is there.
-* ``short``: half of the write is there, then it raises.
-* ``late``: everything of it is done, then it raises. The worst for whoever tries again.
-* ``full``: an allocation raises ``NoSpace``; a write raises as if the space were gone.
-* ``drop``: a sync raises and everything written to the file since its last good sync is gone, as
-  a page cache forgets dirty pages that could not be written; the next sync succeeds.
+* ``eio``: the call raises and does nothing: no byte of a write is there.
+* ``short``: half of the write is done, then the call raises.
+* ``late``: the call is done completely, then raises. The worst case for code that tries again.
+* ``full``: an allocation raises ``NoSpace``; a write raises as if there were no space.
+* ``drop``: a sync raises and everything written to the file since its last good sync is lost, as
+  a page cache drops dirty pages that could not be written; the next sync succeeds.
 
-Every call is counted, whether it fails or not, so that a test runs a workload once to learn how
-many writes and syncs it makes and then fails each of them in turn.
+Every call is counted, whether it fails or not, so that a test can run a workload once to count its
+writes and syncs and then make each of them fail in turn.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ERRORS: dict[Call, type[DiskError]] = {
 
 @dataclass(slots=True, frozen=True)
 class Fault:
-    """The ``number``-th call (from 1) of its sort fails."""
+    """A plan that the ``number``-th call (from 1) of the kind ``call`` fails."""
 
     call: Call
     number: int
@@ -85,7 +85,7 @@ class FaultyFile:
         return self._inner.try_pread(length, offset)
 
     def next_data(self, offset: int) -> int:
-        """Return what the inner disk says."""
+        """Return the inner file's answer."""
         return self._inner.next_data(offset)
 
     def sync(self) -> None:
@@ -110,16 +110,16 @@ class FaultyFile:
 
 
 class FaultyDisk:
-    """A disk whose calls fail on plan.
+    """A disk whose calls fail as planned.
 
     Attributes:
-        counts: How often each sort of call was made.
+        counts: Number of calls made, by kind of call.
         fired: The faults that happened, in order.
-        unsynced: Per file, what stood where something was written since its last good sync.
+        unsynced: By file, (offset, bytes before) of each write since the file's last good sync.
 
     Args:
         inner: The disk that does the work.
-        plan: What fails.
+        plan: The faults.
     """
 
     def __init__(self, inner: Disk, plan: Iterable[Fault] = ()) -> None:
@@ -131,11 +131,11 @@ class FaultyDisk:
         self.plan(plan)
 
     def plan(self, faults: Iterable[Fault]) -> None:
-        """Add faults; their numbers count from the first call of all, also those made before."""
+        """Add faults; their numbers count all calls, also those made before this one."""
         self._plan.update({(fault.call, fault.number): fault for fault in faults})
 
     def count(self, call: Call) -> Kind | None:
-        """Count a call; return how it is to fail, None if it is not."""
+        """Count a call; return the kind of its fault, None if it does not fail."""
         self.counts[call] += 1
         fault = self._plan.get((call, self.counts[call]))
         if fault is None:
@@ -144,7 +144,7 @@ class FaultyDisk:
         return fault.kind
 
     def check(self, call: Call, name: str) -> None:
-        """Count a call that fails by doing nothing."""
+        """Count a call, and raise if it is to fail: it then does nothing."""
         kind = self.count(call)
         if kind is not None:
             raise _ERRORS.get(call, DiskError)(f"planned {kind} in {call} of {name}")
@@ -164,7 +164,7 @@ class FaultyDisk:
         if kind == "full":
             raise NoSpace(f"planned full disk allocating {name}")
         if kind == "short":
-            # What a crash in the middle leaves: a file of a wrong size.
+            # As after a crash in the middle: a file of a wrong size.
             self._inner.open(name, create=True).pwrite(bytes(size // 2), 0)
         elif kind in (None, "late"):
             self._inner.allocate(name, size, written=written)
@@ -187,11 +187,11 @@ class FaultyDisk:
         self._inner.sync_folder(folder)
 
     def free_bytes(self) -> int:
-        """Return what the inner disk says."""
+        """Return the inner disk's free bytes."""
         return self._inner.free_bytes()
 
     def total_bytes(self) -> int:
-        """Return what the inner disk says."""
+        """Return the inner disk's size."""
         return self._inner.total_bytes()
 
     def lock(self) -> None:

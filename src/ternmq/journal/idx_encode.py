@@ -1,4 +1,4 @@
-"""Writing a run file: columns as the bytes that ``idx_file`` describes. Worker threads only."""
+"""Writing a run file: columns to the bytes that ``idx_file`` describes. Worker threads only."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def encode(
 ) -> Iterator[bytes]:
     """Yield the bytes of a run file in pieces of at most a megabyte. For worker threads.
 
-    A section is never copied at once: tens of megabytes would hold up the other threads.
+    A section is never copied at once: tens of megabytes would delay the other threads.
     """
     lines, line_counts = _filters(columns)
     contents = {
@@ -90,7 +90,7 @@ def encode(
     table: list[tuple[int, int, int, int, int]] = []  # id, row bytes, length, block bytes, block
     for number, data in contents.items():
         row_bytes = ROW_BYTES[number]
-        # MASKS and BODIES are blocked like BATCHES, so that one block number serves all.
+        # MASKS and BODIES are cut into blocks like BATCHES, so that one block number fits all.
         beside = number in {MASKS, BODIES}
         rows = BATCHES_PER_BLOCK if beside else _BLOCK_BYTES // row_bytes
         step = rows * row_bytes

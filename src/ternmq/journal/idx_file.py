@@ -1,4 +1,4 @@
-"""The file of a run: an immutable index of the records in ``[start, stop)`` of one segment.
+"""The format of a run file: an immutable index of the records in ``[start, stop)`` of one segment.
 
 Ruler (little-endian; the same text is in ``docs/format/index.md``)::
 
@@ -14,7 +14,7 @@ Ruler (little-endian; the same text is in ``docs/format/index.md``)::
     44  u32 block_count
     48  u64 state_begin   BEGIN of the newest complete STATE set when this was cut, 2**64-1: none
     56  u64 state_end     position of that set's END record, 2**64-1: none
-    64  i64 first_time_us broker time of the first record told of, 0: there is none
+    64  i64 first_time_us broker time of the first indexed record, 0: there is none
     72  i64 last_time_us  of the last
     80  u64 file_length
     88  section_count x (u32 id, u32 row_bytes, u64 offset, u64 length, u32 block_bytes,
@@ -74,7 +74,7 @@ SECTION: Final = struct.Struct("<IIQQII")
 PREFIX: Final = struct.Struct("<IIHHI")
 LINES: Final = struct.Struct("<QQQ")
 QUEUE_ROW: Final = struct.Struct("<QQQII")
-"""A row of QUEUES."""
+"""A row of the section QUEUES."""
 
 BATCHES_PER_BLOCK: Final = 1024
 
@@ -117,7 +117,7 @@ class StaleRun(Exception):
 
 @dataclass(slots=True, frozen=True)
 class StateHint:
-    """Where the newest complete STATE set stands; a hint that recovery checks."""
+    """The positions of the newest complete STATE set; recovery checks them."""
 
     begin: Position
     end: Position
@@ -128,7 +128,10 @@ NO_HINT: Final = StateHint(NO_POSITION, NO_POSITION)
 
 @dataclass(slots=True, frozen=True)
 class Section:
-    """Where a section lies; blocks are numbered through the whole file from ``first_block``."""
+    """The place of a section in the file.
+
+    Blocks are numbered through the whole file; the section's first one is ``first_block``.
+    """
 
     offset: int
     length: int
@@ -138,24 +141,24 @@ class Section:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return self.length // self.row_bytes
 
 
 @dataclass(slots=True, frozen=True)
 class Head:
-    """What a run file says of itself.
+    """The head of a run file.
 
     Attributes:
-        base: Of its segment.
+        base: Base of its segment.
         start: First position covered.
         stop: First position not covered.
-        chain_crc: crc32c field of the last record before ``stop``.
-        hint: The newest complete STATE set when it was cut.
-        first_time_us: Broker time of the first record told of, 0 if there is none.
-        last_time_us: Of the last.
-        sections: By id.
-        block_crcs: One per block.
+        chain_crc: CRC of the last record before ``stop``.
+        hint: The newest complete STATE set when the run was cut.
+        first_time_us: Broker time of the first indexed record, 0 if there is none.
+        last_time_us: Broker time of the last one.
+        sections: Id -> section.
+        block_crcs: CRC of each block.
         file_length: Bytes of the file.
     """
 
@@ -172,10 +175,10 @@ class Head:
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
-        """Return the head at the beginning of a file, of which ``head_length`` says how long it is.
+        """Return the head from a file's first bytes, at least ``head_length`` of them.
 
         Raises:
-            StaleRun: it is damaged or of another version.
+            StaleRun: The head is damaged or of another version.
         """
         length = head_length(data)
         if len(data) < length or crc32c(data[4:length]) != PREFIX.unpack_from(data)[0]:
@@ -220,10 +223,10 @@ class Head:
 
 
 def head_length(data: bytes) -> int:
-    """Return the length of the head that these bytes, at least 16, begin.
+    """Return the length of a file's head, from the file's first bytes (16 are enough).
 
     Raises:
-        StaleRun: no run file of this version begins so.
+        StaleRun: The bytes are not the beginning of a run file of this version.
     """
     if len(data) < PREFIX.size:
         raise StaleRun("shorter than a head")

@@ -1,13 +1,13 @@
-"""Where the messages of every queue stand in the journal: a cache derived from its records.
+"""The positions of every queue's messages in the journal: a cache derived from its records.
 
-Every record of messages enters the live tail through ``add``, MOVED, PREPARED and RESOLVED through
-methods of their own; older positions are answered by frozen tails and run files, whose life is told
-in ``coverage``. Per queue the index keeps the segments that hold its messages, with the first
-offset in each: 12 bytes apiece. Nothing here is ever synced: a run file proves itself by its
-checksums and by the journal's chain (``index_open``), or is rebuilt.
+MESSAGES records are added to the live tail by ``add``; MOVED, PREPARED and RESOLVED by methods of
+their own. Older positions are looked up in frozen tails and run files, which ``coverage`` manages.
+Per queue the index keeps the segments that hold its messages, with the first offset in each: 12
+bytes apiece. Nothing here is ever synced: a run file is used only if its checksums and the
+journal's chain confirm it (``index_open``), else it is rebuilt.
 
 Reads of run files may raise ``WouldBlock``; they have no effect, so the caller runs the job and
-asks again. Called from one thread.
+calls again. Called from one thread.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["Index", "Place", "Places", "WouldBlock"]
 
 
 class Index(Coverage):
-    """Finds batches by topic, queue and offset, and records by what else they are looked up by.
+    """Finds batches by topic, queue and offset, and rows by message id, key or application id.
 
-    Made by ``index_open.open_index``, or for an empty journal directly; see ``Coverage`` for
+    Made by ``index_open.open_index``, or directly for an empty journal; see ``Coverage`` for the
     arguments.
     """
 
@@ -53,23 +53,23 @@ class Index(Coverage):
         time_us: int,
         rows: int = 0,
     ) -> None:
-        """Take in a MESSAGES record. Records come in the order of the journal; below 1 us.
+        """Add a MESSAGES record. Records come in the order of the journal; below 1 us.
 
         Args:
             topic: Topic number.
             queue: Queue number.
-            first_offset: Of the first row that is a message.
-            count: Rows that are messages.
-            position: Of the record.
-            length: Of the record, header and padding included.
+            first_offset: Offset of the first row that is a message.
+            count: Number of rows that are messages.
+            position: Position of the record.
+            length: Bytes of the record, header and padding included.
             tag_mask: Bloom of the batch's tags; 0 when it has none.
             producer_id: From the batch.
             first_sequence: From the batch.
             key_hashes: u64 per row of the batch, 0 for a row without key; empty when no row has
                 one.
-            ids: u128 (low, high) per row, likewise.
-            time_us: Of the record.
-            rows: Rows of the batch when some were left out, else 0.
+            ids: Hashes of application ids: u128 (low, high) per row, likewise.
+            time_us: Broker time of the record.
+            rows: Number of rows of the batch if some of them were left out, else 0.
         """
         if position >= self._limit:
             self._roll(position)
@@ -101,7 +101,7 @@ class Index(Coverage):
             live.ids.add(topic, position, ids)
 
     def add_moved(self, copies: CopyFacts, position: int, time_us: int) -> None:
-        """Take in a MOVED record, in the order of the journal."""
+        """Add a MOVED record, in the order of the journal."""
         if not copies.offsets:
             return
         if position >= self._limit:
@@ -125,9 +125,9 @@ class Index(Coverage):
         key_hashes: bytes,
         time_us: int,
     ) -> None:
-        """Take in a PREPARED record, in the order of the journal; arguments as of ``add``.
+        """Add a PREPARED record, in the order of the journal; arguments as of ``add``.
 
-        What is looked up by id or key is told by ``settlement``.
+        Rows found by id or key count as messages only if ``settlement`` returns their offset.
         """
         if position >= self._limit:
             self._roll(position)
@@ -144,7 +144,7 @@ class Index(Coverage):
     def add_resolved(
         self, position: int, time_us: int, parts: Sequence[Part], dropped: Sequence[int]
     ) -> None:
-        """Take in a RESOLVED record, in the order of the journal; some 1 us a PREPARED."""
+        """Add a RESOLVED record, in the order of the journal; about 1 us for each PREPARED."""
         if position >= self._limit:
             self._roll(position)
         live = self._live
@@ -179,12 +179,12 @@ class Index(Coverage):
     def locate(self, topic: int, queue: int, start: int, stop: int, max_bytes: int) -> Places:
         """Return the batches that hold the rows ``[start, stop)`` of a queue.
 
-        At least one batch is returned where there is one, more only while their lengths sum up to
-        at most ``max_bytes``, and only as far as one source reaches: ``Places.stop`` says how far
-        that is. From the live tail it takes below 1 us for 32 singles.
+        At least one batch is returned if there is one, more only while their lengths sum up to at
+        most ``max_bytes``, and only from one source: ``Places.stop`` is the offset reached. Takes
+        below 1 us for 32 batches of one row in the live tail.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         key = topic << 32 | queue
         if self.floor_of is not None:
@@ -197,13 +197,13 @@ class Index(Coverage):
         return tail.locate(start, stop, max_bytes)
 
     def measure(self, topic: int, queue: int, start: int, end: int, max_bytes: int) -> Measure:
-        """Return how far one may read, and what the records of the rows ``[start, end)`` take.
+        """Return how far ``max_bytes`` of records reach, and the bytes of ``[start, end)``.
 
-        Up to ``Measure.stop`` they have at most ``max_bytes`` together; it is one record at least.
-        O(segments): some blocks of each run file are read.
+        The records of the rows below ``Measure.stop`` have at most ``max_bytes``, but at least one
+        record is counted. O(segments): some blocks of each run file are read.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         if self.mended:
             self._take_mended()
@@ -238,12 +238,12 @@ class Index(Coverage):
         return Measure(stop, taken, total)
 
     def visible(self, topic: int, queue: int, mark: int) -> int:
-        """Return the queue's next offset as far as records stand below ``mark``.
+        """Return the queue's next offset, counting only records below the position ``mark``.
 
         0 when the index holds no batch of the queue.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         key = topic << 32 | queue
         tail = self._tails.get(key)
@@ -256,7 +256,7 @@ class Index(Coverage):
         return self._visible_cold(key, mark)
 
     def first_offset(self, topic: int, queue: int) -> int | None:
-        """Return the oldest offset kept in order (moved rows apart), None if there is none."""
+        """Return the oldest offset kept, None if there is none; copies in MOVED do not count."""
         key = topic << 32 | queue
         segments = self.segments_of(key)
         if segments is None:
@@ -282,7 +282,7 @@ class Index(Coverage):
             return Places((), (), (), start)
         at = bisect_right(segments.first_offsets, start) - 1
         if at < 0:
-            # Gone with its segment: nothing is kept below the first offset.
+            # Its segment was removed: nothing is kept below the first offset.
             return Places((), (), (), min(stop, segments.first_offsets[0]))
         try:
             for source in self.sources(segments.numbers[at]):
@@ -313,14 +313,14 @@ class Index(Coverage):
 
     # ------------------------------------------------------------------ look-ups (see ``lookup``)
     #
-    # A message may stand in several records: where it was stored, and in MOVED records, which hold
-    # copies. Places come newest first, so the newest copy is met before what it was made from.
+    # A message may be in several records: the one it was stored with, and MOVED records, which hold
+    # copies. Places come newest first, so the newest copy comes before what it was made from.
 
     def by_message_id(self, producer: int, sequence: int) -> Iterator[Place]:
         """Yield the places of a message id, newest first.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         try:
             for source in self.newest_first():
@@ -333,11 +333,11 @@ class Index(Coverage):
     ) -> Iterator[Place]:
         """Yield rows whose key has this hash, newest first, in records below ``before``.
 
-        Only sources that hold a time of ``[since_us, until_us)`` are asked; the caller looks at the
-        records' own times and at the keys themselves.
+        Only sources whose times overlap ``[since_us, until_us)`` are searched; the caller checks
+        the records' own times and the keys themselves.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         try:
             for source in self.newest_first():
@@ -351,7 +351,7 @@ class Index(Coverage):
         """Yield rows whose application id has this hash, newest first.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         try:
             for source in self.newest_first():
@@ -360,12 +360,12 @@ class Index(Coverage):
             raise self._mend(error) from error
 
     def settlement(self, position: int) -> Settlement | None:
-        """Return what became of the PREPARED at ``position``, None while it is undecided.
+        """Return the outcome of the PREPARED at ``position``, None while it is undecided.
 
-        Sources are asked from that position on: as a rule the answer is near.
+        Sources are searched from that position on: the RESOLVED is usually near.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         if self.mended:
             self._take_mended()
@@ -381,21 +381,21 @@ class Index(Coverage):
         return None
 
     def moved(self, topic: int, queue: int, offset: int) -> Place | None:
-        """Return the newest MOVED record, and the row in it, that holds a copy of an offset.
+        """Return the place of an offset's newest copy in a MOVED record, None if there is none.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         return next(self.copies(topic, queue, offset), None)
 
     def newest_copies(self, topic: int, queue: int, offsets: Sequence[int]) -> dict[int, Position]:
-        """Return the newest MOVED record with a copy of each of some offsets; none: left out.
+        """Return offset -> position of the newest MOVED record with a copy of it.
 
-        For offsets that lie together: every source is gone through once, from the lowest to the
-        highest, where ``moved`` would search each of them again for every offset.
+        Offsets without a copy are left out. For offsets that lie together: every source is read
+        once, from the lowest offset to the highest; ``moved`` would search it for every offset.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         found: dict[int, Position] = {}
         if not offsets:
@@ -421,10 +421,10 @@ class Index(Coverage):
     ) -> Iterator[Place]:
         """Yield the places of an offset's copies in MOVED records, newest first.
 
-        Only sources that reach beyond ``above`` are asked.
+        Only sources that reach beyond ``above`` are searched.
 
         Raises:
-            WouldBlock: a run file must be read.
+            WouldBlock: A run file must be read.
         """
         try:
             for source in self.newest_first():
@@ -436,6 +436,6 @@ class Index(Coverage):
 
 
 def times(source: Source) -> tuple[int, int]:
-    """Return the broker times of a source's first and last record of messages, zeros if none."""
+    """Return the broker times of a source's first and last indexed record, zeros if it has none."""
     one = source.head if isinstance(source, Run) else source
     return one.first_time_us, one.last_time_us

@@ -1,8 +1,8 @@
-"""From records to the index: MESSAGES, MOVED, PREPARED and RESOLVED.
+"""Adding records to the index: MESSAGES, MOVED, PREPARED and RESOLVED.
 
-The broker calls ``Index.add`` and its like with what it knows when it decides; repair of the
-index and the checker call ``add_record`` with what the record says. Both take what they add from
-``batch_facts``, so they agree (``Index.equal``).
+The broker calls ``Index.add`` and its like with the values it decided on; a rebuild of the index
+and the checker call ``add_record`` with the record. Both compute facts with ``batch_facts``, so the
+results are equal (``Index.equal``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RESOLVED: Final = int(Kind.RESOLVED)
 
 
 def add_record(index: Index, record: RawRecord) -> None:
-    """Take a record into the index; kinds that it does not hold, and records it has, pass by."""
+    """Add a record to the index; ignore kinds that it does not hold and records that it has."""
     kind = record.kind
     if kind == _MESSAGES:
         if record.position >= index.tail.start:
@@ -75,13 +75,13 @@ def _add_messages(index: Index, record: RawRecord) -> None:
 
 
 def rebuild_tail(disk: Disk, start: Position, stop: Position, *, segment_size: int) -> Tail:
-    """Return what the index holds of positions ``[start, stop)`` of one segment, from the journal.
+    """Return the tail of positions ``[start, stop)`` of one segment, read from the journal.
 
-    Blocks; some 2 us a record of messages. ``start`` and ``stop`` are ends of records.
+    Blocks; about 2 us for each MESSAGES record. ``start`` and ``stop`` are ends of records.
 
     Raises:
-        CorruptJournal: the records do not reach ``stop``.
-        DiskError: the disk could not read.
+        CorruptJournal: The records do not reach ``stop``.
+        DiskError: The disk could not read.
     """
     index = Index(disk, segment_size=segment_size, start=start)
     tail = index.tail

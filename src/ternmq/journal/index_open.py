@@ -1,10 +1,10 @@
-"""Opening the index: believe the run files that the journal confirms, name the gaps.
+"""Opening the index: use the run files that the journal confirms, and find the gaps.
 
-A run file counts if its head and directory have the checksums they state, if its range lies in the
-journal as recovered, and if the record at its ``stop`` names, as the CRC of the record before it,
-the ``chain_crc`` of the file. The chain of CRCs goes through every record before, so a file that
-outlived a cut of the journal is found out even where other records stand at the same positions now.
-Blocks read later are checked then (``run``). Nothing here is ever taken for the journal's word.
+A run file is used if its head and directory have the checksums they state, if its range is inside
+the recovered journal, and if the record at its ``stop`` states the file's ``chain_crc`` as the CRC
+of the record before it. The chain of CRCs covers every earlier record, so a file that describes
+records which were cut off is detected even if other records are at the same positions now. Blocks
+that are read later are checked then (``run``). If index and journal differ, the journal is right.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ternmq.model.types import NO_POSITION, Position
 
 @dataclass(slots=True, frozen=True)
 class Gap:
-    """Positions ``[start, stop)`` of one segment of which no run file tells."""
+    """Positions ``[start, stop)`` of one segment that no run file covers."""
 
     start: Position
     stop: Position
@@ -42,21 +42,21 @@ def open_index(
     last_crc: int,
     cache: ColdCache | None = None,
 ) -> tuple[Index, list[Gap]]:
-    """Return the index of the run files that are believed, and the gaps to ``fill``. Blocks.
+    """Return the index of the confirmed run files, and the gaps to ``fill``. Blocks.
 
-    Run files that are not believed are removed. The index answers rightly when every gap is filled;
-    then ``Index.unsealed`` gives the jobs that write what was missing.
+    Run files that are not confirmed are removed. The index is complete once every gap is filled;
+    then ``Index.unsealed`` returns the jobs that write the missing run files.
 
     Args:
         disk: The data root.
-        segment_size: Of the journal.
+        segment_size: Bytes of every segment file.
         first: Base of the oldest segment.
         end: End of the valid records, as recovery found it.
-        last_crc: crc32c field of the last valid record.
-        cache: Shared with the record store.
+        last_crc: CRC of the last valid record.
+        cache: The cache that the record store uses too; None makes a new one.
 
     Raises:
-        DiskError: the disk could not read.
+        DiskError: The disk could not read.
     """
     cache = ColdCache(disk) if cache is None else cache
     chain = JournalChain(disk, segment_size, end, last_crc)
@@ -83,20 +83,20 @@ def open_index(
 
 
 def fill(index: Index, gap: Gap) -> None:
-    """Read a gap from the journal into the index. Blocks; some 2 us a record of messages.
+    """Read a gap from the journal into the index. Blocks; about 2 us for each MESSAGES record.
 
     Raises:
-        CorruptJournal: the records do not reach the gap's end.
-        DiskError: the disk could not read.
+        CorruptJournal: The records do not reach the gap's end.
+        DiskError: The disk could not read.
     """
     index.put_tail(index.rebuild_tail(gap.start, gap.stop))
 
 
 def hints(disk: Disk) -> list[StateHint]:
-    """Return the STATE sets that run files name, newest first. Blocks; a hint is no proof.
+    """Return the STATE sets that run files name, newest first. Blocks; the caller checks them.
 
     Raises:
-        DiskError: the disk could not read.
+        DiskError: The disk could not read.
     """
     found: dict[int, StateHint] = {}
     for name in disk.names(idx_file.FOLDER):
@@ -116,13 +116,13 @@ def hints(disk: Disk) -> list[StateHint]:
 
 
 class JournalChain:
-    """Tells which CRC the record before a position has, as the record at that position says.
+    """Looks up the CRC of the record before a position: the record at that position states it.
 
     Args:
         disk: The data root.
-        segment_size: Of the journal.
+        segment_size: Bytes of every segment file.
         end: End of the valid records.
-        last_crc: crc32c field of the last one.
+        last_crc: CRC of the last valid record.
     """
 
     def __init__(self, disk: Disk, segment_size: int, end: Position, last_crc: int) -> None:
@@ -132,7 +132,7 @@ class JournalChain:
         self._last_crc = last_crc
 
     def before(self, position: int) -> int | None:
-        """Return the crc32c field of the record that ends at ``position``, None if none does."""
+        """Return the CRC of the record that ends at ``position``, None if none does."""
         if position == self.end:
             return self._last_crc
         return crc_before(self._disk, position, position - position % self.segment_size)
@@ -141,11 +141,13 @@ class JournalChain:
 def believed(
     cache: ColdCache, path: str, chain: JournalChain, at: Position
 ) -> tuple[Run, bytes] | None:
-    """Return a file's run and directory if the journal confirms it, from ``at`` on. Blocks.
+    """Return a file's run and directory if the journal confirms it; else None. Blocks.
+
+    None also if the run starts below ``at``.
 
     Raises:
-        FileMissing: there is no such file.
-        DiskError: the disk could not read.
+        FileMissing: There is no such file.
+        DiskError: The disk could not read.
     """
     file: File = cache.disk.open(path)
     try:
@@ -160,7 +162,7 @@ def believed(
 
 
 def _fits(path: str, head: Head, chain: JournalChain) -> bool:
-    """Tell whether the file's name, its range and the journal's chain agree."""
+    """Return whether the file's name, its range and the journal's chain agree."""
     size = chain.segment_size
     base, start, stop = head.base, head.start, head.stop
     if base % size or not base <= start < stop <= min(base + size, chain.end):
@@ -174,7 +176,7 @@ def _fits(path: str, head: Head, chain: JournalChain) -> bool:
 
 
 def _gaps(runs: list[Run], first: Position, end: Position, segment_size: int) -> Iterator[Gap]:
-    """Yield what the runs leave open of ``[first, end)``, cut at segments."""
+    """Yield the stretches of ``[first, end)`` that no run covers, cut at segment boundaries."""
     at = first
     for start, stop in [*((run.start, run.stop) for run in runs), (end, end)]:
         while at < start:
@@ -185,10 +187,10 @@ def _gaps(runs: list[Run], first: Position, end: Position, segment_size: int) ->
 
 
 def _register(index: Index, runs: list[tuple[Run, bytes]]) -> None:
-    """Note which queues have messages in which segments: column-wise, for 40,000 queues at once."""
+    """Record which queues have messages in which segments, column-wise for many queues at once."""
     if not any(rows for _, rows in runs):
         return
-    # Not before: a start on a folder without run files needs no numpy.
+    # Imported here: a start on a folder without run files needs no numpy.
     import numpy as np
 
     from ternmq.journal.columns import QUEUE
@@ -202,7 +204,7 @@ def _register(index: Index, runs: list[tuple[Run, bytes]]) -> None:
     )
     order = np.argsort(keys, kind="stable")
     keys, firsts, numbers = keys[order], firsts[order], numbers[order]
-    # Several parts of one segment: the first one's first offset is the segment's.
+    # Several part runs of one segment: the first offset of the first part is the segment's.
     kept = np.ones(len(keys), dtype=bool)
     kept[1:] = (keys[1:] != keys[:-1]) | (numbers[1:] != numbers[:-1])
     keys, firsts, numbers = keys[kept], firsts[kept], numbers[kept]

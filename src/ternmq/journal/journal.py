@@ -1,19 +1,19 @@
 """The append side of the journal: records in the order of decisions, made durable in groups.
 
-Theory of operation. ``append`` gives a record its place and its links and puts its bytes into the
-group that waits in memory; ``flush`` hands the group to the file system (``written`` moves). Both
-are in ``appender``; the rest is here. ``next_sync`` gives out one job at a time that makes
-everything written so far durable, and while it runs the next group gathers; ``synced`` moves
-``durable``. So::
+Theory of operation. ``append`` assigns a record's position and chain CRC and adds its bytes to the
+group that waits in memory; ``flush`` writes the group to the file system (``written`` moves). Both
+are in ``appender``; the rest is here. ``next_sync`` returns one job at a time that makes everything
+written so far durable, and while it runs the next group gathers; ``synced`` moves ``durable``. So::
 
     first <= durable <= written <= end
 
-A segment ends with a PAD record, or exactly at its end; the next one was made beforehand (the
-spare) and begins with a SEGMENT record. Making spares is a job too. Any failed write or sync ends
-the journal: what the disk holds is then unknown, only recovery at the next start may judge it.
+A segment ends with a PAD record, or its last record ends exactly at the segment's end. The next
+segment file is made beforehand (the spare) and begins with a SEGMENT record. Making spares is a job
+too. Any failed write or sync ends the journal: what the disk holds is then unknown, and only
+recovery at the next start can decide what to believe.
 
 Called from one thread, the caller's loop. No clock (times are arguments), no threads, no waiting:
-jobs carry what may wait, ``SyncThread`` runs them.
+work that may block is returned as a job, and ``SyncThread`` runs it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ __all__ = ["DEFAULT_TAIL_BYTES", "AllocateJob", "Journal", "SyncJob"]
 
 @dataclass(slots=True, eq=False)
 class SyncJob:
-    """Makes everything up to ``upto`` durable; ``run`` blocks and may run in any thread."""
+    """A job that makes all records below ``upto`` durable; ``run`` blocks, in any thread."""
 
     files: tuple[File, ...]
     upto: Position
     folder: Disk | None = None
 
     def run(self) -> None:
-        """Sync the files, and the folder where a segment was removed.
+        """Sync the files, and the journal's folder if a segment was removed.
 
         Raises:
             DiskSyncError: Fatal for the journal; never run the job again.
@@ -62,21 +62,23 @@ class SyncJob:
 
 
 class Journal(Appender):
-    """An open journal. ``recovery.open_journal`` makes one; ``create`` makes the first.
+    """An open journal.
+
+    ``recovery.open_journal`` opens an existing journal; ``create`` makes a new one.
 
     Attributes:
         first: Base of the oldest segment.
 
     Args:
-        disk: Where the journal lies.
-        segment_size: As the journal was made.
+        disk: The data root.
+        segment_size: Bytes of every segment file, as chosen when the journal was made.
         first: Base of the oldest segment.
         end: End of the valid records; all below is durable.
         last_crc: CRC of the last valid record.
-        epoch: Of the reign that begins.
-        spares: Count of segment files, ready for use, that follow the one that ``end`` is in.
-        reserve_bytes: What sends must leave; None is the default rule.
-        tail_bytes: How much of the newest records ``record`` keeps in memory.
+        epoch: Epoch of the reign that begins.
+        spares: Number of segment files, ready for use, that follow the one that ``end`` is in.
+        reserve_bytes: Free space that sends must leave; None is the default rule.
+        tail_bytes: Bytes of the newest records that ``record`` keeps in memory.
     """
 
     def __init__(
@@ -104,8 +106,8 @@ class Journal(Appender):
         )
         self.first = first
         self._sync: SyncJob | None = None
-        # One more than is durable: the reign before may have been killed between a removal and the
-        # sync of the folder. So that sync is a part of the first one here.
+        # One more than is durable: the previous broker process may have been killed between a
+        # removal and the sync of the folder. So the first sync here also syncs the folder.
         self._removed = 1
         self._removed_durable = 0
         self._removed_in_sync = 0
@@ -159,7 +161,7 @@ class Journal(Appender):
         """Return the job that makes everything written durable.
 
         Returns:
-            None while a job is out or when nothing was written since the last one.
+            None while a job is at work or when nothing was written since the last one.
 
         Raises:
             JournalFailed: The journal has ended.
@@ -175,12 +177,12 @@ class Journal(Appender):
         return job
 
     def synced(self, job: SyncJob) -> None:
-        """Take note that the job's ``run`` returned: ``durable`` moves."""
+        """Move ``durable`` after the job's ``run`` returned."""
         if job is not self._sync:
             return
         self._sync = None
         if self.failure is not None:
-            return  # nothing is believed after a failure, not even a sync that went well
+            return  # nothing is believed after a failure, not even a sync that succeeded
         if job.upto > self.durable:
             self.durable = job.upto
         if job.folder is not None:
@@ -194,7 +196,7 @@ class Journal(Appender):
         return file.name in self._dirty or any(group.file is file for group in self._groups)
 
     def sync_now(self) -> None:
-        """Run ``next_sync`` here and now; blocks. For start and stop, never while serving."""
+        """Run the job of ``next_sync`` here; blocks. For start and stop, never while serving."""
         job = self.next_sync()
         if job is None:
             return
@@ -206,10 +208,10 @@ class Journal(Appender):
         self.synced(job)
 
     def mark(self, time_us: int) -> Position | None:
-        """Append a MARK if the journal is idle and nothing in it says yet that all is durable.
+        """Append a MARK if the journal is idle and no record states yet that all is durable.
 
         Returns:
-            Its position; None when there is nothing to say (or no room to say it).
+            The MARK's position; None when none is needed or there is no room for it.
         """
         if self.durable != self.end or self._marked_end == self.end or self.failure is not None:
             return None
@@ -224,7 +226,7 @@ class Journal(Appender):
 
     @property
     def reserve_bytes(self) -> int:
-        """What sends must leave for settles, STATE, MOVED and EPOCH."""
+        """Free space that sends must leave for settles, STATE, MOVED and EPOCH."""
         return self._space.reserve_bytes
 
     def room(self, *, reserve: bool = False) -> int:
@@ -239,36 +241,40 @@ class Journal(Appender):
 
     @property
     def spare_is_coming(self) -> bool:
-        """Whether a full journal is so for a moment only: the next segment is being made."""
+        """Whether the next segment is being made, so that a full journal soon has room again."""
         return self._space.coming
 
     @property
     def reserve_lacks_bytes(self) -> int:
-        """What the disk would need to have free in addition for the reserve to be whole."""
+        """Bytes that must become free on the disk before the reserve is complete."""
         return self._space.lacking_bytes
 
     def wants_spare(self) -> AllocateJob | None:
-        """Return the job that makes or fills a spare; None while all is ready or one is at work."""
+        """Return the job that makes or zero-fills a spare.
+
+        None while enough spares are ready, while such a job is at work or the disk is full, and
+        after the journal has failed.
+        """
         return None if self.failure is not None else self._space.wants()
 
     def spare_ready(self, job: AllocateJob) -> None:
-        """Take note that the job's ``run`` returned."""
+        """Use the spare that the job made or filled: its ``run`` has returned."""
         self._space.done(job, made=True)
 
     def spare_failed(self, job: AllocateJob, error: Exception) -> None:
-        """Take note that the job failed: sends live on what is there until ``retry_spare``.
+        """Record that the job failed: until ``retry_spare`` sends use only the existing segments.
 
         Any error counts as a full disk: the file is not in use yet, so nothing is lost with it.
         """
-        del error  # the shell logs it
+        del error  # the server logs it
         self._space.done(job, made=False)
 
     def retry_spare(self) -> None:
-        """Look at the free space again; the shell calls this from its tick (about every second)."""
+        """Check the free space again; the server calls this from its tick (about every second)."""
         self._space.retry()
 
     def prepare_spare(self) -> None:
-        """Make one spare here and now if there is none; blocks. A full disk is only noted."""
+        """Make one spare here if there is none; blocks. A full disk raises no error."""
         job = None if self._space.spares else self.wants_spare()
         if job is None:
             return
@@ -282,8 +288,8 @@ class Journal(Appender):
     def remove_first_segment(self) -> str:
         """Unlink the oldest segment; durable with the next sync.
 
-        The folder is synced here, blocking, only if the removal before is not durable yet: of two
-        removals the second alone must never survive a crash.
+        The folder is synced here, blocking, only if the removal before is not durable yet:
+        otherwise a crash could keep the second removal and undo the first.
 
         Returns:
             The name of the file.
@@ -309,7 +315,7 @@ class Journal(Appender):
         return name
 
     def sync_removals(self) -> None:
-        """Make removals durable before anything that rests on them; blocks if they are not yet.
+        """Make removals durable before anything that depends on them; blocks if they are not yet.
 
         Raises:
             JournalFailed: The journal has ended, or ends here.
@@ -329,8 +335,8 @@ class Journal(Appender):
         """Close the files.
 
         Args:
-            time_us: Makes it a clean stop: all is flushed and synced, then a MARK that says so;
-                blocks. No sync job may be out. None leaves the journal as it stands.
+            time_us: Broker time, for a clean stop: all is flushed and synced, then a MARK with
+                ``FLAG_CLEAN`` is written; blocks. No sync job may be at work. None writes nothing.
 
         Raises:
             JournalFailed: The clean stop failed; the files are closed.
@@ -343,12 +349,12 @@ class Journal(Appender):
                     position = self.append(
                         Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN
                     )
-                    if position != self.durable:  # it opened a segment: PAD and SEGMENT are not yet
+                    if position != self.durable:  # a new segment: PAD and SEGMENT not durable yet
                         self.flush()
                         self.sync_now()
                         self.append(Kind.MARK, MARK_BODY.pack(self.durable), time_us, FLAG_CLEAN)
                 except JournalFull:
-                    return  # all is durable; the next start only cannot tell that it was clean
+                    return  # all is durable; only the next start will not see a clean stop
                 self.flush()
                 self.sync_now()
         finally:

@@ -1,16 +1,16 @@
-"""Finding messages by what people know of them: id, application id, key and time, offset.
+"""Finding messages by message id, application id, key and time, or offset.
 
 Plain functions over an ``Index`` and a ``RecordStore``. Any of them may raise ``WouldBlock``: run
-its job in a worker thread and call again; nothing has happened meanwhile. The index holds hashes;
+its job in a worker thread and call again; the first call had no effect. The index holds hashes;
 every candidate is compared with the text in its batch, so two texts with one hash are not mixed up.
 
-A message that is owed may stand in several records: in the one that it was stored with, as long as
-that segment is kept, and in MOVED records, as copies. What is found is the newest of them. Whoever
-must not show what may still be lost gives ``below``, the durable position: records from there on
-do not count, and a message whose newest copy stands there is found in an older place.
+A message that is owed may be in several records: in the one that it was stored with, as long as
+that segment is kept, and in MOVED records, as copies. The newest of them is found. A caller that
+must not show what a crash could still lose passes the durable position as ``below``: records from
+there on do not count, and a message whose newest copy is there is found in an older place.
 
-A row of a transaction stands in its PREPARED and is a message once a RESOLVED says so; it is found
-at the PREPARED's place and time, and said to be stored at the RESOLVED's.
+A row of a transaction is stored in a PREPARED and becomes a message when a RESOLVED commits it. It
+is found at the PREPARED's place and time; ``Found.stored_us`` is the RESOLVED's time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ternmq.record.transactions import as_messages
 DEFAULT_LIMIT: Final = 32
 MAX_LIMIT: Final = 1000
 PAGE_WORK: Final = 128
-"""Work of a page by key, about 1 ms: a unit for each row that is looked at, each in some 5 us, and
-one for so many bytes of a record. Whoever lists the rows has as much to do with each again."""
+"""Most work of a page by key, about 1 ms: one unit for each row examined (about 5 us), and one for
+each 16 KiB of records read. Listing the rows costs the caller about the same again."""
 _UNIT_SHIFT: Final = 14
 _ALWAYS_US: Final = 2**63 - 1
 
@@ -42,15 +42,15 @@ class Found:
     """A message that was looked up.
 
     Attributes:
-        place: Its record, and its row there: of the batch, or of the MOVED.
+        place: Its record, and its row in that record's batch, or in the MOVED.
         time_us: Broker time of the record; of a copy: when it was copied; of a row of a
             transaction: when it was prepared.
-        stored_us: Broker time at which the message was stored first, and visible.
-        topic: Number.
+        stored_us: Broker time at which the message was first stored and visible.
+        topic: Topic number.
         queue: Number within the topic.
-        offset: In the queue.
-        batch: That holds it; of a copy a slice.
-        row: Of the batch.
+        offset: Offset in the queue.
+        batch: The batch that holds it; of a copy a slice of that batch.
+        row: Row in ``batch``.
         copied: The record is a MOVED.
     """
 
@@ -70,8 +70,8 @@ class Cursor:
     """Where the next page begins.
 
     Attributes:
-        place: Of the last row that was looked at for the page before.
-        below: Of the first page: copies that are made while pages are turned do not count, else a
+        place: Place of the last row examined for the page before.
+        below: The ``below`` of the first page. Copies made between two pages do not count, else a
             message copied from a later page would seem to have been on an earlier one.
     """
 
@@ -83,7 +83,8 @@ class Cursor:
 class Page:
     """Messages that were looked up, newest first; ``next`` is None on the last page.
 
-    Others may have fewer messages than were asked for, or none: a page is a bounded piece of work.
+    A page may have fewer messages than the limit, or none, and not be the last: the work of a page
+    is bounded.
     """
 
     found: list[Found]
@@ -101,7 +102,7 @@ def by_message_id(
     """Return the message with this id; None if it is not kept, or was left out as a duplicate.
 
     Raises:
-        WouldBlock: the disk is needed.
+        WouldBlock: The disk is needed.
     """
     for place in index.by_message_id(producer, sequence):
         if place.position < below:
@@ -121,11 +122,11 @@ def by_application_id(
 ) -> Found | None:
     """Return the newest message of a topic with this application id.
 
-    One whose record is kept is newer than one of which only copies are left; of those the one that
-    was born last is the newest.
+    A message whose own record is kept is newer than one that exists only as copies; of those, the
+    one with the latest birth time is the newest.
 
     Raises:
-        WouldBlock: the disk is needed.
+        WouldBlock: The disk is needed.
     """
     low, high = application_id_hash(application_id.encode())
     copies: list[Found] = []
@@ -157,14 +158,14 @@ def by_key(
 ) -> Page:
     """Return messages of a topic with this key whose broker time is in ``[since_us, until_us)``.
 
-    Newest first, each message once. Time and order of a copied message are those of the copy; one
-    of which nothing but a copy is left, made while pages were turned, is on none of the later ones.
+    Newest first, each message once. Time and order of a copied message are those of the copy. A
+    message of which only a copy is left, made after the first page, is on none of the later pages.
 
     Args:
         index: The index.
         store: The records.
         topic: Topic number.
-        key: As the producer gave it; not empty.
+        key: The key as the producer gave it; not empty.
         since_us: Broker time.
         until_us: Broker time.
         limit: Most messages of a page; at most ``MAX_LIMIT``.
@@ -172,7 +173,7 @@ def by_key(
         below: See the module.
 
     Raises:
-        WouldBlock: the disk is needed.
+        WouldBlock: The disk is needed.
     """
     limit = max(1, min(limit, MAX_LIMIT))
     page: list[Found] = []
@@ -220,10 +221,10 @@ def by_offset(
     *,
     below: Position = NO_POSITION,
 ) -> Found | None:
-    """Return the message at an offset; None if it is not kept, neither in order nor as a copy.
+    """Return the message at an offset; None if neither its own record nor a copy is kept.
 
     Raises:
-        WouldBlock: the disk is needed.
+        WouldBlock: The disk is needed.
     """
     for place in index.copies(topic, queue, offset):
         if place.position < below:
@@ -245,14 +246,14 @@ def offset_at_time(
     reads of records, O(log n).
 
     Raises:
-        WouldBlock: the disk is needed.
+        WouldBlock: The disk is needed.
     """
     key = topic << 32 | queue
     low = index.first_offset(topic, queue)
     high = index.visible(topic, queue, NO_POSITION)
     if low is None:
         return None
-    # Whole sources are passed over by their times, which are in memory.
+    # Whole sources are skipped by their times, which are in memory.
     for source in index.newest_first():
         first_us, last_us = times(source)
         if first_us >= time_us:
@@ -275,14 +276,14 @@ def offset_at_time(
 
 
 class _Stored(NamedTuple):
-    """What a record holds; None if it is of a transaction that was not committed."""
+    """The messages of a record; ``parts`` is None if its transaction was not committed."""
 
     parts: messages.Messages | None
     stored_us: int
 
 
 class _Records:
-    """Records of one look-up. The last one is kept: many of its rows may be wanted."""
+    """Reads the records of one look-up; keeps the last one, as many of its rows may be needed."""
 
     __slots__ = ("_moved", "_position", "_record", "_store", "_stored", "bytes_read")
 
@@ -304,13 +305,13 @@ class _Records:
         return self._record
 
     def copies(self) -> moved.Moved:
-        """Return the last record, a MOVED."""
+        """Return the last record's content; the record is a MOVED."""
         if self._moved is None:
             self._moved = moved.unpack(self._record[HEADER_BYTES:])
         return self._moved
 
     def stored(self, index: Index, kind: int, time_us: int, below: int) -> _Stored:
-        """Return the last record, a MESSAGES or PREPARED."""
+        """Return the last record's messages; the record is a MESSAGES or PREPARED."""
         if self._stored is None:
             self._stored = self._read(index, kind, time_us, below)
         return self._stored
@@ -333,8 +334,8 @@ class _Records:
 def _found(index: Index, records: _Records, place: Place, below: int) -> Found | None:
     """Return the message at a place.
 
-    None if the row was left out of its batch, or belongs to a transaction that was not committed,
-    or not below a position.
+    None if the row was left out of its batch, or belongs to a transaction that was not committed by
+    a record below ``below``.
     """
     record = records.get(place.position)
     kind, time_us = kind_of(record), time_us_of(record)
@@ -364,14 +365,14 @@ def _found(index: Index, records: _Records, place: Place, below: int) -> Found |
 
 
 def _same(one: Found, other: Found) -> bool:
-    """Tell whether two places of one topic hold the same message."""
+    """Return whether two results of one topic are the same message."""
     return one.queue == other.queue and one.offset == other.offset
 
 
 def _told(
     index: Index, store: RecordStore, found: Found, last: Place, until_us: int, below: Position
 ) -> bool:
-    """Tell whether a page that ended with ``last``, or one before it, had a newer copy."""
+    """Return whether a newer copy was on the page that ended with ``last``, or on one before."""
     for place in index.copies(found.topic, found.queue, found.offset, above=last.position):
         if newest(place) < newest(last):
             return False

@@ -1,7 +1,7 @@
-"""A disk in memory: for tests, and as the picture of a disk at one moment.
+"""A disk in memory: for tests, and for the image of a disk at one moment.
 
-Writes are seen at once and ``sync`` does nothing. ``image()`` is what a crash at this moment
-would leave if everything written were kept; tests damage images and open disks on them.
+Writes are visible at once and ``sync`` does nothing. ``image()`` returns what a crash at this
+moment would leave if everything written were kept; tests damage images and open disks on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class MemoryFile:
         self.name = name
 
     def pwrite(self, data: bytes, offset: int) -> None:
-        """Write; the file grows by zeros up to ``offset`` where it must."""
+        """Write; a shorter file is first extended with zeros up to ``offset``."""
         held = self._data
         end = offset + len(data)
         grown = end - len(held)
@@ -37,15 +37,15 @@ class MemoryFile:
         return bytes(memoryview(self._data)[offset : offset + length])
 
     def try_pread(self, length: int, offset: int) -> bytes | None:
-        """Read; memory never makes anybody wait."""
+        """Read; never returns None, as memory never waits."""
         return bytes(memoryview(self._data)[offset : offset + length])
 
     def next_data(self, offset: int) -> int:
-        """Return ``offset``: memory knows one sort of zeros."""
+        """Return ``offset``: memory does not distinguish zeros that were never written."""
         return offset
 
     def sync(self) -> None:
-        """Do nothing: memory has no second level."""
+        """Do nothing: there is nothing behind the memory."""
 
     def size(self) -> int:
         """Return the length in bytes."""
@@ -94,7 +94,7 @@ class MemoryDisk:
 
     def allocate(self, name: str, size: int, *, written: bool = True) -> None:
         """Make a file of zeros."""
-        del written  # memory knows one sort of zeros
+        del written  # memory does not distinguish zeros that were never written
         old = self._files.pop(name, None)
         if size > self.free_bytes():
             if old is not None:
@@ -109,7 +109,7 @@ class MemoryDisk:
         self._files[new] = self._files.pop(old)
 
     def remove(self, name: str) -> None:
-        """Remove a file; whoever has it open goes on with its bytes."""
+        """Remove a file; a ``MemoryFile`` that is open keeps its bytes."""
         if self._files.pop(name, None) is None:
             raise FileMissing(f"there is no file {name}")
 
@@ -117,7 +117,7 @@ class MemoryDisk:
         """Do nothing."""
 
     def free_bytes(self) -> int:
-        """Return what is left of ``capacity``, never less than 0."""
+        """Return the unused bytes of ``capacity``, never less than 0."""
         return max(0, self.capacity - sum(map(len, self._files.values())))
 
     def total_bytes(self) -> int:
@@ -125,11 +125,11 @@ class MemoryDisk:
         return self.capacity
 
     def lock(self) -> None:
-        """Own the disk."""
+        """Lock the disk."""
         if self._locked:
             raise AlreadyRunning("this disk is in use")
         self._locked = True
 
     def close(self) -> None:
-        """Release it."""
+        """Release the lock."""
         self._locked = False

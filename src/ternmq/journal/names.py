@@ -1,8 +1,9 @@
-"""What the numbers in a journal's records stand for, from its files alone.
+"""The names of the numbers in a journal's records, from its files alone.
 
-The broker tells the same of a journal that it serves (JOURNAL_CATALOG). Here the newest STATE set
-that a SEGMENT record names is read, of it only what has names, and then the settings and clients
-that came behind it. Numbers are never reused, so nothing that is gone comes back.
+A broker returns the same names for the journal that it serves (JOURNAL_CATALOG). Here they are read
+from the newest STATE set that a SEGMENT record names, only its objects that have names, and then
+from the CONFIG, JOINED and LEFT records behind it. Numbers are never reused, so a deleted object
+never comes back.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _GONE_TOPIC, _GONE_GROUP, _GONE_SESSION = 1, 2, 3
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A number's name."""
+    """A topic, group or session with its name."""
 
     number: int
     name: str
-    """Of a topic or group; the app of a session."""
+    """Name of a topic or group; the app of a session."""
     gone: int = 0
-    """Position of the record that ended it; 0: it is there."""
+    """Position of the record that deleted or ended it; 0: it exists."""
     topic: int = 0
-    """Of a group."""
+    """Topic number of a group."""
     client: str = ""
     """The beginning of a session's client."""
     address: str = ""
-    """Of a session."""
+    """Address of a session's client."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -79,14 +80,14 @@ _gone: Final = msgspec.msgpack.Decoder(list[_Gone])
 
 
 class Names:
-    """Names by number, what is gone included.
+    """Names by number, those of deleted objects included.
 
     Attributes:
-        as_of: Everything up to here was read.
+        as_of: Position up to which the journal was read.
         topics: By number.
-        groups: By number, which is of a group on one topic.
+        groups: By number; a group has another number on each topic.
         sessions: By number.
-        apps: Names of those that are there.
+        apps: Names of the existing apps.
     """
 
     def __init__(self) -> None:
@@ -97,7 +98,7 @@ class Names:
         self.apps: set[str] = set()
 
     def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """Take over an object of a STATE set."""
+        """Load an object of a STATE set."""
         del stamp
         if not payload:
             return
@@ -122,14 +123,14 @@ class Names:
                 )
 
     def loaded(self, begin: Position) -> None:
-        """All objects are there; facts from ``begin`` on follow."""
+        """Do nothing; called when all objects are loaded."""
 
     def finish(self, end: Position) -> None:
-        """No more facts."""
+        """Set ``as_of``; called after the last record."""
         self.as_of = end
 
     def apply(self, record: RawRecord) -> None:
-        """Take over a record's facts; of kinds without names nothing."""
+        """Apply a record's facts; ignore kinds without names."""
         if record.kind == Kind.CONFIG:
             self._config(record.position, control.unpack_config(record.body))
         elif record.kind == Kind.JOINED:
@@ -173,18 +174,18 @@ def _end(known: dict[int, Known], number: int, position: int) -> None:
 
 
 def read_names(disk: Disk, segment_size: int, stop: Position = NO_POSITION) -> Names:
-    """Return the names that the files of a journal tell of. Waits for the disk.
+    """Return the names in the files of a journal. Waits for the disk.
 
-    Reads the newest STATE set that a SEGMENT record names and that is whole, and the records behind
-    its beginning.
+    Reads the newest complete STATE set that a SEGMENT record names, and the records behind its
+    BEGIN.
 
     Args:
         disk: The data root.
-        segment_size: Of the journal.
-        stop: Do not look at records from here on.
+        segment_size: Bytes of every segment file.
+        stop: Ignore records from this position on.
 
     Raises:
-        CorruptJournal: No set can be read, and the journal's beginning is gone.
+        CorruptJournal: No set can be read, and the journal's beginning was removed.
         DiskError: The disk could not read.
     """
     bases = segment_bases(disk)
@@ -224,8 +225,8 @@ def read_names(disk: Disk, segment_size: int, stop: Position = NO_POSITION) -> N
 def _ends(disk: Disk, segment_size: int, bases: list[Position], stop: Position) -> Iterator[int]:
     """Yield the END positions of STATE sets, newest first: those that SEGMENT records name.
 
-    If all of these cannot be read, whoever goes on gets those that a walk through all records
-    finds.
+    They are followed by those that a walk through all records finds, for a caller that could read
+    none of the first.
     """
     seen: int = NO_POSITION
     for base in reversed(bases):

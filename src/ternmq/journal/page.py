@@ -1,13 +1,13 @@
-"""A page of the journal for somebody outside: whole durable records, in order, without secrets.
+"""A page of the journal for a client: whole durable records, in order, without secrets.
 
 ``PageRead`` is a job for a worker thread: it reads a stretch of one segment with a descriptor of
-its own, checks every record, and puts together what goes out. Most records go out as they are
-stored, in one piece with their neighbours. Made anew (with ``FLAG_MADE`` in their header, in the
-same place and with the same times) are those that hold what is nobody else's affair:
+its own, checks every record, and builds the page. Most records are sent as they are stored, in one
+piece with their neighbours. These are replaced by a record with less content (``FLAG_MADE`` in its
+header, the same position and times):
 
-* STATE and PAD: their header alone;
+* STATE and PAD: only their header is sent;
 * CONFIG of an app: without salt and hash of its token;
-* JOINED: with the beginning of the client's name only, since all of it opens the session;
+* JOINED: with the beginning of the client's name only, since the whole name opens the session;
 * large MESSAGES and PREPARED, if bodies are not wanted: the batch ends behind the offsets of its
   bodies.
 """
@@ -39,7 +39,7 @@ from ternmq.record.messages import PREFIX, PREFIX_BYTES, RUN
 MAX_BYTES: Final = 8 << 20
 CHUNK_BYTES: Final = 128 << 10
 SMALL_BYTES: Final = 4096
-"""Records up to this size keep their bodies: to cut them costs more than it saves."""
+"""Records up to this size keep their bodies: cutting them costs more than it saves."""
 CLIENT_SHOWN: Final = 8
 
 _CRC: Final = struct.Struct("<I")
@@ -55,20 +55,20 @@ _BELOW_BODIES: Final = (1 << BODIES) - 1
 
 
 class PageRead:
-    """Reads the records from ``position`` on, of one segment, all below ``upto``. ``run`` blocks.
+    """Reads records of one segment, from ``position`` to below ``upto``. ``run`` blocks.
 
     Args:
         disk: The data root.
-        segment_size: Of the journal.
-        position: Where a record begins.
+        segment_size: Bytes of every segment file.
+        position: Position at which a record begins.
         upto: The durable position; above ``position``.
-        max_bytes: How much of the journal is looked at; one record at least.
-        with_bodies: See the module.
+        max_bytes: Most bytes of the journal to read; at least one record is read.
+        with_bodies: False: large records are sent without bodies, see the module.
 
     Attributes:
-        records: What goes out.
-        next: Where the record behind the last one begins.
-        error: Why there is nothing: InvalidRequest when no record begins at ``position``.
+        records: The page: the records to send.
+        next: Position of the record behind the last one.
+        error: Why there is no page: InvalidRequest when no record begins at ``position``.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class PageRead:
         self.error: TernMQError | None = None
 
     def run(self) -> None:
-        """Read; what goes wrong is kept in ``error``, for the loop to tell."""
+        """Read the page; an error is stored in ``error``, for the loop to report."""
         try:
             self._read()
         except FileMissing as error:
@@ -115,7 +115,7 @@ class PageRead:
             self.error = DiskReadError(f"reading the journal at {self.position}: {error}")
 
     def _read(self) -> None:
-        """Read piece by piece: each read lets the loop's thread go on, so it never waits long."""
+        """Read in small pieces: the loop's thread can run between them, so it never waits long."""
         size = self._segment_size
         base = self.position - self.position % size
         name = segment_name(base)
@@ -140,18 +140,18 @@ class PageRead:
                 except CorruptJournal:
                     if offset == begin:
                         raise
-                    break  # whoever reads on from there hears of it
+                    break  # the page that begins there reports it
         finally:
             file.close()
         self.records = b"".join(parts)
         self.next = Position(base + min(offset, size))
 
     def _take(self, data: bytes, base: int, offset: int, name: str, parts: list[bytes]) -> int:
-        """Check the records that are whole in ``data``; return how far they reach.
+        """Check the whole records in ``data`` and add them to ``parts``; return their bytes.
 
         Raises:
             InvalidRequest: No record begins where the page does.
-            CorruptJournal: The first is damaged.
+            CorruptJournal: The first record is damaged.
         """
         raw = at = 0
         have = len(data)
@@ -189,7 +189,7 @@ def _corrupt(name: str, byte: int, position: int) -> CorruptJournal:
 
 
 def _made(record: bytes, kind: int) -> bytes | None:
-    """Return what goes out in the place of a record; None: the record as it is."""
+    """Return the record to send instead of this one; None: send it as it is."""
     if kind == _CONFIG:
         return _without_token(record)
     if kind == _JOINED:
@@ -237,7 +237,7 @@ def _below_bodies(body: bytes, at: int) -> int:
 
 
 def reframed(record: bytes, body: bytes) -> bytes:
-    """Return a record with another body, in the same place; ``FLAG_MADE`` says that it was made."""
+    """Return a record with another body, the same position and times, and ``FLAG_MADE`` set."""
     header = header_of(record)
     padded = body + bytes(-len(body) & 7)
     data = (

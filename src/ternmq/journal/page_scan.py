@@ -1,8 +1,8 @@
-"""Reading records in order, many at a time: pages of those that prove themselves.
+"""Reading records in order, many at a time, as pages of valid records.
 
-The rules are those of ``scan``, tried for all records of a stretch at once. What does not pass, and
-what is rare (the first and the last record of a segment, a record larger than a stretch, the end),
-is left to ``Scanner``, one record at a time: it has the last word, here as well.
+The rules are those of ``scan``, checked for all records of a stretch at once. Records that do not
+pass, and rare cases (the first and the last record of a segment, a record larger than a stretch,
+the end), are read by ``Scanner``, one at a time: it always decides what is valid.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ternmq.record.header import HEADER_BYTES, KNOWN_KINDS, MAGIC, VERSION, Kind
 _KNOWN: Final = np.array(
     [kind in KNOWN_KINDS - {Kind.SEGMENT, Kind.PAD} for kind in range(256)], np.bool_
 )
-"""Kinds that stand anywhere in a segment, and that this version knows."""
+"""Kinds that this version knows and that may be anywhere in a segment."""
 
 
 class PageScanner:
-    """Iterates over pages of the valid records from a position on; is iterated once.
+    """Iterates over pages of the valid records from a position on. It is iterated once.
 
     Args:
-        disk: Where the journal lies.
-        position: Where a record begins.
-        segment_size: As the journal was made.
+        disk: The data root.
+        position: Position at which a record begins.
+        segment_size: Bytes of every segment file.
 
     Attributes:
-        position: Where the record behind those that were yielded begins, or would.
-        durable: The most that a record says was durable.
-        fault: Why the iteration ended, as of ``Scanner``.
+        position: End of the records yielded so far.
+        durable: Largest durable position that a record read so far states.
+        fault: Why the iteration ended, as ``Scanner.fault``.
     """
 
     def __init__(self, disk: Disk, position: int, *, segment_size: int) -> None:
@@ -47,10 +47,10 @@ class PageScanner:
         self._disk = disk
         self._size = segment_size
         self._last: tuple[int, int] | None = None
-        """CRC and epoch of the record before; None: the first record is believed."""
+        """CRC and epoch of the record before; None does not check the first record's chain."""
 
     def __iter__(self) -> Iterator[Frames]:
-        """Yield page after page; SEGMENT and PAD are not in them.
+        """Yield page after page, without SEGMENT and PAD records.
 
         Raises:
             UnknownRecordKind: A valid record of a newer version.
@@ -68,7 +68,7 @@ class PageScanner:
                 yield page
 
     def _several(self, want: int) -> Frames | None:
-        """Return records that pass all the rules at once; None: look at the next one alone."""
+        """Return records that all pass the rules; None: the next one must be read by itself."""
         base = self.position - self.position % self._size
         offset = self.position - base
         try:
@@ -82,7 +82,7 @@ class PageScanner:
         starts = _starts(chunk)
         if len(starts) < 2:
             return None
-        # The last start is the end of the record before.
+        # The last element is where the last whole record ends.
         page = Frames(chunk[: starts[-1]], np.array(starts[:-1], np.int64))
         good = self._good(page)
         if not good:
@@ -124,7 +124,7 @@ class PageScanner:
         self.position += len(page.records)
 
     def _one(self) -> Frames | None:
-        """Return the next record, by the word of ``Scanner``; an empty page for one of segments."""
+        """Return the next record, as ``Scanner`` reads it; an empty page for SEGMENT or PAD."""
         crc, epoch = self._last or (None, 0)
         scanner = Scanner(
             self._disk, self.position, segment_size=self._size, prev_crc=crc, epoch=epoch
@@ -149,7 +149,7 @@ class PageScanner:
 
 
 def _starts(chunk: bytes) -> list[int]:
-    """Return where the records that are whole in a chunk begin, and where the last of them ends."""
+    """Return the starts of the whole records in a chunk, and where the last of them ends."""
     words = memoryview(chunk)[: len(chunk) & ~7].cast("I")
     end = len(chunk) - HEADER_BYTES
     starts: list[int] = []
@@ -161,5 +161,5 @@ def _starts(chunk: bytes) -> list[int]:
         starts.append(at)
         at += length
     if starts and at <= len(chunk):
-        starts.append(at)  # else the last is cut: it begins where those before end
+        starts.append(at)  # else the last record is cut off: its start is the end of those before
     return starts

@@ -1,9 +1,9 @@
-"""Reading a journal from outside the broker: for the command line, for Spark, for curious people.
+"""Reading a journal from outside the broker: for the command line, Spark and your own programs.
 
-Opens files only to read them, takes no lock, and may be used while a broker writes: iteration ends
-at the first record that is not valid yet, and can be taken up there later. What it yields near the
-end may not be durable: after a crash of the machine the broker may cut it off. Everything here may
-wait for the disk.
+Opens files only for reading, takes no lock, and may be used while a broker writes: iteration ends
+at the first record that is not valid yet, and can go on from there later. Records near the end may
+not be durable: after a crash of the machine the broker may cut them off. All methods may wait for
+the disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMES: Final = {int(kind): kind.name for kind in Kind}
 
 
 class _Written:
-    """Tells the record store that all of a sealed segment may be read, and nothing is in memory."""
+    """A ``JournalTail`` for the record store: all positions may be read, nothing is in memory."""
 
     written = NO_POSITION
 
@@ -54,17 +54,17 @@ class _Written:
         """Return None: only the disk is read."""
 
     def gather(self, positions: Sequence[int]) -> None:
-        """Return None, likewise."""
+        """Return None: only the disk is read."""
 
 
 @dataclass(slots=True, frozen=True)
 class StoredBatch:
-    """A record of messages.
+    """A stored batch of messages.
 
     Attributes:
-        position: Of the record that made its rows messages.
-        time_us: Broker time at which it was stored; of a transaction's: committed.
-        epoch: Of the reign that stored it.
+        position: Position of the record that made its rows messages.
+        time_us: Broker time at which it was stored; for rows of a transaction: committed.
+        epoch: Epoch in which it was stored.
         messages: Topic, queue, offsets, batch.
     """
 
@@ -78,15 +78,15 @@ class JournalReader:
     """Reads the journal of a data folder.
 
     Args:
-        where: Path of the data root, which nothing is changed in, or a disk.
+        where: Path of the data root, in which nothing is changed, or a disk.
 
     Attributes:
-        position: Where iteration ended last; take it up there.
+        position: Where the last iteration ended; ``records`` goes on from there.
         fault: Why it ended: empty at the natural end, else what is wrong with the bytes there.
 
     Raises:
-        CorruptJournal: no segment says how large segments are.
-        FileMissing: there is no such folder, or no journal in it.
+        CorruptJournal: No segment begins with a readable SEGMENT record.
+        FileMissing: There is no such folder, or no journal in it.
     """
 
     def __init__(self, where: str | Disk) -> None:
@@ -107,7 +107,7 @@ class JournalReader:
         self._cache.close()
 
     def first(self) -> Position:
-        """Return where the oldest record stands."""
+        """Return the position of the oldest record."""
         bases = segment_bases(self.disk)
         return bases[0] if bases else Position(0)
 
@@ -127,17 +127,17 @@ class JournalReader:
         self.fault = scanner.fault
 
     def pages(self, start: Position) -> PageScanner:
-        """Return what yields the records from ``start`` on, many at a time."""
+        """Return an iterable of the records from ``start`` on, many at a time."""
         return PageScanner(self.disk, start, segment_size=self.segment_size)
 
     def names(self, stop: Position = NO_POSITION) -> Names:
-        """Return what the numbers in the records stand for, what is gone included.
+        """Return the names of the numbers in the records, those of deleted objects included.
 
         Args:
-            stop: As of this position; by default all that is there.
+            stop: Ignore records from this position on; by default none.
 
         Raises:
-            CorruptJournal: No STATE set can be read, and the journal's beginning is gone.
+            CorruptJournal: No STATE set can be read, and the journal's beginning was removed.
             DiskError: The disk could not read.
         """
         return read_names(self.disk, self.segment_size, stop)
@@ -147,7 +147,8 @@ class JournalReader:
     ) -> Iterator[StoredBatch]:
         """Yield the batches that hold the rows ``[start, stop)`` of a queue, in order.
 
-        Sealed segments are read by their run files, where they can be believed, the others whole.
+        Sealed segments are read with their run files if the journal confirms these; other segments
+        are read completely.
 
         Raises:
             CorruptJournal: A record that a run file names is damaged.
@@ -180,11 +181,11 @@ class JournalReader:
                     yield stored
                 return
             except DamagedBlock:
-                self._cache.forget(found[0].name)  # read what is left without it
+                self._cache.forget(found[0].name)  # read the rest without it
         yield from self._scanned(base, topic, queue, start, stop)
 
     def _indexed(self, run: Run, key: int, start: int, stop: int) -> Iterator[StoredBatch]:
-        """Yield batches of a sealed segment by its run file."""
+        """Yield batches of a sealed segment, located with its run file."""
         end = waiting(lambda: run.next_offset(key))
         while end is not None and start < min(stop, end):
             places = waiting(partial(run.locate, key, start, stop, _PIECE_BYTES))
@@ -194,7 +195,7 @@ class JournalReader:
                 except (CorruptJournal, MessageNotFound):
                     if places.resolved is None or places.positions[at] >= self.first():
                         raise
-                    continue  # prepared in a segment that is gone: so are its rows
+                    continue  # prepared in a segment that was removed, with its rows
                 header = header_of(record)
                 yield StoredBatch(
                     Position(header.position),
@@ -207,7 +208,7 @@ class JournalReader:
     def _scanned(
         self, base: Position, topic: int, queue: int, start: int, stop: int
     ) -> Iterator[StoredBatch]:
-        """Yield batches of a segment, from all of its records."""
+        """Yield batches of a segment, reading all of its records."""
         wanted = (topic, queue)
         for record in Scanner(self.disk, base, segment_size=self.segment_size):
             if record.position >= base + self.segment_size:
@@ -223,7 +224,7 @@ class JournalReader:
                         yield from self._resolved(record, part)
 
     def _resolved(self, record: RawRecord, part: transactions.Part) -> Iterator[StoredBatch]:
-        """Yield the batch that a RESOLVED made visible, if the segment that it is in is kept."""
+        """Yield the batch that a RESOLVED made visible, if the batch's segment is kept."""
         if part.position < self.first():
             return
         prepared = waiting(partial(self._store.get, part.position, part.length))
@@ -252,10 +253,10 @@ class JournalReader:
             }
 
     def indexes(self) -> Iterator[dict[str, object]]:
-        """Yield every file of the index as plain values: what it covers, and what it finds.
+        """Yield every file of the index as plain values: the range it covers, and its row counts.
 
-        A file that the journal does not confirm is of no use, and of no harm: the broker makes it
-        anew when it starts.
+        A file that the journal does not confirm (``believed`` is False) does no harm: the broker
+        rebuilds it when it starts.
 
         Raises:
             DiskError: The disk could not read.
@@ -304,7 +305,7 @@ class JournalReader:
 
 
 def details(record: RawRecord) -> dict[str, object]:
-    """Return what the body of a record says, as plain values; empty where nothing is known."""
+    """Return the fields of a record's body as plain values; empty for other kinds."""
     body = record.body
     match record.kind:
         case Kind.MESSAGES:

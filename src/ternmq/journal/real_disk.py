@@ -1,13 +1,13 @@
-"""The operating system's files behind the ``Disk`` port: the only module of the core that meets it.
+"""The ``Disk`` port on the operating system's files: the only module of the core that uses them.
 
-Interrupted calls are repeated by Python itself (PEP 475). A write that comes back short is an
-error, not a reason to go on: on preallocated space it means that something is badly wrong.
+Interrupted calls are repeated by Python itself (PEP 475). A short write is an error and is not
+continued: on preallocated space it means that something is badly wrong.
 
 The next segment is filled with written zeros, not only ``posix_fallocate``d: a write into an extent
 that was never written makes the file system convert it, and ``fdatasync`` commits metadata too.
 Measured on ext4 (NVMe, 8 KiB writes, each synced): p50 199 us into a fallocated file, 112 us into
-a zeroed one; zeroing 64 MiB took 0.2 s, once, in the background. The fallocate before it is kept:
-a full disk is found before a byte is written, and the extents are contiguous.
+a zeroed one; zeroing 64 MiB took 0.2 s, once, in the background. It is fallocated first all the
+same: a full disk is found before a byte is written, and the extents are contiguous.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from ternmq.model.errors import (
 LOCK_NAME: Final = "LOCK"
 _ZEROS: Final = bytes(1 << 20)
 _SYNC_EVERY_BYTES: Final = 16 << 20
-"""Zeros are synced in steps of this: one sync of a whole segment would stall the journal's own."""
+"""Zeros are synced in steps of this: one sync of a whole segment would delay the journal's own
+syncs."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_NOWAIT: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-# macOS, where only development is claimed to work, has none of these, or not as Linux has them.
+# macOS, which is supported for development only, lacks these or has other versions of them.
 _RWF_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _datasync: Final = getattr(os, "fdatasync", os.fsync)
 _fallocate: Final = getattr(os, "posix_fallocate", None)
@@ -77,7 +78,7 @@ class RealFile:
         return data
 
     def try_pread(self, length: int, offset: int) -> bytes | None:
-        """Read what the page cache holds; None if it does not hold all of it."""
+        """Read from the page cache only; None if it does not hold all the bytes."""
         if not self._nowait:
             return self.pread(length, offset)
         buffer = bytearray(length)
@@ -88,26 +89,26 @@ class RealFile:
         except OSError as error:
             if error.errno not in _NO_NOWAIT:
                 raise DiskReadError(f"reading {self.name} at {offset}: {error}") from error
-            self._nowait = False  # this file system cannot tell; waiting is all that is left
+            self._nowait = False  # this file system does not support it: only a waiting read works
             return self.pread(length, offset)
         if count < length and offset + count < self.size():
             return None
         return bytes(buffer) if count == length else bytes(buffer[:count])
 
     def next_data(self, offset: int) -> int:
-        """Return where the next byte is that the file system does not know to be zero."""
+        """Return the offset of the next byte that the file system does not know to be zero."""
         size = self.size()
         if _SEEK_DATA is None or offset >= size:
             return min(offset, size)
         try:
             if not self._asked:
-                # What the page cache holds counts as data, be it zeros that were read by accident.
-                # Dirty pages stay, and stay data.
+                # Pages in the page cache count as data, even zeros that were only read; so they are
+                # dropped. Dirty pages stay, and still count as data.
                 self._asked = True
                 os.posix_fadvise(self._fd, offset, 0, os.POSIX_FADV_DONTNEED)
             return os.lseek(self._fd, offset, _SEEK_DATA)
         except OSError as error:
-            # ENXIO: nothing but a hole up to the end. Anything else: the file system cannot tell.
+            # ENXIO: only a hole follows, up to the end. Any other error: not supported here.
             return size if error.errno == errno.ENXIO else offset
 
     def sync(self) -> None:
@@ -129,12 +130,12 @@ class RealFile:
 
 
 class ReadOnlyFile(RealFile):
-    """A descriptor that was opened to read."""
+    """A descriptor opened for reading only."""
 
     __slots__ = ()
 
     def pwrite(self, data: bytes, offset: int) -> None:
-        """Refuse."""
+        """Raise ``DiskWriteError``."""
         raise DiskWriteError(
             f"{self.name} is open for reading only: {len(data)} bytes for byte {offset} refused"
         )
@@ -145,9 +146,9 @@ class RealDisk:
 
     Args:
         path: The data root.
-        read_only: Files are opened to read and nothing on the disk is ever changed, locked or made;
-            whoever else owns the folder goes on undisturbed. False: the root is made if it is not
-            there.
+        read_only: Files are opened for reading only and nothing on the disk is changed, locked or
+            made: a broker that uses the folder is not disturbed. False: the root is made if it does
+            not exist.
 
     Raises:
         FileMissing: ``read_only``, and there is no such folder.
@@ -158,14 +159,14 @@ class RealDisk:
         self._lock = -1
         self._read_only = read_only
         self.told: Callable[[str, int, int], None] | None = None
-        """Told by the thread that allocates: file, bytes made so far, bytes in all."""
+        """Called by the thread that allocates, with file name, bytes written so far, and size."""
         if not read_only:
             self._make_folder(self._root)
         elif not self._root.is_dir():
             raise FileMissing(f"there is no folder {self._root}")
 
     def open(self, name: str, *, create: bool = False) -> RealFile:
-        """Open a file; one that is made here is durable as a name after ``sync_folder``."""
+        """Open a file; the name of one that is made here is durable after ``sync_folder``."""
         path = self._root / name
         if create:
             self._may_write(name)
@@ -189,7 +190,7 @@ class RealDisk:
             raise DiskReadError(f"listing {folder}: {error}") from error
 
     def allocate(self, name: str, size: int, *, written: bool = True) -> None:
-        """Make a file of zeros, synced with its folder."""
+        """Make a file of zeros; sync it and its folder."""
         self._may_write(name)
         path = self._root / name
         self._make_folder(path.parent)
@@ -253,10 +254,10 @@ class RealDisk:
             raise DiskSyncError(f"syncing folder {folder}: {error}") from error
 
     def free_bytes(self) -> int:
-        """Return what an ordinary user may still take of the volume.
+        """Return the bytes of the volume that an ordinary user may still use.
 
         Raises:
-            DiskWriteError: The folder is gone, or its volume.
+            DiskWriteError: The folder or its volume is missing.
         """
         stat = self._volume()
         return stat.f_bavail * stat.f_frsize
@@ -277,7 +278,7 @@ class RealDisk:
             raise DiskWriteError(f"asking for the room at {self._root}: {error}") from error
 
     def lock(self) -> None:
-        """Take an exclusive ``flock`` on LOCK; it ends with the process, however that ends."""
+        """Take an exclusive ``flock`` on LOCK; any end of the process releases it."""
         if self._lock >= 0:
             raise AlreadyRunning(f"this process owns {self._root} already")
         self._may_write(LOCK_NAME)
@@ -300,7 +301,7 @@ class RealDisk:
             raise DiskWriteError(f"{name}: {self._root} is open for reading only")
 
     def _make_folder(self, path: Path) -> None:
-        """Make a folder, and those above it that are missing; each is durable in the one above."""
+        """Make a folder and its missing parents; sync each parent, so that the entry is durable."""
         if path.is_dir():
             return
         if path.parent != path:
@@ -321,7 +322,7 @@ class RealDisk:
 
 
 def _allocation_error(name: str, error: OSError) -> DiskError:
-    """Tell a full disk from a broken one."""
+    """Return ``NoSpace`` for a full disk, else ``DiskWriteError``."""
     if error.errno in _FULL:
         return NoSpace(f"no room for {name}: {error}")
     return DiskWriteError(f"allocating {name}: {error}")

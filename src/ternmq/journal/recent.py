@@ -1,11 +1,11 @@
-"""The newest records by position, in memory: what live consumers read.
+"""The newest records by position, in memory: live consumers read them.
 
 Records are kept in **generations**: a dict that grows until it holds ``GENERATION_RECORDS`` or an
-eighth of the limit, then stays as it is and, when its turn comes, goes as a whole. One dict for all
-was rejected: emptied from the front and filled at the back it is rebuilt now and then, 13 to 36 ms
-in one ``append`` at 130,000 records of 248 bytes. Once a generation has stopped growing it is also
-kept as columns: of a burst of small sends, each a record of its own, a pull wants a stretch without
-gaps, and that is a slice of them.
+eighth of the limit, then stays as it is and is later dropped as a whole. One dict for all was
+rejected: emptied from the front and filled at the back it is rebuilt now and then, 13 to 36 ms in
+one ``append`` at 130,000 records of 248 bytes. Once a generation has stopped growing it is also
+kept as columns: a burst of small sends makes one record each, a pull wants a stretch of them
+without gaps, and that is a slice of the columns.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 GENERATION_RECORDS: Final = 8192
 GENERATIONS: Final = 8
-"""At least so many share the limit, so that what goes at once is at most that part of it."""
+"""At least this many share the limit of bytes, so that each drop is at most that part of it."""
 
 
 class _Generation:
     """Records that were appended one after another.
 
     Attributes:
-        by_position: The records.
-        positions: Of them, ascending; empty while it is young.
-        records: In the same order.
+        by_position: Position -> record.
+        positions: Positions of the records, ascending; empty while the generation grows.
+        records: The records in the same order; empty while the generation grows.
     """
 
     __slots__ = ("_next", "by_position", "positions", "records")
@@ -38,12 +38,12 @@ class _Generation:
         self._next = 0
 
     def end(self) -> None:
-        """Nothing is added from now on; 0.2 ms for ``GENERATION_RECORDS``."""
+        """Make the columns, as no more records are added; 0.2 ms for ``GENERATION_RECORDS``."""
         self.positions = array("Q", self.by_position)
         self.records = [*self.by_position.values()]
 
     def stretch(self, positions: Sequence[int]) -> list[bytes]:
-        """Return the records at the positions if they stand side by side, else none."""
+        """Return the records at the positions if these are adjacent, else an empty list."""
         at = self._next
         stop = at + len(positions)
         if self.positions[at:stop] != positions:  # not where the last stretch ended
@@ -56,14 +56,14 @@ class _Generation:
 
 
 class RecentRecords:
-    """Records by position, the oldest dropped beyond a limit of bytes. One thread.
+    """Records by position; the oldest are dropped beyond a limit of bytes. Not thread-safe.
 
     Attributes:
-        young: Where new records go, by position, in ascending order; ``count`` replaces it, so it
-            is not to be held over a call of that.
+        young: Position -> record, ascending; new records are put here. ``count`` replaces it, so
+            read the attribute again after each call of ``count``.
 
     Args:
-        limit_bytes: How much to keep; ``count`` drops what is beyond, whole generations at once.
+        limit_bytes: Bytes to keep; ``count`` drops whole generations beyond it.
     """
 
     __slots__ = (
@@ -84,10 +84,10 @@ class RecentRecords:
         self.young = self._newest.by_position
         self._limit = limit_bytes
         self._share = limit_bytes // GENERATIONS
-        self._last = self._newest  # where the last gather found its records: the next one, too
+        self._last = self._newest  # where the last gather found its records: probably the next too
         self._bytes = 0
         self._young = 0  # bytes of the young generation
-        # Of the older generations, ascending; some dozen at most.
+        # The older generations, ascending: first position, generation, bytes. Some dozen at most.
         self._firsts: list[int] = []
         self._older: list[_Generation] = []
         self._sizes: list[int] = []
@@ -96,7 +96,7 @@ class RecentRecords:
         return len(self.young) + sum([len(one.records) for one in self._older])
 
     def count(self, size: int) -> None:
-        """Take note of ``size`` bytes put into ``young`` since the last call; drop the oldest."""
+        """Count ``size`` bytes put into ``young`` since the last call; drop the oldest records."""
         self._bytes += size
         self._young += size
         if self._young >= self._share or len(self.young) >= GENERATION_RECORDS:
@@ -118,7 +118,7 @@ class RecentRecords:
             self._young = 0
 
     def get(self, position: int) -> bytes | None:
-        """Return the record at ``position``, None if it is not (or no longer) here."""
+        """Return the record at ``position``, None if it is not (or no longer) kept."""
         record = self.young.get(position)
         if record is None:
             at = bisect_right(self._firsts, position)
@@ -127,13 +127,13 @@ class RecentRecords:
         return record
 
     def gather(self, positions: Sequence[int]) -> list[bytes] | None:
-        """Return the records at ascending positions, None if one of them is not here.
+        """Return the records at ascending positions, None if one of them is not kept.
 
-        A fifth of the time of asking for each; a ninth where they stand side by side in an older
+        Takes a fifth of the time of a ``get`` for each; a ninth if they are adjacent in an older
         generation.
 
         Args:
-            positions: An array of type Q, or whatever the slower ways may do with.
+            positions: Ascending, as ``array('Q')``; any other sequence works, more slowly.
         """
         if not positions:
             return []
@@ -153,7 +153,7 @@ class RecentRecords:
         try:
             return list(map(generation.by_position.__getitem__, positions))
         except KeyError:
-            pass  # they lie in several generations
+            pass  # they are in several generations
         found = []
         for position in positions:
             record = self.get(position)
@@ -163,6 +163,6 @@ class RecentRecords:
         return found
 
     def _generation_of(self, position: int) -> _Generation:
-        """Return the one generation that may hold a position."""
+        """Return the only generation that may hold a position."""
         at = bisect_right(self._firsts, position)
         return self._older[at - 1] if at and position not in self.young else self._newest

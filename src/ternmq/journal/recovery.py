@@ -1,20 +1,20 @@
-"""Opening a journal after whatever happened to it.
+"""Opening a journal after a clean stop, a kill or a crash.
 
-In six steps, each of which may be cut short by the next crash and is then simply done again:
+Six steps; if a crash interrupts any of them, the next start does them all again:
 
 1. ``find_end`` (``ending``) reads: the valid end X, the durable position D, or corruption.
 2. ``confirm`` writes the bytes from D to X again in place, as they are, and syncs them. (Bytes read
    after a failed sync or a kill may live in the page cache only; it is not believed. So this comes
    before the replay, which then reads what is on the disk.)
 3. ``load_and_replay``: the newest complete STATE set and the facts after it go into the views.
-   Whatever is damaged is met by now: a start that is refused has changed nothing.
-4. ``clear`` makes the disk agree: everything behind X becomes zeros, half-made spares go; all that
-   is synced before anything new is written.
+   Any damage is found by now: a start that is refused has changed nothing.
+4. ``clear`` makes the disk agree with X: everything behind X becomes zeros and half-made spares are
+   removed; all that is synced before anything new is written.
 5. EPOCH, one above the largest epoch seen, is appended, written and synced.
-6. The views see the EPOCH, and the journal is handed out.
+6. The views apply the EPOCH, and the journal is returned.
 
-Whatever else lies in the data folder (indexes, hints) is a cache: recovery needs none of it and
-removes none of it.
+All other files of the data folder (indexes, hints) are caches: recovery needs none of them and
+removes none of them.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class RecoveryReport:
 
     Attributes:
         fresh: There was no journal; this one is new.
-        clean: The reign before ended with a clean stop.
-        epoch: Of the reign that begins.
-        epoch_position: Where its EPOCH record stands.
+        clean: The previous reign ended with a clean stop.
+        epoch: Epoch of the reign that begins.
+        epoch_position: Position of its EPOCH record.
         time_us: Broker time at start: the wall clock, or the last record's time if that is later.
-        start: Where the walk began.
-        valid_end: End of the records that were believed.
+        start: Position where the walk began.
+        valid_end: X, the end of the valid records.
         durable: D as found.
-        cut: Positions that were cut off, None if nothing was.
-        fault: What was wrong there.
-        record_count: Records walked.
+        cut: Positions (from, to) that were cut off, None if nothing was.
+        fault: What was wrong with the bytes at X; empty where the journal just ended.
+        record_count: Number of records walked.
         loaded_set: The STATE set that the views were loaded from, None if all was replayed.
-        directory: Which chunk holds which object, for ``StateWriter.remember``.
+        directory: Object -> position of the chunk that holds it, for ``StateWriter.remember``.
     """
 
     fresh: bool
@@ -102,22 +102,23 @@ def open_journal(
     """Open the journal of a data folder, or make one; blocks until its EPOCH is durable.
 
     Args:
-        disk: Where the journal lies; the caller holds its lock.
+        disk: The data root; the caller holds its lock.
         wall_us: The wall clock.
         replay: The views to fill; None fills none (tools).
-        prepare: Makes the views instead, once the end is known; None is a new journal.
-        hint: BEGIN of a STATE set that an index remembers.
+        prepare: Called instead of passing ``replay``: makes the views once the end is known. Its
+            argument is None for a new journal.
+        hint: BEGIN of a STATE set that an index file names.
         segment_size: For a journal that is made now; an existing one keeps its own.
         reserve_bytes: See ``Journal``.
         tail_bytes: See ``Journal``.
-        min_epoch: The new epoch is at least this (repair knows of epochs that it cut off).
+        min_epoch: Smallest value of the new epoch. Repair passes one above the epochs it cut off.
 
     Raises:
         CorruptJournal: Bytes that were durable are damaged; nothing was changed.
-        UnknownRecordKind: A newer version wrote here; the same.
+        UnknownRecordKind: A newer version wrote this journal; nothing was changed.
         JournalFull: The segment is at its end and the disk has no room for another.
-        JournalFailed: Writing the EPOCH failed; opening again is the cure.
-        DiskError: The disk failed; opening again is the cure.
+        JournalFailed: Writing the EPOCH failed; open the journal again.
+        DiskError: The disk failed; open the journal again.
     """
     ending = find_end(disk, hint)
     if ending is None:
@@ -131,7 +132,7 @@ def open_journal(
     loaded_set = None
     if replay is not None:
         directory, loaded_set = load_and_replay(disk, ending, replay)
-    spares = clear(disk, ending)  # not before: a start that is refused leaves all as it was
+    spares = clear(disk, ending)  # not earlier: a start that is refused changes nothing
     time_us = max(wall_us, ending.last_time_us)
     journal = Journal(
         disk,
@@ -191,7 +192,7 @@ def _make(
     tail_bytes: int,
     epoch: Epoch,
 ) -> tuple[Journal, RecoveryReport]:
-    """Make a journal where there is none, or a half-made one that never answered anybody."""
+    """Make a journal where there is none, or only a half-made one that was never used."""
     leftovers = segment_bases(disk)
     for base in leftovers:
         disk.remove(segment_name(base))
@@ -235,7 +236,7 @@ def records(disk: Disk, ending: Ending, start: Position | None = None) -> Iterat
     """Iterate over the valid records from ``start`` (default: ``ending.start``) to the valid end.
 
     Raises:
-        CorruptJournal: The disk gives back other bytes than to ``find_end``.
+        CorruptJournal: The disk returns other bytes than it did to ``find_end``.
     """
     position = ending.start if start is None else start
     end = ending.valid_end
@@ -262,14 +263,14 @@ def load_and_replay(
 ) -> tuple[dict[StateKey, int], CompleteSet | None]:
     """Fill the views: the newest complete STATE set, then every fact from its BEGIN on.
 
-    A set that cannot be read whole is passed over for an older one (two are always kept), at last
-    for the beginning of the journal, where that is still there.
+    If a set cannot be read completely, the next older one is used (two are always kept). If none
+    can, replay begins at the journal's beginning, provided that it was not removed.
 
     Returns:
-        Which chunk holds which object, and the set; empty and None if no set was used.
+        Object -> position of its chunk, and the set; empty and None if no set was used.
 
     Raises:
-        CorruptJournal: Nothing to begin from can be read.
+        CorruptJournal: No set can be read and the journal's beginning was removed.
     """
     directory: dict[StateKey, int] = {}
     loaded_set: CompleteSet | None = None
@@ -280,7 +281,7 @@ def load_and_replay(
             payload_bytes = load(disk, ending.segment_size, directory, replay)
             loaded_set = loaded_set._replace(payload_bytes=payload_bytes)
             break
-        except CorruptJournal as error:  # it is raised before the first object is handed over
+        except CorruptJournal as error:  # it is raised before the views get the first object
             directory, loaded_set, broken = {}, None, error
     if loaded_set is None and ending.first > 0:
         raise CorruptJournal(
@@ -314,14 +315,14 @@ def mend(disk: Disk, ending: Ending) -> int:
     """Make the disk agree with ``ending``, durably; doing it twice does no harm.
 
     Returns:
-        How many spare segments follow the one that the valid end is in.
+        Number of spare segments that follow the one that the valid end is in.
     """
     confirm(disk, ending)
     return clear(disk, ending)
 
 
 def confirm(disk: Disk, ending: Ending) -> None:
-    """Have the records up to the valid end on the disk, durably; no byte becomes another."""
+    """Make the records up to the valid end durable; no byte changes."""
     touched: dict[Position, File] = {}
     try:
         _rewrite(disk, ending, touched)
@@ -333,10 +334,10 @@ def confirm(disk: Disk, ending: Ending) -> None:
 
 
 def clear(disk: Disk, ending: Ending) -> int:
-    """Clear away, durably, what lies behind the valid end.
+    """Overwrite what lies behind the valid end with zeros and sync; remove unusable spares.
 
     Returns:
-        How many spare segments follow the one that the valid end is in.
+        Number of spare segments that follow the one that the valid end is in.
     """
     touched: dict[Position, File] = {}
     try:
@@ -353,7 +354,7 @@ def clear(disk: Disk, ending: Ending) -> int:
 
 
 def _touch(disk: Disk, base: Position, touched: dict[Position, File]) -> File:
-    """Open a segment's file once; it will be synced."""
+    """Open a segment's file once and add it to ``touched``, the files that are synced later."""
     file = touched.get(base)
     if file is None:
         file = touched[base] = disk.open(segment_name(base))
@@ -373,7 +374,7 @@ def _rewrite(disk: Disk, ending: Ending, touched: dict[Position, File]) -> None:
 
 
 def _lengthen(disk: Disk, ending: Ending, touched: dict[Position, File]) -> None:
-    """Give the last segment its whole length again, if its file ends early behind the valid end."""
+    """Extend the file of the last segment with zeros to the segment size, if it is shorter."""
     size = ending.segment_size
     base = Position((ending.valid_end - 1) // size * size)
     found = file_size(disk, base)
@@ -382,7 +383,7 @@ def _lengthen(disk: Disk, ending: Ending, touched: dict[Position, File]) -> None
 
 
 def _keep_spares(disk: Disk, ending: Ending) -> int:
-    """Count the spares behind the valid end; remove half-made ones and what lies beyond a gap."""
+    """Count the spares behind the valid end; remove half-made ones and those beyond a gap."""
     size = ending.segment_size
     expected = Position(-(-max(ending.valid_end, 1) // size) * size)
     spares = 0

@@ -1,12 +1,12 @@
-"""What to do about damage below the durable position: ``ternmq journal verify`` and ``repair``.
+"""Repairing damage below the durable position: ``ternmq journal verify`` and ``repair``.
 
-Recovery never cuts bytes that were durable; it stops. A person then has two ways on:
+Recovery never cuts bytes that were durable; it stops. An operator then has two choices:
 
-* from a **donor** (a replica's folder or a backup, whose bytes are the same): the damaged ranges
-  are copied over, but only when the donor's records link, by chain and CRC, what stands before a
-  range to what stands behind it;
-* by explicit **consent** without one: the journal is cut at the first damage. What is cut off is
-  kept aside under ``repair/``, and the report lists what is missing. No message is ever invented.
+* with a **donor** (a replica's folder or a backup, with the same bytes): the damaged ranges are
+  copied from it, but only if the donor's records connect, by chain and CRC, the record before a
+  range with the record behind it;
+* without one, by explicit **consent**: the journal is cut at the first damage. The bytes cut off
+  are saved under ``repair/``, and the report lists the lost records. No message is ever invented.
 
 The folder must not be in use; the caller holds its lock.
 """
@@ -36,12 +36,12 @@ class Damage:
     """Positions that hold no valid records though they once were durable.
 
     Attributes:
-        start: End of the last valid record before.
-        stop: The next valid record; equal to ``start`` where only the chain is broken.
+        start: End of the last valid record before the damage.
+        stop: Position of the next valid record; equal to ``start`` if only the chain is broken.
         reason: What is wrong at ``start``.
         prev_crc: CRC of the last valid record before; None if there is none.
         next_crc: CRC of the record at ``stop``; None if there is none.
-        epoch: Of the last valid record before.
+        epoch: Epoch of the last valid record before.
     """
 
     start: Position
@@ -54,15 +54,15 @@ class Damage:
 
 @dataclass(slots=True, frozen=True)
 class Inspection:
-    """The whole journal, looked at from its first segment on.
+    """The result of reading the whole journal, from its first segment on.
 
     Attributes:
         segment_size: Bytes of every segment.
         first: Base of the oldest segment.
         damage: Ranges below ``durable``, ascending; empty if the journal is sound.
         durable: D, the largest durable position that any valid record states.
-        valid_end: Where recovery would end (with damage: where it would if that were mended).
-        record_count: Valid records.
+        valid_end: Where recovery would end; with damage, where it would end after a repair.
+        record_count: Number of valid records.
         epoch: Largest epoch of a valid record.
     """
 
@@ -77,14 +77,14 @@ class Inspection:
 
 @dataclass(slots=True, frozen=True)
 class LostRecord:
-    """A record that a cut took away.
+    """A record that a cut removes.
 
     Attributes:
-        kind: As its header says.
-        position: Where it stood.
+        kind: The kind that its header states.
+        position: Its position.
         length: Bytes.
-        whole: Its CRC fits; False where only the header could be read, and may be wrong.
-        topic, queue, first_offset, count: Of a MESSAGES record, else all -1.
+        whole: Its CRC fits; False if only the header could be read, which may be wrong.
+        topic, queue, first_offset, count: The values of a MESSAGES record, else all -1.
     """
 
     kind: int
@@ -103,10 +103,10 @@ class RepairReport:
 
     Attributes:
         patched: Ranges restored from the donor.
-        cut: Where the journal was cut, None if it was not.
-        saved: Files under ``repair/`` with what was cut off.
+        cut: Position where the journal was cut, None if it was not.
+        saved: Files under ``repair/`` with the bytes that were cut off.
         lost: The records cut off whose headers could be read, in order.
-        after: The journal as it is now.
+        after: The journal after the repair.
     """
 
     patched: list[Damage] = field(default_factory=list)
@@ -117,14 +117,14 @@ class RepairReport:
 
 
 def open_folder(path: str, *, read_only: bool = False) -> RealDisk:
-    """Open a data folder for ``inspect`` and ``repair``; nobody else has it meanwhile.
+    """Open a data folder for ``inspect`` and ``repair``, and lock it.
 
     Args:
         path: The folder.
         read_only: For a donor: it is not locked, and nothing in it is changed.
 
     Raises:
-        AlreadyRunning: A broker uses it.
+        AlreadyRunning: A broker uses the folder.
         FileMissing: ``read_only``, and there is no such folder.
     """
     disk = RealDisk(path, read_only=read_only)
@@ -138,11 +138,11 @@ def open_folder(path: str, *, read_only: bool = False) -> RealDisk:
 
 
 def inspect(disk: Disk) -> Inspection:
-    """Read the whole journal and say what is wrong with it; changes nothing.
+    """Read the whole journal and return its damage; changes nothing.
 
     Raises:
         CorruptJournal: There is no journal, or nothing in it can be read.
-        UnknownRecordKind: A newer version wrote here.
+        UnknownRecordKind: A newer version wrote this journal.
     """
     bases = segment_bases(disk)
     if not bases:
@@ -176,23 +176,23 @@ def inspect(disk: Disk) -> Inspection:
 
 
 def losses(disk: Disk, found: Inspection) -> list[LostRecord]:
-    """Return the records that a cut at the first damage would take away; changes nothing."""
+    """Return the records that a cut at the first damage would remove; changes nothing."""
     if not found.damage:
         return []
     return list(_lost(disk, segment_bases(disk), found.damage[0].start, found.segment_size))
 
 
 def repair(disk: Disk, *, consent: bool = False, donor: Disk | None = None) -> RepairReport:
-    """Mend damage below the durable position; blocks, reads the whole journal.
+    """Repair damage below the durable position; blocks, reads the whole journal.
 
     Args:
         disk: The damaged folder.
-        consent: Cut at the first damage that the donor cannot mend, losing what stands behind it.
+        consent: Cut at the first damage that the donor cannot repair, losing all records behind it.
         donor: A folder with the same journal; it may be damaged elsewhere, be shorter or longer.
 
     Raises:
-        CorruptJournal: Damage is left and there is no consent (what the donor had is mended), or
-            there would be nothing left to keep.
+        CorruptJournal: Damage is left and there is no consent (ranges that the donor has were
+            restored), or a cut would leave no record.
     """
     before = inspect(disk)
     report = RepairReport(after=before)
@@ -248,7 +248,7 @@ def _size(disk: Disk, bases: list[Position]) -> int:
 
 
 def _chains(disk: Disk, bases: list[Position], size: int) -> Iterator[_Chain]:
-    """Yield every stretch of valid records, found from the first segment to the last."""
+    """Yield every stretch of valid records, from the first segment to the last."""
     position: int | None = bases[0]
     prev_crc: int | None = 0 if bases[0] == 0 else None
     while position is not None:
@@ -272,7 +272,7 @@ def _chains(disk: Disk, bases: list[Position], size: int) -> Iterator[_Chain]:
 
 
 def _proven_from(disk: Disk, bases: list[Position], position: int) -> Iterator[RawRecord]:
-    """Yield the records at and behind ``position`` that prove themselves, chain or not."""
+    """Yield the records from ``position`` on that are valid by themselves, chain or not."""
     for base in bases:
         file = disk.open(segment_name(base))
         try:
@@ -294,7 +294,7 @@ def _proven_from(disk: Disk, bases: list[Position], position: int) -> Iterator[R
 
 
 def _donor_fits(donor: Disk, damage: Damage, size: int) -> bool:
-    """Tell whether the donor's records lead from before the damage to what stands behind it."""
+    """Return whether the donor's records connect the record before the damage with the next one."""
     prev_crc = damage.prev_crc
     if prev_crc is None and damage.start == 0:
         prev_crc = 0
@@ -309,7 +309,7 @@ def _donor_fits(donor: Disk, damage: Damage, size: int) -> bool:
 
 
 def _patch(disk: Disk, donor: Disk, damage: Damage, size: int) -> None:
-    """Copy the damaged range, making segment files that are missing or short; synced."""
+    """Copy the damaged range and sync it; make or extend segment files where needed."""
     position: int = damage.start
     present = set(segment_bases(disk))
     stop = damage.stop
@@ -337,7 +337,7 @@ def _patch(disk: Disk, donor: Disk, damage: Damage, size: int) -> None:
 
 
 def _cut(disk: Disk, cut: Position, before: Inspection, report: RepairReport) -> None:
-    """Cut at ``cut``: list, save aside, zero, and begin a new epoch above all that were seen."""
+    """Cut at ``cut``: list, save and zero what is behind, then begin an epoch above all others."""
     bases = segment_bases(disk)
     report.lost.extend(_lost(disk, bases, cut, before.segment_size))
     dirt = search(disk, bases, cut, before.segment_size).dirt
@@ -363,7 +363,7 @@ def _save(disk: Disk, base: Position, start: int, stop: int, cut: Position, kept
     """Copy a stretch of a segment file to a new file under ``repair/``; return its name."""
     number = 1
     while (name := f"{cut:020d}-{base:020d}-{number}.bytes") in kept:
-        number += 1  # a repair that was cut short saved more than is there now: never overwrite it
+        number += 1  # an interrupted repair may have saved bytes zeroed since: never overwrite
     source = disk.open(segment_name(base))
     target = disk.open(f"{REPAIR_FOLDER}/{name}", create=True)
     try:
@@ -377,11 +377,11 @@ def _save(disk: Disk, base: Position, start: int, stop: int, cut: Position, kept
 
 
 _EMPTY: Final = frozenset({Kind.PAD, Kind.SEGMENT, Kind.MARK})
-"""Kinds of records that hold nothing which could be missed."""
+"""Kinds of records that are not listed as lost: they hold no facts."""
 
 
 def _lost(disk: Disk, bases: list[Position], cut: Position, size: int) -> Iterator[LostRecord]:
-    """Yield what can be told of the records behind ``cut``."""
+    """Yield the records behind ``cut``, as far as they can be read."""
     end: int = cut
     for record in _proven_from(disk, bases, cut):
         if record.position > end:

@@ -1,19 +1,20 @@
-"""Which segment may go, and why.
+"""Retention: whether the oldest segment may be removed, and if not, why.
 
-Pure decisions; `broker.moving` carries what is still owed forward.
+Pure decisions; `broker.moving` copies the rows that are still owed to newer records.
 
-A segment goes only from the front, and only when all of this holds:
+Only the oldest segment is ever removed, and only when all of this holds:
 
 * two complete, durable STATE sets, with all that they name, begin after its end;
-* it is *aged* (every topic that has messages in it keeps them for less long), or there is
-  *pressure*: the journal is above its size limit, or the disk above its watermark;
+* it is *aged* (every topic that has messages in it keeps them for a shorter time than their age),
+  or there is *pressure*: the journal is above its size limit, or the disk above its watermark;
 * every hold has passed it;
 * every group of a topic that keeps messages until they are consumed has its floor beyond it. Rows
-  that wait for a retry or are dead do not hold a segment: they are moved;
-* no transaction that is undecided has rows in it.
+  that wait for a retry or are dead do not keep a segment: they are moved;
+* no undecided transaction has rows in it.
 
-When there is pressure and the oldest segment may not go, sends are refused; nothing unread is lost.
-What keeps the segment is a `Pin`. When that is STATE alone, `broker.refreshing` has sets written.
+If there is pressure and the oldest segment may not be removed, sends are refused; nothing unread is
+lost. The reason that keeps the segment is a `Pin`. If that is STATE alone, `broker.refreshing` has
+sets written.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ DEFAULT_WATERMARK: Final = 0.8
 
 
 class RetentionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the journal as a whole; how long is a setting of each topic."""
+    """Limits of the journal as a whole; the retention time is a setting of each topic."""
 
     max_bytes: int = 0
     """Most bytes that the journal takes; 0: as many as the watermark allows."""
     watermark: float = DEFAULT_WATERMARK
-    """Share of the disk in use above which old segments go before their time."""
+    """Share of the disk in use above which old segments are removed before they are aged."""
 
 
 class Verdict(enum.Enum):
-    """What is to be done with the oldest segment."""
+    """The decision on the oldest segment."""
 
     KEEP = "keep"
     REMOVE = "remove"
@@ -44,20 +45,20 @@ class Verdict(enum.Enum):
 
 
 class Pin(enum.Enum):
-    """What keeps the oldest segment. The values are those of STATUS and of a metric's label."""
+    """What keeps the oldest segment. The values appear in STATUS and as a metric's label."""
 
     NOTHING = "nothing"
-    """It goes as soon as what is owed out of it is written again."""
+    """It is removed as soon as the rows owed from it are copied."""
     ACTIVE = "active"
-    """It is the only one: records go to it."""
+    """It is the only segment and takes new records."""
     RETENTION = "retention"
-    """A topic keeps its messages for longer, and there is room."""
+    """A topic keeps its messages for longer, and there is no pressure."""
     HOLD = "hold"
     GROUP = "group"
     """A group that must not miss its messages has not finished them."""
     TRANSACTION = "transaction"
     STATE = "state"
-    """The newest STATE sets need it, and nothing else does."""
+    """Only the newest STATE sets need it."""
 
 
 class QueueShare(NamedTuple):
@@ -66,32 +67,32 @@ class QueueShare(NamedTuple):
     topic: int
     queue: int
     stop: int
-    """First offset that is kept once the segment is gone."""
+    """First offset that is kept once the segment is removed."""
 
 
 class Judgement(NamedTuple):
-    """What is decided of the oldest segment, and why."""
+    """The decision on the oldest segment, and the reason."""
 
     verdict: Verdict
     pin: Pin
     share: QueueShare | None = None
-    """Of the topic whose time is not over, or that the group has not finished."""
+    """The share that the pin is about: its retention time is not over, or a group needs it."""
 
 
 class RetentionView(Protocol):
     """What the decision needs of the broker."""
 
     def retention_us(self, topic: int) -> int:
-        """Return how long a topic keeps messages; 0 for one that is gone."""
+        """Return how long a topic keeps messages; 0 for a deleted topic."""
         ...
 
     def unread_below(self, share: QueueShare) -> bool:
-        """Return whether a group that must not miss it has not finished the share."""
+        """Return whether a group that must not miss the share has not finished it."""
         ...
 
 
 def under_pressure(spec: RetentionSpec, journal_bytes: int, free: int, total: int) -> bool:
-    """Return whether segments are to go before their time."""
+    """Return whether segments are to be removed before they are aged."""
     if spec.max_bytes and journal_bytes > spec.max_bytes:
         return True
     return total > 0 and (total - free) / total > spec.watermark
@@ -107,16 +108,16 @@ def judge(
     now_us: int,
     pressure: bool,
 ) -> Judgement:
-    """Decide on the oldest segment, but for what transactions and STATE say: the caller asks them.
+    """Decide on the oldest segment; the caller checks transactions and STATE sets itself.
 
     Args:
         view: The broker's view of topics and groups.
         shares: The queues that have messages in it.
-        end: Its end.
+        end: End of the segment.
         last_us: Broker time of its newest message.
         held_from: The smallest position that is held; None without holds.
         now_us: Broker time.
-        pressure: See ``under_pressure``.
+        pressure: Result of ``under_pressure``.
     """
     if not pressure:
         for one in shares:

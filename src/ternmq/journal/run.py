@@ -1,9 +1,9 @@
 """A run file, read block by block through the cold cache.
 
-In memory a run keeps its head (4 bytes a block of 16 KiB) and two lists of fences (the first row of
-each block of QUEUES and of BATCHES), so that a question reads one block of each. Every method may
-raise ``WouldBlock``; a block that does not fit its checksum raises ``DamagedBlock``, and the index
-has the run rebuilt.
+In memory a run keeps its head (4 bytes for each block of 16 KiB) and two lists of fences (the first
+row of each block of QUEUES and of BATCHES), so that a look-up reads one block of each. Every method
+may raise ``WouldBlock``; a block with a wrong checksum raises ``DamagedBlock``, and the index has
+the run rebuilt.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Run:
     """One run file, a source of the index like a ``Tail``.
 
     Args:
-        cache: Where its blocks come from.
-        name: Of the file.
-        head: What the file says of itself.
+        cache: The cache that its blocks are read through.
+        name: Name of the file.
+        head: The file's head.
         queue_keys: Key of the first row of each block of QUEUES.
         fences: The section FENCES.
         lines: The section BLOOMS.
@@ -107,7 +107,7 @@ class Run:
         return None if row is None else row[1]
 
     def locate(self, key: int, start: int, stop: int, max_bytes: int) -> Places:
-        """Return batches that hold ``[start, stop)``, of one block at most; the queue has some."""
+        """Return batches of one block that hold ``[start, stop)``; the queue has batches here."""
         row = self._queue(key)
         assert row is not None
         first_offset, end, begin, count = row
@@ -118,7 +118,7 @@ class Run:
         number = at // BATCHES_PER_BLOCK
         front = number * BATCHES_PER_BLOCK
         behind = min(front + BATCHES_PER_BLOCK, begin + count)
-        # A batch has at least one row: no more batches than rows can be wanted.
+        # A batch has at least one row: at most one batch per row is needed.
         last = min(behind, at + stop - start)
         data = memoryview(self._block(idx_file.BATCHES, number))
         left, right = 2 * (at - front), 2 * (last - front)
@@ -154,7 +154,7 @@ class Run:
         return found
 
     def measure(self, key: int, start: int, end: int, max_bytes: int) -> Measure:
-        """Return how far one may read of a queue that has batches here; some blocks are read."""
+        """Return how far ``max_bytes`` reaches in a queue with batches here; reads some blocks."""
         row = self._queue(key)
         assert row is not None
         first_offset, next_offset, begin, count = row
@@ -181,7 +181,7 @@ class Run:
         return Measure(self._batch(taken)[0], sums.before(taken) - before, total)
 
     def _whole(self, key: int, row: _QueueRow) -> int:
-        """Return the bytes of all batches of a queue here; remembered, so that it is read once."""
+        """Return the bytes of all batches of a queue here; kept, so that they are read once."""
         total = self._totals.get(key)
         if total is None:
             _, _, begin, count = row
@@ -192,7 +192,7 @@ class Run:
         return total
 
     def visible(self, key: int, mark: int) -> int | None:
-        """Return the queue's next offset below ``mark``, None if no batch here stands below it."""
+        """Return the queue's next offset below ``mark``, None if no batch here is below it."""
         row = self._queue(key)
         if row is None:
             return None
@@ -307,11 +307,11 @@ class Run:
             high, offset, place, _ = self._row(idx_file.MOVED, index, _COPY)
             if (high, offset) >= end:
                 break
-            found[offset] = Position(self._base + 8 * place)  # the newest stands last
+            found[offset] = Position(self._base + 8 * place)  # the newest is last
         return found
 
     def settlement(self, position: int) -> Settlement | None:
-        """Return what became of the PREPARED at ``position``, None if nothing here tells."""
+        """Return the outcome of the PREPARED at ``position``, None if no RESOLVED here names it."""
         if self.head.sections[idx_file.RESOLVED].length:
             at = self._first(idx_file.RESOLVED, _RESOLVED, lambda row: row[0] > position)
             if at:
@@ -344,7 +344,7 @@ class Run:
     def _first(
         self, number: int, layout: struct.Struct, beyond: Callable[[tuple[int, ...]], bool]
     ) -> int:
-        """Return the number of the first row for which ``beyond`` is true, of rows sorted by it."""
+        """Return the number of the first row for which ``beyond`` is true; the rows are sorted."""
         low, high = 0, self.head.sections[number].rows
         while low < high:
             middle = (low + high) // 2
@@ -375,5 +375,5 @@ class Run:
         )
         try:
             return self._cache.read(wanted)
-        except FileMissing as error:  # somebody removed it: as good as damaged
+        except FileMissing as error:  # removed from outside: handled like damage
             raise DamagedBlock(self.name, wanted.at) from error

@@ -1,6 +1,6 @@
-"""The whole content of run files and tails, as columns: to merge them, to compare them.
+"""Reading the whole content of run files and tails as columns, to merge or compare them.
 
-All of it blocks: for worker threads, and the checker.
+All of it blocks: for worker threads and the checker.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ternmq.model.errors import FileMissing
 
 
 def content(disk: Disk, sources: Sequence[Source], rebuild: Rebuild) -> Columns:
-    """Return what the sources of one segment hold, given in the order of the journal. Blocks.
+    """Return the content of one segment's sources, given in the order of the journal. Blocks.
 
-    A run file that is damaged or gone is not believed; its stretch of the journal is read instead.
+    If a run file is damaged or missing, its stretch of the journal is read instead.
 
     Raises:
-        CorruptJournal: the journal had to be read and is damaged.
-        DiskError: the disk could not read.
+        CorruptJournal: The journal had to be read and is damaged.
+        DiskError: The disk could not read.
     """
     parts: list[Columns] = []
     for one in sources:
@@ -59,8 +59,8 @@ def read_columns(disk: Disk, run: Run) -> Columns:
     """Return the whole content of a run file. Blocks.
 
     Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
+        StaleRun: The file is damaged.
+        DiskError: The file could not be read.
     """
     head = run.head
     file = disk.open(run.name)

@@ -1,7 +1,7 @@
-"""A run file read straight from the disk, whole sections at a time, to open a run.
+"""Opening a run: its file is read straight from the disk, whole sections at a time.
 
-All of it blocks: for worker threads and the start. What asks a run a question reads it block by
-block through the cold cache instead (`run`); what merges runs reads them whole (`run_content`).
+All of it blocks: for worker threads and the start. Look-ups read a run block by block through the
+cold cache instead (`run`); merging reads runs completely (`run_content`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ternmq.journal.run import Run
 
 _FIRST_READ_BYTES: Final = 16 * 1024
 _KEY_BYTES: Final = 8
-"""Of the key, with which each row of QUEUES begins."""
+"""Size of the key with which each row of QUEUES begins."""
 
 
 def read_section(file: File, head: Head, number: int) -> bytes:
     """Return a whole section, checked. Blocks; for worker threads and the start.
 
     Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
+        StaleRun: The section is damaged.
+        DiskError: The file could not be read.
     """
     section: Section = head.sections[number]
     data = file.pread(section.length, section.offset)
@@ -44,8 +44,8 @@ def read_head(file: File) -> Head:
     """Return the head of a run file. Blocks.
 
     Raises:
-        StaleRun: it is damaged, of another version, or shorter than it says.
-        DiskError: it could not be read.
+        StaleRun: The file is damaged, of another version, or shorter than its head states.
+        DiskError: The file could not be read.
     """
     data = file.pread(_FIRST_READ_BYTES, 0)
     length = idx_file.head_length(data)
@@ -60,11 +60,11 @@ def read_head(file: File) -> Head:
 
 
 def open_run(cache: ColdCache, file: File, head: Head) -> tuple[Run, bytes]:
-    """Return a run of whose file the head was read, and its section QUEUES. Blocks.
+    """Return the run of a file whose head was read, and its section QUEUES. Blocks.
 
     Raises:
-        StaleRun: it is damaged.
-        DiskError: it could not be read.
+        StaleRun: The file is damaged.
+        DiskError: The file could not be read.
     """
     queues = read_section(file, head, idx_file.QUEUES)
     words = head.sections[idx_file.QUEUES].block_bytes // _KEY_BYTES

@@ -1,7 +1,7 @@
-"""Work on run files for a worker thread: write one, remove some.
+"""Jobs on run files for a worker thread: write one, remove some.
 
-A job holds what it needs and nobody changes that meanwhile: frozen tails, run files. Its results
-are read by the caller's thread after ``run`` has returned.
+A job uses only objects that no longer change: frozen tails and run files. The caller's thread reads
+its results after ``run`` has returned.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ternmq.model.types import Position
 from ternmq.record.header import HEADER_BYTES, MAGIC, header_of
 
 Source = Run | Tail
-"""What covers a stretch of the journal in the index."""
+"""A part of the index that covers a stretch of the journal."""
 
 
 Rebuild = Callable[[Position, Position], Tail]
-"""Reads positions ``[start, stop)`` of the journal and returns what the index holds of them."""
+"""Reads positions ``[start, stop)`` of the journal and returns the tail of them."""
 
 
 def crc_before(disk: Disk, position: int, base: int) -> int | None:
-    """Return the CRC of the record before ``position``, as the record there says, or None.
+    """Return the CRC of the record before ``position``, as stated by the record at ``position``.
 
-    None if no record stands there. Blocks. ``base`` is of the segment that ``position`` lies in.
+    None if there is no record. Blocks. ``base`` is the base of the segment that holds ``position``.
     """
     try:
         file = disk.open(segment_name(base))
@@ -49,12 +49,12 @@ def crc_before(disk: Disk, position: int, base: int) -> int | None:
 
 
 class RunJob:
-    """Writes the run file that takes the place of ``sources``, the part runs among them included.
+    """Writes the run file that replaces ``sources``, part runs among them included.
 
     Attributes:
-        sources: What the file covers, in the order of the journal, without a gap.
-        name: Of the file.
-        result: The run, when ``run`` has returned.
+        sources: The sources that the file covers, in the order of the journal, without a gap.
+        name: Name of the file.
+        result: The run, once ``run`` has returned.
     """
 
     __slots__ = (
@@ -89,25 +89,25 @@ class RunJob:
         self._chain_crc = chain_crc
         self._hint = hint
         self._rebuild = rebuild
-        # Of its own, so that two jobs for one file never write into each other's.
+        # Each job has its own, so that two jobs for one file never write the same bytes.
         self._temporary = f"{name}.{serial}{idx_file.TEMPORARY_SUFFIX}"
 
     def run(self) -> None:
         """Write the file under another name, rename it, read its head back.
 
-        Nothing is synced: after a crash the file proves itself by its checksums or is not believed.
+        Nothing is synced: after a crash the file is used only if its checksums fit.
 
         Raises:
-            DiskError: writing or reading failed.
-            CorruptJournal: a part run and the stretch of the journal that it covers are damaged.
+            DiskError: Writing or reading failed.
+            CorruptJournal: A part run and the stretch of the journal that it covers are damaged.
         """
-        # Not before: both need numpy, which a start on a small folder does without.
+        # Imported here: both need numpy, which a start on a small folder does without.
         from ternmq.journal.idx_encode import encode
         from ternmq.journal.run_content import content
 
         disk = self._cache.disk
         chain_crc = self._chain_crc
-        if chain_crc is None:  # of a sealed segment: the next one's first record knows it
+        if chain_crc is None:  # a sealed segment: the next one's first record states it
             stop = self.sources[-1].stop
             chain_crc = crc_before(disk, stop, stop)
             if chain_crc is None:
@@ -145,7 +145,7 @@ class RunJob:
 
 
 class MendJob:
-    """Writes a run file anew from the journal, because a block of it was found damaged."""
+    """Writes a run file again from the journal, because a block of it was found damaged."""
 
     __slots__ = ("_cache", "_mended", "_rebuild", "_run", "_serial")
 
@@ -164,11 +164,11 @@ class MendJob:
         self._mended = mended
 
     def run(self) -> None:
-        """Write the file and hand the new run to the index, which takes it before its next answer.
+        """Write the file and queue the new run for the index, which uses it from its next look-up.
 
         Raises:
-            DiskError: writing or reading failed.
-            CorruptJournal: the journal is damaged there too.
+            DiskError: Writing or reading failed.
+            CorruptJournal: The journal is damaged there too.
         """
         old = self._run
         job = RunJob(
@@ -190,9 +190,9 @@ class RemoveJob:
     """Removes files of the index that nothing refers to any more.
 
     Attributes:
-        names: Of the files.
-        file: An unlinked file that is to be closed as well. The kernel gives its space back then,
-            which takes some milliseconds where much of it is cached.
+        names: Names of the files.
+        file: An unlinked file that is to be closed too. Closing frees its space, which takes some
+            milliseconds if much of it is cached.
     """
 
     __slots__ = ("_disk", "file", "names")
@@ -203,7 +203,7 @@ class RemoveJob:
         self.file: File | None = None
 
     def run(self) -> None:
-        """Remove the files that are there."""
+        """Close ``file`` and remove the files that exist."""
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -211,7 +211,7 @@ class RemoveJob:
 
 
 def remove(disk: Disk, names: Sequence[str]) -> None:
-    """Remove files, those that are there."""
+    """Remove the files that exist."""
     for name in names:
         try:
             disk.remove(name)

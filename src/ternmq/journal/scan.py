@@ -1,13 +1,14 @@
-"""Reading records in order, and believing only those that prove themselves.
+"""Reading records in order, up to the first that is not valid.
 
-A record is **valid** where it stands if all of this holds: magic, length (a multiple of 8 that
+A record is **valid** at its position if all of this holds: magic, length (a multiple of 8 that
 leaves 0 or at least 48 bytes of its segment), CRC32C, its own position, ``prev_crc`` equal to the
-CRC of the record before, an epoch not below that one's, SEGMENT at a segment's start and nowhere
-else, PAD only up to a segment's end. A scan ends before the first record that is not valid; what
-that means (the end, a tail that was not synced, damage) is recovery's business.
+CRC of the record before, an epoch not below that record's, SEGMENT at a segment's start and nowhere
+else, PAD only up to a segment's end. A record is valid *by itself* if magic, version, length,
+position and CRC are right (``parse``). A scan ends before the first record that is not valid;
+recovery decides what that means (the end, a tail that was not synced, damage).
 
-Kinds that this version does not know are refused unless flagged skippable, and so are valid
-records of another format version: cutting them off would lose what a newer version stored.
+Unknown kinds are refused unless flagged skippable, and so are valid records of another format
+version: cutting them off would lose what a newer version stored.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PAD: Final = int(Kind.PAD)
 
 
 class RawRecord(NamedTuple):
-    """A record as it lies in the journal; ``body`` includes its zero padding (a PAD's is empty)."""
+    """A record of the journal; ``body`` includes its zero padding (a PAD's body is empty)."""
 
     position: Position
     kind: int
@@ -61,7 +62,7 @@ class RawRecord(NamedTuple):
 
     @property
     def end(self) -> Position:
-        """The position behind the record."""
+        """Position behind the record."""
         return Position(self.position + self.length)
 
 
@@ -72,16 +73,16 @@ class Scanner:
     (the natural end), else what is wrong with the bytes there. A scanner is iterated once.
 
     Args:
-        disk: Where the journal lies.
-        position: Where a record begins.
-        segment_size: As the journal was made.
-        prev_crc: CRC of the record before; None believes the first record's own word.
+        disk: The data root.
+        position: Position at which a record begins.
+        segment_size: Bytes of every segment file.
+        prev_crc: CRC of the record before; None does not check the first record's ``prev_crc``.
         epoch: Epoch of the record before.
-        stop: Where a record ends, and with it the iteration; None goes on to the natural end.
+        stop: Position at which a record and the iteration end; None goes on to the natural end.
 
     Attributes:
-        fault: See above; known when the iteration is over.
-        position: Behind the last valid record, likewise.
+        fault: See above; set when the iteration is over.
+        position: End of the last valid record; set when the iteration is over.
     """
 
     def __init__(
@@ -204,7 +205,7 @@ class Scanner:
     def _fault(
         self, file: File, offset: int, position: int, last_crc: int, first: bool, last_epoch: int
     ) -> str:
-        """Say what is wrong with the header at ``offset``; empty if it is blank."""
+        """Describe what is wrong with the header at ``offset``; empty if it is blank."""
         header = file.pread(HEADER_BYTES, offset)
         if not header.strip(b"\0"):
             return ""
@@ -232,7 +233,7 @@ class Scanner:
 
 
 def _segment_fits(body: bytes, base: int, size: int) -> bool:
-    """Tell whether a SEGMENT body names this segment."""
+    """Return whether a SEGMENT body names this segment."""
     if len(body) != SEGMENT_BODY.size:
         return False
     stated_base, stated_size, _, _ = SEGMENT_BODY.unpack(body)
@@ -249,14 +250,14 @@ def scan(
 ) -> Iterator[RawRecord]:
     """Iterate over the valid records from ``from_position`` on, to the first that is not valid.
 
-    PAD and SEGMENT records are included, so that ``crc`` always is what the next record chains to.
-    Calling again at the end of the last record goes on after a live writer.
+    PAD and SEGMENT records are included, so that each ``crc`` is the next record's ``prev_crc``.
+    To follow a live writer, call again with the end of the last record.
 
     Args:
-        disk: Where the journal lies.
-        from_position: Where a record begins.
-        segment_size: As the journal was made; None reads it from the first segment.
-        prev_crc: CRC of the record before; None believes the first record's own word.
+        disk: The data root.
+        from_position: Position at which a record begins.
+        segment_size: Bytes of every segment file; None reads it from the first segment.
+        prev_crc: CRC of the record before; None does not check the first record's ``prev_crc``.
         epoch: Epoch of the record before.
 
     Raises:
@@ -274,12 +275,12 @@ def scan(
 
 
 def parse(data: bytes, at: int, position: int) -> RawRecord | None:
-    """Return the record at ``data[at:]`` if it proves itself alone (not its place in the chain).
+    """Return the record at ``data[at:]`` if it is valid by itself (the chain is not checked).
 
     Args:
-        data: Bytes; the whole record must be in them (of a PAD: its header).
-        at: Where in them.
-        position: Where that is in the journal.
+        data: Bytes that contain the whole record (of a PAD: its header).
+        at: Index in ``data`` at which the record begins.
+        position: Position of that byte in the journal.
     """
     if len(data) - at < HEADER_BYTES:
         return None
@@ -300,7 +301,7 @@ def parse(data: bytes, at: int, position: int) -> RawRecord | None:
 
 
 def read_record(file: File, base: int, position: int) -> RawRecord | None:
-    """Read the record at ``position`` of the segment at ``base``; None unless it proves itself."""
+    """Read the record at ``position`` of the segment at ``base``; None unless valid by itself."""
     offset = position - base
     header = file.pread(HEADER_BYTES, offset)
     if len(header) < HEADER_BYTES:
@@ -316,7 +317,7 @@ def read_record(file: File, base: int, position: int) -> RawRecord | None:
 
 
 def record_at(disk: Disk, position: int, segment_size: int) -> RawRecord | None:
-    """Return the record at ``position`` if it proves itself alone, else None."""
+    """Return the record at ``position`` if it is valid by itself, else None."""
     base = position - position % segment_size
     try:
         file = disk.open(segment_name(base))
@@ -332,8 +333,8 @@ def segment_size_of(disk: Disk, bases: list[Position]) -> int:
     """Return the segment size of a journal, from the first readable SEGMENT record.
 
     Args:
-        disk: Where the journal lies.
-        bases: What ``segment_bases`` said; not empty.
+        disk: The data root.
+        bases: Result of ``segment_bases``; not empty.
 
     Raises:
         CorruptJournal: No segment begins with a readable SEGMENT record.

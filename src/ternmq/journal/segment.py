@@ -1,8 +1,8 @@
 """Segments: the fixed-size files that the journal consists of, and the bodies of its own records.
 
 A segment file is named by the position of its first byte, ``journal/%020d.seg``. All files have
-the same size, a multiple of 4096, so position and place in a file are one division apart. Files
-are zeros from end to end and durable before their first use. Bodies (little-endian)::
+the same size, a multiple of 4096, so one division turns a position into a file and a byte in it.
+Before its first use a file is all zeros and durable. Bodies (little-endian)::
 
     SEGMENT   0 u64 base      8 u64 segment size
              16 u64 position of the BEGIN of the newest complete STATE set, 2**64-1 for none
@@ -54,10 +54,10 @@ def segment_bases(disk: Disk) -> list[Position]:
 
 
 def check_segment_size(size: int) -> None:
-    """Refuse sizes that no journal may have.
+    """Check the size of a journal's segments.
 
     Raises:
-        InvalidRequest: Not a positive multiple of 4096.
+        InvalidRequest: The size is not a positive multiple of 4096.
     """
     if size < PAGE_BYTES or size % PAGE_BYTES:
         raise InvalidRequest(f"segment size {size} is not a multiple of {PAGE_BYTES}")

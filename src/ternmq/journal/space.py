@@ -1,15 +1,15 @@
-"""Where the next segments come from, and how much may still be written.
+"""The spare segments of a journal, and how much may still be written.
 
-Spares, segment files made ahead, cover the reserve; beyond them counts what the disk has free, as
-long as making a spare did not fail. The journal asks here when a segment ends; the shell carries
-the jobs. The free space is looked at when something changes, not at every send: in between, the
-answer is a subtraction.
+Spares, segment files made ahead, cover the reserve. Beyond them the free space of the disk counts,
+as long as making a spare did not fail. The journal calls this when a segment ends; the server runs
+the jobs. The free space is read when something changes, not at every send: in between, the answer
+is a subtraction.
 
-The *next* segment is one of written zeros, so that syncs in it move data and nothing else; a spare
-behind it is only allocated, which takes no time and is read back for nearly nothing when a start
-looks for what lies behind the journal's end. When such a spare becomes the next one, a job writes
-the zeros into it; should the journal come near before that is done, the job is stopped, and the
-segment is used as it is.
+The *next* segment is filled with written zeros, so that syncs in it move data only. The spares
+behind it are only allocated, which takes no time, and costs nearly nothing when a start searches
+what lies behind the journal's end. When such a spare becomes the next one, a job writes zeros into
+it; if the journal comes near before that is done, the job is stopped and the segment is used as it
+is.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from ternmq.model.types import Position
 
 SMALLEST_DEFAULT_BYTES: Final = 16 << 20
 RESERVE_SEGMENTS: Final = 4
-"""The reserve is never more than this many segments, whatever the volume's size."""
+"""The default reserve is at most this many segments, whatever the volume's size."""
 
 
 _ZEROS: Final = bytes(1 << 20)
 _SYNC_EVERY_BYTES: Final = 4 << 20
-"""Zeros are synced in steps of this: one sync of a whole segment would stall the journal's own, and
-nothing can stop a sync."""
+"""Zeros are synced in steps of this: one sync of a whole segment would delay the journal's own
+syncs, and a sync cannot be stopped."""
 _NEAR: Final = 8
-"""The last one in so many parts of a segment is near its end."""
+"""The journal is near a segment's end in the last 1/``_NEAR`` of the segment."""
 
 
 @dataclass(slots=True, eq=False)
 class AllocateJob:
-    """Makes the segment file after the last one; ``run`` blocks and may run in any thread.
+    """Makes a segment file, or fills one with zeros; ``run`` blocks and may run in any thread.
 
     Attributes:
-        disk: Where the journal lies.
-        base: Of the segment.
-        size: Of the file.
-        written: With written zeros: it is the next segment.
-        made: The file is there; only the zeros are to be written.
+        disk: The data root.
+        base: Base of the segment.
+        size: Bytes of the file.
+        written: Make the file with written zeros, as it is the next segment.
+        made: The file exists; only write the zeros.
         stop: Set by the caller's thread: write no more zeros.
-        started: Set by the job before it looks at ``stop``: whoever has set ``stop`` and then finds
-            this unset knows that the job will write nothing.
+        started: Set by the job before it reads ``stop``: if this is unset after the caller set
+            ``stop``, the job will write nothing.
     """
 
     disk: Disk
@@ -61,8 +61,8 @@ class AllocateJob:
         """Allocate the file, or fill it.
 
         Raises:
-            NoSpace: The disk is full; hand it to ``Journal.spare_failed``.
-            DiskError: So with any other; a file that was made before is as good as before.
+            NoSpace: The disk is full; pass it to ``Journal.spare_failed``.
+            DiskError: Pass any other to it too; an existing file is still usable as it was.
         """
         if self.made:
             self._fill()
@@ -90,10 +90,11 @@ def default_reserve_bytes(disk: Disk, segment_size: int) -> int:
 
 
 def default_segment_bytes(disk: Disk, least: int = 0) -> int:
-    """Return the size of a new journal's segments, by the volume it is made on.
+    """Return the size of a new journal's segments, from the size of its volume.
 
-    1 % of the volume, and a twentieth of what is free there at most, so that a new journal with
-    its reserve takes 5 % and a quarter; as a power of two from 16 to 256 MiB, ``least`` at least.
+    1 % of the volume, but at most a twentieth of its free space, so that a new journal with its
+    reserve takes 5 % of the volume and at most a quarter of the free space. Rounded down to a power
+    of two from 16 to 256 MiB; at least ``least``.
     """
     wanted = min(disk.total_bytes() // 100, disk.free_bytes() // 20, DEFAULT_SEGMENT_BYTES)
     size = SMALLEST_DEFAULT_BYTES
@@ -106,15 +107,15 @@ class Space:
     """The spares of a journal.
 
     Attributes:
-        reserve_bytes: What sends must leave.
-        spares: Segment files, ready for use, behind the active one.
-        end: Position at which sends would meet the reserve; ``Journal.room`` counts from it.
+        reserve_bytes: Free space that sends must leave.
+        spares: Number of segment files, ready for use, behind the active one.
+        end: Position at which sends would use the reserve; ``Journal.room`` counts from it.
 
     Args:
-        disk: Where the journal lies.
-        segment_size: As the journal was made.
+        disk: The data root.
+        segment_size: Bytes of every segment file.
         segment_end: End of the active segment.
-        spares: How many there are.
+        spares: Number of existing spares.
         reserve_bytes: None is the default rule.
     """
 
@@ -151,16 +152,16 @@ class Space:
         self.end = 0
         self._wanted = max(1, -(-self.reserve_bytes // segment_size))
         self._allocating: AllocateJob | None = None
-        # Of spares that were there before: the next one was filled long before the stop, as a rule.
+        # The next of the spares that exist at startup was usually filled before the last stop.
         self._written = spares > 0
         self._disk_full = False
         self._scarce = False
-        """What lacks of a large reserve does not fit on the disk: nothing more of it is made."""
+        """The rest of a large reserve does not fit on the disk: no more of it is made."""
         self._near = segment_end - segment_size // _NEAR
         self.count()
 
     def count(self) -> None:
-        """Work out ``end`` anew."""
+        """Recompute ``end``."""
         ready = self.spares
         if not self._disk_full:
             ready += self._disk.free_bytes() // self._segment_size
@@ -168,26 +169,27 @@ class Space:
         self.end = self._segment_end + ready * per_segment - self.reserve_bytes
 
     def reached(self, end: int) -> None:
-        """Take note of how far the journal has been written.
+        """Called with the end of what was written, after each flush.
 
-        Near the segment's end the next one gets no more zeros, so that it is ready in time.
+        Near the segment's end it stops writing zeros into the next one, so that that is ready in
+        time.
         """
         if end > self._near and self._allocating is not None:
             self._allocating.stop = True
 
     @property
     def coming(self) -> bool:
-        """Whether a spare is being made, and nothing says that there is no room for it."""
+        """Whether a spare is being made or filled, and the disk is not known to be full."""
         return self._allocating is not None and not self._disk_full
 
     @property
     def lacking_bytes(self) -> int:
-        """What the disk would need to have free in addition for the reserve to be whole."""
+        """Bytes that must become free on the disk before the reserve is complete."""
         missing = max(0, self._wanted - self.spares) * self._segment_size
         return max(0, missing - self._disk.free_bytes()) if missing else 0
 
     def ready(self) -> bool:
-        """Tell whether the next segment may be used now: not while zeros are written into it."""
+        """Return whether the next segment may be used now: not while zeros are written into it."""
         job = self._allocating
         if job is not None and job.base == self._segment_end:
             job.stop = True
@@ -196,7 +198,7 @@ class Space:
         return self.spares > 0
 
     def take(self) -> None:
-        """Take note that the first spare is the active segment now."""
+        """Make the first spare the active segment."""
         self.spares -= 1
         self._written = False
         self._scarce = False
@@ -205,11 +207,12 @@ class Space:
         self.count()
 
     def wants(self) -> AllocateJob | None:
-        """Return the job that makes a spare or fills the next one; None while one is out.
+        """Return the job that makes a spare or fills the next one; None while one is at work.
 
-        None also when enough spares are there, and while the disk is full. Of a reserve that is
-        larger than one by default ever is, the rest is made only if the disk has room for all of
-        it: else it would take the whole disk from everybody, and be of no use to sends.
+        None also when there are enough spares, and while the disk is full. Spares beyond
+        ``RESERVE_SEGMENTS``, the most that a default reserve needs, are made only if the disk has
+        room for all of them: else an incomplete reserve would fill the disk and be of no use to
+        sends.
         """
         if self._allocating is not None:
             return None
@@ -226,12 +229,12 @@ class Space:
         return self._allocating
 
     def done(self, job: AllocateJob, *, made: bool) -> None:
-        """Take note of how the job ended."""
+        """Record how the job ended."""
         if job is not self._allocating:
             return
         self._allocating = None
         if job.made:
-            # Also after a failure: it is not worth another try, syncs there are only slower.
+            # Also after a failure: a second try is not worth it, syncs there are only slower.
             self._written = job.base == self._segment_end
             return
         if made:
@@ -243,7 +246,7 @@ class Space:
         self.count()
 
     def retry(self) -> None:
-        """Look at the free space again; after a failure, try again once a segment would fit."""
+        """Read the free space again; after a failure, try again once a segment would fit."""
         self._scarce = False
         if self._disk_full and self._disk.free_bytes() >= self._segment_size:
             self._disk_full = False

@@ -4,7 +4,7 @@ A **set** is: a BEGIN record; CHUNK records, each holding objects as they are at
 position (their *stamp*); DIRECTORY records that name, for every object of the set, the position of
 the chunk that holds it; an END record that names the DIRECTORY records. A set is written a little
 at a time, between other records. Objects that did not change since an earlier chunk are not written
-again: the directory names that chunk. Sets without a whole END are ignored.
+again: the directory names that chunk. A set without a valid END is ignored.
 
 Ruler of the body::
 
@@ -16,9 +16,8 @@ Ruler of the body::
         DIRECTORY: count x (24-byte key, u64 position of the chunk)
         END:       count x u64 position of a DIRECTORY record, then u64 smallest position named
 
-A key is u32 type, u32, u32, u32, u64: what they name is the views' affair. Replay goes from BEGIN
-on:
-a fact is applied to an object if it stands behind the object's stamp, or if the object is not in
+A key is u32 type, u32, u32, u32, u64; the views define what it names. Replay begins at BEGIN: a
+fact is applied to an object if its record is behind the object's stamp, or if the object is not in
 the directory (the fact then creates it).
 """
 
@@ -48,22 +47,22 @@ DIRECTORY: Final = 3
 END: Final = 4
 
 IMMUTABLE: Final = -1
-"""``state_changed`` of an object that is written once and named ever after."""
+"""``state_changed`` of an object that never changes: written once, then only named."""
 CHUNK_BYTES: Final = 60 * 1024
 DEFAULT_INTERVAL_BYTES: Final = 64 << 20
 DEFAULT_INTERVAL_RECORDS: Final = 200_000
 _FRAMES_BYTES: Final = 512
-"""Of BEGIN, END and the heads of a small set's records."""
+"""Estimated size of BEGIN, END and the heads of a small set's records."""
 MANY_OBJECTS: Final = 10_000
-"""From so many on, sets begin less often: each of them names every object, in some 7 us."""
+"""With more objects than this, sets begin less often: a set names every object, about 7 us each."""
 _GUESSED_BYTES: Final = 256
-"""Of an object's payload, before any was seen."""
+"""Assumed size of an object's payload until a payload was seen."""
 _BYTES_AN_OBJECT: Final = 8192
 _RECORDS_AN_OBJECT: Final = 8
 
 
 class StateKey(NamedTuple):
-    """Names an object of the views."""
+    """The name of an object of the views."""
 
     type: int
     a: int = 0
@@ -76,7 +75,7 @@ class StateSource(Protocol):
     """What the writer needs of the views."""
 
     def state_keys(self, begin: int) -> Iterator[StateKey]:
-        """Yield the objects there are, lazily; objects may come and go between two of them."""
+        """Yield the keys of all objects, lazily; objects may come and go during the iteration."""
         ...
 
     def state_changed(self, key: StateKey) -> int:
@@ -88,58 +87,60 @@ class StateSource(Protocol):
         ...
 
     def state_written(self, key: StateKey) -> None:
-        """Take note that the object, as encoded last, stands in a chunk now."""
+        """Called when the object, as encoded last, is stored in a chunk."""
         ...
 
 
 class Replayable(Protocol):
-    """What recovery needs of the views. Called in the order of the methods here."""
+    """What recovery needs of the views. The methods are called in this order."""
 
     def load_object(self, key: StateKey, payload: bytes, stamp: Position) -> None:
-        """Take over an object as it was at ``stamp``; objects come sorted by key."""
+        """Load an object as it was at ``stamp``; objects come sorted by key."""
         ...
 
     def loaded(self, begin: Position) -> None:
-        """All objects are there; facts from ``begin`` on follow."""
+        """Called when all objects are loaded; facts from ``begin`` on follow."""
         ...
 
     def apply(self, record: RawRecord) -> None:
-        """Take over a record's facts."""
+        """Apply a record's facts."""
         ...
 
     def finish(self, end: Position) -> None:
-        """No more facts: make what is derived."""
+        """Called after the last fact: compute what is derived."""
         ...
 
 
 class CompleteSet(NamedTuple):
-    """A set with its END."""
+    """A complete set: one whose END was written."""
 
     begin: Position
     end: Position
     """Position of the END record."""
     oldest: Position
-    """Smallest position that it names."""
+    """Smallest position that the set names."""
     payload_bytes: int = 0
-    """Of its objects, if it was loaded."""
+    """Bytes of its objects' payloads if the set was loaded, else 0."""
 
     @property
     def needs_from(self) -> int:
-        """The position from which on it, and what is replayed behind it, needs the journal."""
+        """Smallest position of the journal that loading this set and replaying after it reads."""
         return min(self.begin, self.oldest)
 
 
 class StateWriter:
-    """Writes sets, a step at a time. Loop only.
+    """Writes sets, a step at a time.
+
+    Not thread-safe: call it from the broker's loop.
 
     Args:
-        journal: Where to.
+        journal: The journal that the sets are appended to.
         source: The views.
-        read: Returns the whole record at a position, for what is copied out of an older chunk; may
+        read: Returns the whole record at a position, to copy objects out of an older chunk; may
             raise ``WouldBlock``.
-        interval_bytes: A set is due when the journal has grown by so many bytes,
-        interval_records: or by so many records.
-        chunk_bytes: From so many payload bytes on a chunk is written.
+        interval_bytes: A set is due when the journal has grown by this many bytes,
+        interval_records: or by this many records.
+        chunk_bytes: A chunk is written when its payloads reach this many bytes.
     """
 
     def __init__(
@@ -158,7 +159,8 @@ class StateWriter:
         self._interval_records = interval_records
         self._chunk_bytes = chunk_bytes
         self._written: dict[bytes, int] = {}
-        """Packed key -> chunk, of the newest set, as far as the one begun has not come to it."""
+        """Packed key -> position of its chunk in the newest set. The set in progress takes out each
+        object that it names."""
         self._naming: dict[bytes, int] = {}
         self._keys: Iterator[StateKey] | None = None
         self._again: list[StateKey] = []
@@ -173,9 +175,9 @@ class StateWriter:
         self._asked = -1
         self._unreadable: set[int] = set()
         self._seen = self._seen_bytes = 0
-        """Objects whose payload was seen, and the bytes of those payloads."""
+        """Number of payloads seen, and their bytes: for the mean size of a payload."""
         self._anew_bytes = 0
-        """Of the newest set's objects that every set holds anew."""
+        """Bytes of the newest set's objects that every set writes again."""
         self._begin = Position(0)
         self._last_begin = Position(journal.end)
         self._last_appended = journal.appended
@@ -186,11 +188,11 @@ class StateWriter:
 
     @property
     def active(self) -> bool:
-        """Whether a set is begun and not ended."""
+        """Whether a set has begun and not ended."""
         return self._keys is not None
 
     def remember(self, written: dict[StateKey, int], newest: CompleteSet | None) -> None:
-        """Take over, after a start, which chunk holds which object."""
+        """Set, after a start, which chunk holds which object, and the set that was loaded."""
         self._written = {KEY.pack(*key): position for key, position in written.items()}
         if newest is not None:
             self.complete = [newest]
@@ -199,8 +201,8 @@ class StateWriter:
     def due(self) -> bool:
         """Return whether a set should begin now.
 
-        With very many objects the intervals grow with their number: a set of 40,000 takes 0.3 s of
-        the loop, and every 64 MiB of a busy journal that would be a third of it.
+        With more than ``MANY_OBJECTS`` the intervals grow with their number: a set of 40,000 takes
+        0.3 s of the loop, and one for every 64 MiB of a busy journal would take a third of it.
         """
         if self._keys is not None:
             return False
@@ -220,7 +222,8 @@ class StateWriter:
         """Return about how many bytes a set takes.
 
         Args:
-            whole: It names nothing older; else hardly anything has changed since the set before.
+            whole: The set writes every object again. False: it writes only the objects that every
+                set writes, as if nothing else had changed since the last set.
         """
         objects = max(len(self._written), len(self._naming))
         size = self._anew_bytes
@@ -234,9 +237,9 @@ class StateWriter:
 
         Args:
             now_us: Broker time.
-            refresh_below: Objects whose chunk stands below are written again, so that the segments
-                they stand in may go.
-            copy_below: Also those that never change, which are read out of their chunk for it.
+            refresh_below: Objects whose chunk is below this position are written again, so that its
+                segment can be removed.
+            copy_below: The same for objects that never change: they are copied from their chunk.
         """
         journal = self._journal
         self._begin = journal.append(Kind.STATE, HEAD.pack(0, BEGIN, 0, 0, 0), now_us)
@@ -253,14 +256,14 @@ class StateWriter:
         self._keys = self._source.state_keys(self._begin)
 
     def step(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
-        """Write objects while ``may_go_on()``; return whether the set is ended.
+        """Write objects while ``may_go_on()``; return whether the set has ended.
 
-        The caller's turn must hold no decided but unrecorded fact: every chunk says what all
-        records before it made of its objects.
+        Call it only when every decided fact is appended: a chunk holds its objects as all records
+        before it made them.
 
         Raises:
-            JournalFull: there is no room now; the next step goes on where this one stopped.
-            WouldBlock: an object is copied and must be read first; likewise.
+            JournalFull: There is no room now; the next step goes on where this one stopped.
+            WouldBlock: An object to copy must be read first; the next step goes on likewise.
         """
         if self._keys is None:
             return True
@@ -311,10 +314,10 @@ class StateWriter:
         return ended
 
     def _copy(self, packed: bytes, chunk: int) -> bytes | None:
-        """Return the payload of an object that never changes; None: name it where it stands.
+        """Return the payload of an object that never changes; None: name its old chunk instead.
 
         Raises:
-            WouldBlock: it must be read from the disk.
+            WouldBlock: The chunk must be read from the disk.
         """
         if self._read_last[0] != chunk:
             if self._read is None or chunk in self._unreadable:
@@ -329,9 +332,9 @@ class StateWriter:
         return self._read_last[1].get(packed)
 
     def unreadable(self) -> None:
-        """Take note that the chunk asked for last cannot be read: its objects stay named there.
+        """Mark the chunk requested last as unreadable: sets go on naming it for its objects.
 
-        So its segment is kept, as every set that names it would be lost without it.
+        So its segment is kept: without it, every set that names the chunk would be lost.
         """
         self._unreadable.add(self._asked)
 
@@ -343,7 +346,8 @@ class StateWriter:
         try:
             position = self._journal.append(Kind.STATE, body, now_us)
         except JournalFull:
-            # A set without these objects would lose them; they are encoded anew when there is room.
+            # A set without these objects would lose them: they are encoded again when there is
+            # room.
             self._again += [key for key, _, _ in entries]
             raise
         self.bytes_written += len(body)
@@ -352,7 +356,7 @@ class StateWriter:
             self._name(now_us, packed, position)
 
     def _name(self, now_us: int, packed: bytes, position: int) -> None:
-        """Note in which chunk an object stands; a DIRECTORY record follows every some thousand."""
+        """Record an object's chunk; append a DIRECTORY record once some thousand are recorded."""
         self._written.pop(packed, None)  # so that little is left to free when the set ends
         self._naming[packed] = position
         if position < self._oldest:
@@ -363,7 +367,7 @@ class StateWriter:
             try:
                 self._put_directory(now_us)
             except JournalFull:
-                return  # with the next object, or at the end
+                return  # tried again with the next object, or at the end
 
     def _put_directory(self, now_us: int) -> None:
         most = max(1, self._chunk_bytes // _NAMED.size)
@@ -383,8 +387,8 @@ class StateWriter:
             + struct.pack(f"<{len(self._directories)}Q", *self._directories)
             + _POSITION.pack(oldest)
         )
-        # What a removed segment made needless may be missing in the set: should the set survive a
-        # crash, the removal must as well.
+        # The set may lack what is no longer needed because a segment was removed: if the set
+        # survives a crash, the removal must survive too.
         journal.sync_removals()
         end = journal.append(Kind.STATE, body, now_us)
         journal.set_newest_state(self._begin, end)
@@ -399,9 +403,9 @@ class StateWriter:
     def removable_below(self) -> int:
         """Return the position below which no durable set needs a byte: segments there may go.
 
-        Two complete sets must be durable, so that a damaged one leaves another; then all that
-        either names, and all facts from the older one's BEGIN on, stand at or above the position
-        returned. 0 while there are fewer.
+        Two complete sets must be durable, so that another remains if one is damaged. All that
+        either names, and all facts from the older one's BEGIN on, are at or above the position
+        returned. 0 while there are fewer than two.
         """
         durable = [one for one in self.complete if one.end < self._journal.durable]
         if len(durable) < 2:
@@ -423,7 +427,7 @@ def directory_of(
     """Return (object -> position of its chunk, the set), given the position of an END record.
 
     Raises:
-        CorruptJournal: a record of the set cannot be read.
+        CorruptJournal: A record of the set cannot be read.
     """
     body = _state_body(disk, segment_size, end, END)
     begin, _, _, _, count = HEAD.unpack_from(body)
@@ -456,10 +460,10 @@ def _objects_of(body: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def load(disk: Disk, segment_size: int, directory: dict[StateKey, int], views: Replayable) -> int:
-    """Hand every object of a set to the views, sorted by key; return the bytes of all payloads.
+    """Load every object of a set into the views, sorted by key; return the bytes of all payloads.
 
     Raises:
-        CorruptJournal: a chunk cannot be read, or does not hold what the directory says.
+        CorruptJournal: A chunk cannot be read, or lacks an object that the directory names.
     """
     wanted: dict[int, set[StateKey]] = {}
     for key, position in directory.items():

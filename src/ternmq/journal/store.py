@@ -1,9 +1,9 @@
 """Whole records by position: from the journal's tail in memory, else from the cold cache.
 
-Segments are read in chunks of 64 KiB, so a backlog read in order costs one read per some hundred
-small records; a worker thread that must wait for the disk anyway brings a megabyte. Only bytes
-below ``written`` are read: what lies behind them may change. Every record that does not come from
-the tail is checked each time: magic, own position, length, CRC32C.
+Segments are read in chunks of 64 KiB, so a backlog read in order costs one read for some hundred
+small records; a worker thread that must wait for the disk anyway reads a megabyte. Only bytes
+below ``written`` are read: those behind it may change. Every record that does not come from the
+tail is checked each time: magic, own position, length, CRC32C.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class JournalTail(Protocol):
     written: Position
 
     def record(self, position: int) -> bytes | None:
-        """Return the whole record at ``position`` if memory holds it."""
+        """Return the whole record at ``position`` if it is in memory, else None."""
         ...
 
     def gather(self, positions: Sequence[int]) -> list[bytes] | None:
-        """Return the whole records at ascending positions if memory holds them all."""
+        """Return the whole records at ascending positions if all are in memory, else None."""
         ...
 
 
@@ -46,9 +46,9 @@ class RecordStore:
     """Reads records of the journal without ever waiting; called from one thread.
 
     Args:
-        journal: The newest records, and what may be read.
+        journal: The newest records, and the position up to which the disk may be read.
         disk: The data root.
-        cache: Shared with the index.
+        cache: The cache that the index uses too; None makes a new one.
     """
 
     def __init__(self, journal: JournalTail, disk: Disk, cache: ColdCache | None = None) -> None:
@@ -63,13 +63,13 @@ class RecordStore:
         """Return the whole record at ``position``, header and padding included.
 
         Args:
-            position: Of the record.
-            length: Of the record; None where it is not known, which costs a look at its header.
+            position: Position of the record.
+            length: Bytes of the record; None if not known, then its header is read first.
 
         Raises:
-            WouldBlock: it must be read from the disk.
-            CorruptJournal: what stands there is not that record.
-            MessageNotFound: retention has removed its segment.
+            WouldBlock: The record must be read from the disk.
+            CorruptJournal: The bytes there are not that record.
+            MessageNotFound: Retention has removed its segment.
         """
         record = self._in_tail(position)
         if record is not None:
@@ -89,12 +89,12 @@ class RecordStore:
     def gather(self, places: Places) -> list[bytes]:
         """Return the whole records of a pull's places, in order; raises as ``get`` does.
 
-        Some 1 us for 32 that memory holds.
+        About 1 us for 32 records in memory.
         """
         records = self._all_in_tail(places.positions)
         if records is None:
             records = [
-                self.get(position, length or None)  # of a MOVED record no length is known
+                self.get(position, length or None)  # the length of a MOVED record is not known
                 for position, length in zip(places.positions, places.lengths, strict=True)
             ]
         if places.resolved is not None:
@@ -138,7 +138,7 @@ class RecordStore:
     def _read(self, base: int, offset: int, length: int) -> bytes:
         """Return bytes of the segment at ``base``."""
         end = offset + length
-        # Chunks reach as far as the journal was written: what is kept of one may be shorter.
+        # A chunk reaches as far as the journal was written: a cached one may be shorter.
         limit = min(self._segment_size, self._journal.written - base)
         if end > limit:
             raise _corrupt(base + offset, offset)

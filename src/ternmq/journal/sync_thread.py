@@ -1,4 +1,4 @@
-"""The one thread that waits for the disk on the journal's behalf."""
+"""The one thread that waits for the disk: it runs the journal's jobs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Job(Protocol):
-    """Something that blocks: ``SyncJob``, ``AllocateJob``, the jobs of the index."""
+    """Work that blocks: ``SyncJob``, ``AllocateJob``, the jobs of the index."""
 
     def run(self) -> None:
-        """Do it; raises what went wrong."""
+        """Do the work; any exception is reported."""
         ...
 
 
@@ -20,9 +20,9 @@ class SyncThread:
     """Runs jobs one after another and reports each.
 
     Args:
-        report: Called in the thread with the job and the error that ended it, or None. It hands
-            both to the loop (``loop.call_soon_threadsafe``, a queue's ``put``) and does no more.
-        name: Of the thread.
+        report: Called in the thread with the job and the error that ended it, or None. It only
+            passes both to the loop (``loop.call_soon_threadsafe``, a queue's ``put``).
+        name: Name of the thread.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SyncThread:
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Run what is queued, then end the thread; blocks until it has."""
+        """Run the queued jobs, then end the thread; blocks until it has ended."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -47,6 +47,6 @@ class SyncThread:
             error: Exception | None = None
             try:
                 job.run()
-            except Exception as caught:  # noqa: BLE001 - the thread's boundary: whoever waits
-                error = caught  # for the job must hear of it, or waits for ever
+            except Exception as caught:  # noqa: BLE001 - the thread's boundary: unreported, the
+                error = caught  # caller would wait for the job for ever
             self._report(job, error)

@@ -1,12 +1,12 @@
-"""The index of the newest records, in memory: what no run file holds yet.
+"""The index of the newest records, in memory: those that no run file covers yet.
 
 A ``Tail`` covers positions ``[start, stop)`` of one segment. It is filled in the order of the
 journal and then frozen: from that moment nothing changes it, so a worker thread may read it while
-the caller's thread goes on answering from it. Columns are ``array.array``: a queue with one message
-costs about half a kilobyte, a further batch 20 bytes, and no object per batch is kept.
+the caller's thread still uses it. Columns are ``array.array``: a queue with one message costs about
+half a kilobyte, a further batch 20 bytes, and no object per batch is kept.
 
-Questions that go through a whole column import numpy when they are asked: a broker that does no
-more than listen needs none of it (`server.late_imports` tells when it is there).
+Methods that search a whole column import numpy when they are called: a broker that only listens
+does not need it (`server.late_imports` lists when it is imported).
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _STRETCH_BITS: Final = 10
 
 
 class Measure(NamedTuple):
-    """How much of a queue one may read from an offset on: see ``Index.measure``."""
+    """How far a limit of bytes reaches in a queue: the result of ``Index.measure``."""
 
     stop: int
-    """The records of the rows from the start to here have at most so many bytes."""
+    """Offset up to which the records have at most the bytes allowed."""
     stop_bytes: int
-    """What they have."""
+    """Bytes of the records up to ``stop``."""
     bytes: int
-    """What all have, to the end."""
+    """Bytes of all records, to the end that was given."""
 
 
 class Places(msgspec.Struct):
-    """Where the batches of a stretch of a queue stand: columns, in offset order.
+    """The records that hold the batches of a stretch of a queue: columns, in offset order.
 
     Attributes:
         first_offsets: Offset of the first row of each batch.
         positions: Position of each batch's record.
         lengths: Bytes of each record, header and padding included.
-        stop: Every kept row of ``[start, stop)`` lies in these batches; beyond it, ask again. Equal
-            to ``start`` when nothing is there.
+        stop: These batches hold every kept row of ``[start, stop)``; for rows from there on, call
+            again. Equal to ``start`` when there is none.
         masks: Tag bloom of each batch, None when all are zero.
-        resolved: Of a batch that stands in a PREPARED: position of the RESOLVED that made its rows
-            messages, else 0; None when all are zero.
+        resolved: Position of the RESOLVED that made the batch's rows messages, for a batch in a
+            PREPARED, else 0; None when all are zero.
     """
 
     first_offsets: Sequence[int]
@@ -64,7 +64,12 @@ class Places(msgspec.Struct):
 
 @dataclass(slots=True, frozen=True)
 class Settlement:
-    """What became of a PREPARED: the offset of its first row (None: dropped), and where."""
+    """The outcome of a PREPARED.
+
+    Attributes:
+        first_offset: Offset of its first row, None: dropped.
+        position: Position of the RESOLVED.
+    """
 
     first_offset: int | None
     position: Position
@@ -72,14 +77,14 @@ class Settlement:
 
 @dataclass(slots=True, frozen=True)
 class Place:
-    """One row: its record, and its number there (row of the batch, or of the MOVED)."""
+    """One row: the position of its record, and its row in the record's batch or in the MOVED."""
 
     position: Position
     row: int
 
 
 def newest(place: Place) -> tuple[int, int]:
-    """Return what to sort places by: the newest last."""
+    """Return the sort key of a place: the newest sorts last."""
     return place.position, place.row
 
 
@@ -87,12 +92,12 @@ class QueueTail:
     """The batches of one queue in a ``Tail``.
 
     Attributes:
-        first_offsets: Offset of each batch's first row, growing.
-        positions: Position of the record that made each batch visible, never falling.
+        first_offsets: Offset of each batch's first row, ascending.
+        positions: Position of the record that made each batch visible, never descending.
         lengths: Bytes of the record that holds each batch.
         masks: Tag bloom of each batch; None while all are zero.
-        bodies: Position of the PREPARED that holds the batch, 0: it is in the same record; None
-            while all are zero.
+        bodies: Position of the PREPARED that holds the batch, 0: the record at ``positions`` holds
+            it; None while all are zero.
         next_offset: One above the last row.
     """
 
@@ -148,7 +153,7 @@ class QueueTail:
     def _locate_prepared(
         self, bodies: array[int], first: int, last: int, stop: int, max_bytes: int
     ) -> Places:
-        """Return batches of which some stand in a PREPARED."""
+        """Return batches of which some are in a PREPARED."""
         last, stop = self._cut(first, last, stop, max_bytes)
         masks = self.masks
         return places_of(
@@ -166,14 +171,14 @@ class QueueTail:
         return (last, stop) if at == last else (at, self.first_offsets[at])
 
     def measure(self, start: int, end: int, max_bytes: int) -> Measure:
-        """Return how far one may read; O(batches), below 1 ns each."""
+        """Return how far ``max_bytes`` reaches; O(batches), below 1 ns each."""
         firsts = self.first_offsets
         start, end = max(start, firsts[0]), min(end, self.next_offset)
         if start >= end:
             return Measure(start, 0, 0)
         first = bisect_right(firsts, start) - 1
         last = bisect_left(firsts, end, first + 1)
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         sums = np.cumsum(np.frombuffer(self.lengths[first:last], np.uint32), dtype=np.uint64)
         total = int(sums[-1])
@@ -184,7 +189,7 @@ class QueueTail:
         return Measure(stop, int(sums[taken - 1]) if taken else 0, total)
 
     def visible(self, mark: int) -> int | None:
-        """Return the next offset below position ``mark``, None if no batch stands below it."""
+        """Return the next offset below position ``mark``, None if no batch is below it."""
         if not self.positions or self.positions[-1] < mark:
             return self.next_offset
         index = bisect_left(self.positions, mark)
@@ -199,7 +204,7 @@ def places_of(
     stop: int,
     masks: Sequence[int] | None,
 ) -> Places:
-    """Return places of batches of which some stand in a PREPARED; see ``QueueTail``."""
+    """Return places of batches of which some are in a PREPARED; arguments as in ``QueueTail``."""
     resolved = [where if body else 0 for where, body in zip(visible, bodies, strict=True)]
     positions = [body or where for where, body in zip(visible, bodies, strict=True)]
     return Places(
@@ -221,11 +226,11 @@ class HashTail:
     """Hashes of one kind (keys, application ids) of the batches in a ``Tail``.
 
     Attributes:
-        width: Bytes of a hash; one that is all zeros stands for "none".
+        width: Bytes of a hash; a hash of zeros means "none".
         hashes: A hash per row, batch after batch.
         topics: Topic of each batch (or MOVED record) that has hashes.
-        positions: Position of its record.
-        ends: Bytes of ``hashes`` up to the batch's last.
+        positions: Position of the batch's record.
+        ends: End of the batch's hashes in ``hashes``, in bytes.
     """
 
     __slots__ = ("ends", "hashes", "positions", "topics", "width")
@@ -238,18 +243,18 @@ class HashTail:
         self.ends = array("Q")
 
     def add(self, topic: int, position: int, hashes: bytes) -> None:
-        """Take in a batch's hashes."""
+        """Add a batch's hashes."""
         self.hashes += hashes
         self.topics.append(topic)
         self.positions.append(position)
         self.ends.append(len(self.hashes))
 
     def find(self, topic: int, *words: int, before: Position = NO_POSITION) -> Iterator[Place]:
-        """Yield the rows whose hash consists of these u64, newest first. O(n), some 1 ns a row.
+        """Yield the rows whose hash consists of these u64, newest first. O(n), about 1 ns a row.
 
-        Only rows of records below ``before`` are looked at.
+        Only rows of records below ``before`` are searched.
         """
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         records = bisect_left(self.positions, before)
         size = self.ends[records - 1] if records else 0
@@ -262,13 +267,13 @@ class HashTail:
 
 
 class Tail:
-    """Everything the index knows of positions ``[start, stop)`` that is in no file.
+    """The content of the index for positions ``[start, stop)``, in memory.
 
     Attributes:
-        base: Base of the segment that it lies in.
+        base: Base of its segment.
         start: First position covered.
         stop: First position not covered; set by ``Index`` when the tail is frozen.
-        queues: By ``topic << 32 | queue``.
+        queues: ``topic << 32 | queue`` -> the queue's batches.
         producers, sequences, counts, positions: Producer id, first sequence, rows (also those left
             out) and position of every batch, in journal order.
         keys: Hashes of keys.
@@ -276,8 +281,8 @@ class Tail:
         copies: ``(position, facts)`` of every MOVED record; ``add_copies`` adds them.
         prepared, prepared_offsets, prepared_at: Of every PREPARED that a RESOLVED names: its
             position, the offset of its first row (2**64-1: dropped), the RESOLVED's position.
-        first_time_us: Broker time of the first record told of, 0 if there is none.
-        last_time_us: Of the last.
+        first_time_us: Broker time of the first indexed record, 0 if there is none.
+        last_time_us: Broker time of the last one.
     """
 
     __slots__ = (
@@ -313,8 +318,8 @@ class Tail:
         self.ids = HashTail(16)
         self.copies: list[tuple[int, CopyFacts]] = []
         self._copies_near: dict[tuple[int, int], list[int]] = {}
-        """By queue and stretch of offsets, which of ``copies`` tell of rows there. A segment may
-        hold thousands of MOVED records, and each of their rows is asked for again."""
+        """(queue, stretch of 1024 offsets) -> indexes into ``copies`` with rows there. A segment
+        may hold thousands of MOVED records, and each of their rows is looked up again."""
         self.prepared = array("Q")
         self.prepared_offsets = array("Q")
         self.prepared_at = array("Q")
@@ -337,11 +342,11 @@ class Tail:
         return queue.locate(max(start, queue.first_offsets[0]), stop, max_bytes)
 
     def measure(self, key: int, start: int, end: int, max_bytes: int) -> Measure:
-        """Return how far one may read of a queue that has batches here."""
+        """Return how far ``max_bytes`` reaches in a queue that has batches here."""
         return self.queues[key].measure(start, end, max_bytes)
 
     def visible(self, key: int, mark: int) -> int | None:
-        """Return the queue's next offset below ``mark``, None if no batch here stands below it."""
+        """Return the queue's next offset below ``mark``, None if no batch here is below it."""
         queue = self.queues.get(key)
         return None if queue is None else queue.visible(mark)
 
@@ -354,10 +359,10 @@ class Tail:
             for row, one in enumerate(copies.sequences)
             if one == sequence and copies.producers[row] == producer
         ]
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         firsts = np.frombuffer(self.sequences.tobytes(), "<u8")
-        # Unsigned: what lies below the batch's first sequence wraps round and is above its rows.
+        # Unsigned: a sequence below the batch's first wraps round to more than the batch's rows.
         rows = np.uint64(sequence) - firsts
         found = np.flatnonzero(
             (np.frombuffer(self.producers.tobytes(), "<u8") == np.uint64(producer))
@@ -378,7 +383,7 @@ class Tail:
         return self.ids.find(topic, low, high)
 
     def add_copies(self, position: int, copies: CopyFacts) -> None:
-        """Take in a MOVED record, in the order of the journal."""
+        """Add a MOVED record, in the order of the journal."""
         key = copies.topic << 32 | copies.queue
         for stretch in {offset >> _STRETCH_BITS for offset in copies.offsets}:
             self._copies_near.setdefault((key, stretch), []).append(len(self.copies))
@@ -398,16 +403,16 @@ class Tail:
             for index in self._copies_near.get((key, stretch), ()):
                 position, copies = self.copies[index]
                 for offset in copies.offsets:
-                    # A record of several stretches stands in the list of each.
+                    # A record with rows in several stretches is in the list of each.
                     if start <= offset < stop and offset >> _STRETCH_BITS == stretch:
                         found[offset] = Position(position)
         return found
 
     def settlement(self, position: int) -> Settlement | None:
-        """Return what became of the PREPARED at ``position``, None if nothing here tells."""
+        """Return the outcome of the PREPARED at ``position``, None if no RESOLVED here names it."""
         if not self.prepared:
             return None
-        import numpy as np  # not before: see the head of this file
+        import numpy as np  # imported here: see the head of this file
 
         found = np.frombuffer(self.prepared.tobytes(), "<u8") == np.uint64(position)
         for index in np.flatnonzero(found).tolist():
@@ -416,5 +421,5 @@ class Tail:
 
 
 def settled(first_offset: int, position: int) -> Settlement:
-    """Return what a row of RESOLVED in the index says."""
+    """Return the settlement that a row of RESOLVED in the index describes."""
     return Settlement(None if first_offset == NO_POSITION else first_offset, Position(position))

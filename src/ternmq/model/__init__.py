@@ -1,9 +1,10 @@
-"""The words that every other package uses: numbers, names, specs, errors.
+"""The terms that every other package uses: numbers, names, specs, errors.
 
 Purpose: one definition of each term (see ``ARCHITECTURE.md``), imported by all, importing nothing.
-Reading order: ``types`` (positions, offsets, times), ``outcomes`` (of sends), ``errors`` (the tree
-of errors and their codes), then ``specs`` (topics and groups); ``units``, ``words``, ``policies``,
-``tag_filter``, ``printing`` and ``secret`` (how values are written for people); ``version``.
+Reading order: ``types`` (positions, offsets, times), ``outcomes`` (of sends), ``marks`` (what an
+answer waits for), ``errors`` (the tree of errors and their codes), then ``specs`` (topics and
+groups); ``units``, ``words``, ``policies``, ``tag_filter``, ``printing`` and ``secret`` (how values
+are written for users); ``version``.
 
 Invariants: nothing here does I/O or keeps state; times are integers of microseconds in broker time
 and their names end in ``_us``; error codes are stable and never reused.

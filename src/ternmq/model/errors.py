@@ -1,7 +1,7 @@
 """Every error that TernMQ raises, under one root.
 
     TernMQError
-    +-- RefusedError             the broker said no; nothing was stored (definite)
+    +-- RefusedError             the broker refused the request; nothing was stored (definite)
     |   +-- InvalidRequest, UnknownTopic, UnknownQueue, UnknownGroup, TopicExists, GroupExists ...
     |   +-- Busy, DiskFull       the same call may pass later
     |   +-- LeaseExpired, OffsetExpired, ResendTooOld, IdConflict ...
@@ -10,21 +10,21 @@
     +-- JournalError             the journal cannot go on
     |   +-- JournalFailed        a write or sync failed: stop answering, exit, recover at the next
     |   |                        start
-    |   +-- JournalFull          no room: decided before anything was written
+    |   +-- JournalFull          no room; nothing was written
     |   +-- CorruptJournal       damage below the durable position: file and byte are named
     |   +-- AlreadyRunning       another process owns the data folder
-    +-- ProtocolError            these bytes are not our protocol; the connection ends
-    +-- ClientError              raised in the client, without a word from the broker
-    |   +-- ConnectionLost, SendTimeout: what became of the request is not known
+    +-- ProtocolError            the bytes break the protocol; the connection ends
+    +-- ClientError              raised in the client; the broker did not answer with an error
+    |   +-- ConnectionLost, SendTimeout: the outcome of the request is not known
     |   +-- BufferFull, ClientClosed, DecodeError, PartialSendError ...
-    +-- SettingsError            the broker does not start with such settings
+    +-- SettingsError            the broker does not start with these settings
 
-This is the one table of errors: each class carries a stable ``code``, whether the same request may
-succeed later (``retriable``; also of those that leave unknown what became of it), whether the
-client should ask again where things are (``refresh_routes``), the ``http`` status of the same
-answer there, and a ``hint`` that says what to do. Codes are never reused;
-``tests/golden/errors.json`` remembers them all. On the wire an error is its code and text;
-``of_code`` gives the class back. ``docs/protocol/errors.md`` is made of this.
+This is the one table of errors: each class has a stable ``code``; ``retriable``, whether the same
+request may succeed later (also for errors that leave its outcome unknown); ``refresh_routes``,
+whether the client should find out again where its topics are; ``http``, the status of the answer
+over HTTP; and a ``hint``: what to do. Codes are never reused; ``tests/golden/errors.json`` contains
+all of them. On the wire an error is its code and text; ``of_code`` returns its class. The table in
+``docs/protocol/errors.md`` is made of these classes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TernMQError(Exception):
     hint: str = ""
 
     def __str__(self) -> str:
-        """Say what happened and what to do."""
+        """Return the text, with the hint in parentheses."""
         text = super().__str__()
         return f"{text} ({self.hint})" if self.hint else text
 
@@ -132,7 +132,7 @@ class UnknownGroup(RefusedError):
 
 
 class UnknownSession(RefusedError):
-    """The session is not known here: it ended, or never was."""
+    """The session is not known here: it ended, or never existed."""
 
     code = 113
     http = 404
@@ -140,7 +140,7 @@ class UnknownSession(RefusedError):
 
 
 class TopicExists(RefusedError):
-    """A topic of that name is there already."""
+    """There is a topic of that name already."""
 
     code = 114
     hint = "`ternmq topic set` changes it"
@@ -169,7 +169,7 @@ class LeaseExpired(RefusedError):
 
 
 class OffsetExpired(RefusedError):
-    """The offset lies below the oldest message kept."""
+    """The offset is below the oldest message that is kept."""
 
     code = 121
     http = 410
@@ -184,17 +184,17 @@ class MessageNotFound(RefusedError):
 
 
 class JournalExpired(RefusedError):
-    """The position lies below the oldest byte that the journal keeps: retention was quicker."""
+    """The position is below the oldest byte of the journal: retention has removed it."""
 
     code = 124
     http = 410
     hint = "put a hold before reading; go on at `oldest`, and say what is lost"
     oldest = 0
-    """Where the journal begins, as far as whoever raises it knows."""
+    """The oldest position that is kept, if the raising code knows it; else 0."""
 
 
 class Unreadable(RefusedError):
-    """What was asked for stands in bytes that the disk cannot read, or that are damaged."""
+    """The requested data is in bytes that the disk cannot read, or that are damaged."""
 
     code = 123
     http = 500
@@ -210,14 +210,14 @@ class IdConflict(RefusedError):
 
 
 class ResendTooOld(RefusedError):
-    """The resend reaches below what deduplication remembers; its first outcome is unknown."""
+    """The resend is older than what deduplication remembers; its first outcome is not known."""
 
     code = 131
     hint = "whether it was stored is not known: look it up before sending it anew"
 
 
 class StrictNeedsReplica(RefusedError):
-    """A strict topic was sent to while fewer than two copies could be made."""
+    """The topic is strict, and fewer than two copies can be made."""
 
     code = 132
     http = 503
@@ -259,7 +259,7 @@ class MessageTooLarge(InvalidRequest):
 
 
 class ReplayTooLarge(RefusedError):
-    """So many rows would wait for their next hand-out that the broker takes no more of them."""
+    """More rows would wait for their redelivery than the broker allows."""
 
     code = 145
     retriable = False
@@ -267,7 +267,7 @@ class ReplayTooLarge(RefusedError):
 
 
 class ShuttingDown(RefusedError):
-    """The broker is about to stop, or has just begun."""
+    """The broker is about to stop, or has just started."""
 
     code = 144
     http = 503
@@ -277,7 +277,7 @@ class ShuttingDown(RefusedError):
 
 
 class Unauthenticated(RefusedError):
-    """The app is not known, or the token is not its own."""
+    """The app is not known, or the token is not the app's."""
 
     code = 150
     http = 401
@@ -286,7 +286,7 @@ class Unauthenticated(RefusedError):
         "makes them: `ternmq app create NAME`"
     )
     about: tuple[str | None, str | None] = (None, None)
-    """Topic and group of what was asked, for the audit."""
+    """Topic and group of the request, for the audit."""
 
 
 class Forbidden(RefusedError):
@@ -296,7 +296,7 @@ class Forbidden(RefusedError):
     http = 403
     hint = "ask whoever manages the broker"
     about: tuple[str | None, str | None] = (None, None)
-    """Topic and group of what was asked, for the audit."""
+    """Topic and group of the request, for the audit."""
 
 
 class UnknownApp(RefusedError):
@@ -316,7 +316,7 @@ class UnknownCommand(RefusedError):
 
 
 class UnknownTransaction(RefusedError):
-    """There is no such undecided transaction, or what is listed is not part of it."""
+    """There is no such undecided transaction, or a listed batch is not part of it."""
 
     code = 160
     http = 404
@@ -324,28 +324,28 @@ class UnknownTransaction(RefusedError):
 
 
 class TransactionDecided(RefusedError):
-    """The transaction was decided otherwise before; the text says how."""
+    """The opposite decision about the transaction was made before; the text states it."""
 
     code = 161
     hint = "what was decided stays: prepare what is new under another batch id"
 
 
 class TransactionConflict(RefusedError):
-    """The transaction was committed before, with another digest: other content."""
+    """The transaction was committed before with another digest, so with other content."""
 
     code = 162
     hint = "the batch id was used for other rows, as by a stream with a new or copied checkpoint"
 
 
 class TransactionTooOld(RefusedError):
-    """The batch id lies at or below what is remembered of the writer; its outcome is unknown."""
+    """The batch id is so low that the writer's decision about it may be forgotten."""
 
     code = 163
     hint = "batch ids of a writer go up; begin a new writer if these are not repeats"
 
 
 class TransactionTooLarge(RefusedError):
-    """The transaction has as many prepared batches as one may have."""
+    """The transaction has reached the limit of prepared batches."""
 
     code = 164
     hint = "make the batches larger, or commit more often"
@@ -360,20 +360,20 @@ class WriterTaken(RefusedError):
 
 
 class JournalError(TernMQError):
-    """The journal cannot do what was asked."""
+    """The journal cannot do what was requested."""
 
     code = 200
 
 
 class JournalFailed(JournalError):
-    """A write or a sync failed; nothing after it may be believed until the next start."""
+    """A write or a sync failed; data after it cannot be relied on until the next start."""
 
     code = 201
     hint = "the broker must stop; look at the disk, then start it again"
 
 
 class JournalFull(JournalError):
-    """No segment is there to take the record."""
+    """There is no segment with room for the record."""
 
     code = 202
     retriable = True
@@ -393,7 +393,7 @@ class CorruptJournal(JournalError):
 
 
 class RecordTooLarge(JournalError):
-    """A record that no segment could hold."""
+    """The record is larger than a segment."""
 
     code = 204
 
@@ -418,7 +418,7 @@ class DiskWriteError(DiskError):
 
 
 class DiskSyncError(DiskError):
-    """A sync failed: what was written since the last good one may be lost."""
+    """A sync failed: data written since the last successful one may be lost."""
 
     code = 212
 
@@ -436,20 +436,20 @@ class FileMissing(DiskError):
 
 
 class DiskReadError(DiskError):
-    """The disk could not read what was asked for."""
+    """The disk could not read the requested bytes."""
 
     code = 216
 
 
 class UnknownRecordKind(CorruptJournal):
-    """A record of a kind that this version does not know and may not skip."""
+    """The journal has a record of a kind that this version does not know and may not skip."""
 
     code = 214
     hint = "the journal was written by a newer version"
 
 
 class ProtocolError(TernMQError):
-    """The other side sent what the protocol does not allow; the connection is closed."""
+    """The other side sent something that the protocol does not allow; the connection is closed."""
 
     code = 300
     http = 400
@@ -470,14 +470,14 @@ class UnsupportedVersion(ProtocolError):
 
 
 class HandshakeTimeout(ProtocolError):
-    """A connection did not say HELLO in time."""
+    """A connection did not send HELLO in time."""
 
     code = 303
     retriable = True
 
 
 class NotABroker(ProtocolError):
-    """What answers at the address speaks another protocol than a broker's port for clients."""
+    """The server at the address does not speak the protocol of a broker's port for clients."""
 
     code = 304
     hint = "the port for clients is 7117 unless the broker's setting `listen` says otherwise"
@@ -516,7 +516,7 @@ class CannotConnect(ClientError):
 
 
 class BufferFull(ClientError):
-    """So many messages wait to be sent that no more are taken."""
+    """Too many messages wait to be sent; no more are taken for now."""
 
     code = 404
     retriable = True
@@ -524,7 +524,7 @@ class BufferFull(ClientError):
 
 
 class ClientClosed(ClientError):
-    """The client was closed, or closes."""
+    """The client was closed, or is closing."""
 
     code = 405
     hint = "a client that was closed stays so: make another"
@@ -541,7 +541,7 @@ class ClientForked(ClientError):
 
 
 class UnsentMessages(ClientError):
-    """Messages of send_soon were not stored, or that is not known; see ``failures``."""
+    """Messages of send_soon were not stored, or may not have been; ``failures`` lists them."""
 
     code = 407
     hint = "`failures` has each message, with why"
@@ -552,9 +552,9 @@ class UnsentMessages(ClientError):
 
 
 class PartialSendError(ClientError):
-    """Some messages of a send_many were not stored; ``receipts`` and ``failures`` tell which.
+    """Some messages of a send_many were not stored; ``failures`` lists them.
 
-    ``receipts`` has a place for each message, None where it was not stored.
+    ``receipts`` has an item for each message: its receipt, or None if it was not stored.
     """
 
     code = 408
@@ -579,7 +579,7 @@ class EncodeError(ClientError):
 
 
 class DecodeError(ClientError):
-    """A body is not what the handler's annotation says."""
+    """A body does not have the type of the handler's annotation."""
 
     code = 410
 
@@ -592,14 +592,14 @@ class AlreadySettled(ClientError):
 
 
 class WrongEventLoop(ClientError):
-    """An asyncio client was used outside the event loop that it lives in."""
+    """An asyncio client was used outside its event loop."""
 
     code = 413
     hint = "make a client in each event loop: `async with ternmq.connect(...)` within asyncio.run"
 
 
 class ClientStalled(ClientError):
-    """The client's event loop has no turn; whether the request was carried out is not known."""
+    """The client's event loop is blocked; whether the request was carried out is not known."""
 
     code = 414
     retriable = True
@@ -614,27 +614,27 @@ class InvalidUrl(ClientError):
 
 
 class OptionError(ClientError):
-    """An option of a Spark source or sink is missing, unknown, or cannot be."""
+    """An option of a Spark source or sink is missing, unknown or invalid."""
 
     code = 430
 
 
 class TopologyMismatch(ClientError):
-    """Topics and groups are not as the application declares them, and could not be made so."""
+    """Topics and groups differ from the application's declarations, and could not be changed."""
 
     code = 435
     hint = "`ternmq apply MODULE:CLIENT` as an app that may manage them makes them so"
 
 
 class DataLoss(ClientError):
-    """Messages that a Spark query was to read are not kept any more, or never will be there."""
+    """Messages that a Spark query was to read are not kept any more, or will never exist."""
 
     code = 431
     hint = "failOnDataLoss=false reads what is left of the planned range, and logs what is missing"
 
 
 class ReadIncomplete(ClientError):
-    """A Spark task did not get all messages of its range in time."""
+    """A Spark task did not receive all messages of its range in time."""
 
     code = 432
     retriable = True
@@ -642,7 +642,7 @@ class ReadIncomplete(ClientError):
 
 
 class RowError(ClientError):
-    """A row of a table cannot be a message."""
+    """A row of a table cannot be turned into a message."""
 
     code = 434
 
@@ -655,13 +655,13 @@ class JavaMissing(ClientError):
 
 
 class TableError(ClientError):
-    """A table is not there, is somebody else's, or has lost a file."""
+    """A table does not exist, belongs to another owner, or has lost a file."""
 
     code = 440
 
 
 class TableConflict(ClientError):
-    """Somebody else changed a table at the same time; nothing of this change was made."""
+    """Another process changed a table at the same time; nothing of this change was made."""
 
     code = 441
     retriable = True
@@ -669,7 +669,7 @@ class TableConflict(ClientError):
 
 
 class SettingsError(TernMQError):
-    """A setting is unknown, is out of its bounds, or does not go with another."""
+    """A setting is unknown, is out of its bounds, or contradicts another."""
 
     code = 500
 
@@ -688,10 +688,10 @@ def table() -> dict[int, type[TernMQError]]:
 def of_code(
     code: int, text: str, *, retriable: bool = False, refresh_routes: bool = False
 ) -> TernMQError:
-    """Return the error that a code and text from the wire stand for.
+    """Return the error for a code and text from the wire.
 
-    Codes of a newer version become a RefusedError that names the code, and goes by the flags that
-    came with it.
+    A code that this version does not know becomes a RefusedError that names the code; the flags
+    from the wire apply to it.
     """
     kind = _BY_CODE.get(code)
     if kind is None:

@@ -1,4 +1,4 @@
-"""What became of a message that was sent: it is stored, or it is not, or nobody knows."""
+"""The outcome of a send: the message is stored, or not, or this is not known."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ class Receipt(msgspec.Struct, frozen=True):
     """A message is stored.
 
     Attributes:
-        topic: Its topic.
-        queue: Number of its queue; of a duplicate whose ``offset`` is None it may be another.
-        offset: Its place there; None on topics of durability ``fast``, and for a duplicate whose
-            first place is no longer known.
-        durable: It survives a power cut; False on topics of durability ``fast``, which are synced
-            within 100 ms.
-        duplicate: It had been stored before; ``offset`` is that of then.
-        producer: Number of the client that stored it; 0 for a duplicate of an ``id=``, of whose
-            first this is not known.
-        sequence: Its number among the messages of that client; 0 likewise.
+        topic: Name of the topic.
+        queue: Number of the queue; of a duplicate whose ``offset`` is None it may be another queue.
+        offset: Offset in the queue; None on topics of durability ``fast``, and for a duplicate if
+            the offset of the first one is no longer known.
+        durable: The message survives a power cut; False on topics of durability ``fast``, which are
+            synced within 100 ms.
+        duplicate: The message was stored before; ``offset`` is that of the first one.
+        producer: Number of the client that stored it; 0 for a duplicate of an ``id=``, because the
+            client of the first one is not known.
+        sequence: Number of the message among those of that client; 0 if ``producer`` is 0.
         broker_group: The broker group that stored it; empty for a single broker.
-        application_id: What was given as ``id=``.
+        application_id: The ``id=`` that was given.
     """
 
     topic: str
@@ -37,9 +37,9 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """An id of the message, by which ``client.get`` finds it.
+        """An id with which ``client.get`` finds the message.
 
-        It is ``producer:sequence``, hexadecimal; for a duplicate of an ``id=``, that id.
+        It is ``producer:sequence`` in hexadecimal; for a duplicate of an ``id=``, that id.
         """
         return message_id(self.producer, self.sequence) if self.producer else self.application_id
 
@@ -51,14 +51,14 @@ def message_id(producer: int, sequence: int) -> str:
 
 @dataclass(slots=True, frozen=True)
 class Failure:
-    """A message that was not stored, or of which that is not known.
+    """A message that was not stored, or may not have been.
 
     Attributes:
-        message: What was to be sent: the item of ``send_many``; else a ``Message``, its body
-            encoded if it had come so far, which ``send_many`` takes as it is.
-        row: Its place among the items of ``send_many``, else 0.
-        error: Why.
-        topic: Where it was to go.
+        message: The item of ``send_many``; else a ``Message``, which ``send_many`` takes as it is.
+            Its body is encoded, unless the failure came before.
+        row: Index among the items of ``send_many``, else 0.
+        error: The error.
+        topic: Name of the topic.
     """
 
     message: object

@@ -1,4 +1,4 @@
-"""How a retry policy is written for people: on a terminal, in the log, in errors."""
+"""Text of a retry policy, for terminals, logs and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ternmq.model.words import counted
 
 
 def write_retry(policy: RetryPolicy) -> str:
-    """Return a policy: ``1s x 2, cap 5m, jitter 20%, 16 attempts, then dead-letter``."""
+    """Return a policy as text: ``1s x 2, cap 5m, jitter 20%, 16 attempts, then dead-letter``."""
     if not policy.enabled:
         return f"off: the first failure is the last, then {policy.exhausted.value}"
     return (
@@ -19,5 +19,5 @@ def write_retry(policy: RetryPolicy) -> str:
 
 
 def attempts_of(policy: RetryPolicy) -> str:
-    """Return how many attempts there are in all: ``16 attempts``, ``1 attempt``."""
+    """Return the number of attempts as text: ``16 attempts``, ``1 attempt``."""
     return counted(policy.attempts, "attempt")

@@ -1,13 +1,13 @@
-"""Text that others chose, for a terminal: nothing in it moves a cursor or hides what follows."""
+"""Escapes text from other parties for a terminal: it cannot move the cursor or hide other text."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """Return a text as one line, with whatever is not printable escaped.
+    """Return a text as one line, with all characters escaped that are not printable.
 
-    That is control characters (line breaks, ESC, those of C1), marks that turn the direction of
-    what follows, separators other than the space, and halves of surrogates.
+    These are control characters (line breaks, ESC, those of C1), marks that change the direction
+    of text, separators other than the space, and lone surrogates.
     """
     if text.isprintable():
         return text
@@ -18,5 +18,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return the same of a text of several lines; its line breaks stay."""
+    """Return ``printable`` of each line of a text; its line breaks stay."""
     return "\n".join(printable(line) for line in text.split("\n"))

@@ -1,4 +1,4 @@
-"""A text that must not be seen: in a log, a traceback, a settings listing it shows as ``***``."""
+"""A secret text, shown as ``***`` in logs, tracebacks and lists of settings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ HIDDEN: Final = "***"
 
 
 class Secret:
-    """A secret text. Only ``reveal`` gives it away, and that is easy to search for.
+    """A secret text. Only ``reveal`` returns it, and its calls are easy to search for.
 
-    It cannot be pickled, and has no length, so that it leaves by no side door.
+    It cannot be pickled, and has no length, so that it cannot leak in other ways.
     """
 
     __slots__ = ("_text",)
@@ -42,5 +42,5 @@ class Secret:
         return hash((Secret, self._text))
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be written anywhere."""
+        """Refuse to be pickled."""
         raise TypeError("a secret is not pickled")

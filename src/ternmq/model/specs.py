@@ -1,7 +1,7 @@
-"""What users set: topics, subscriptions, retry policies; and the limits of the broker.
+"""Settings of topics, groups and retry policies; and the limits of the broker.
 
-These are frozen structs that travel in CONFIG records as msgpack. A field that is added gets a
-default, so that older records still read; fields are never renamed or reused.
+These are frozen structs, stored in CONFIG records as msgpack. A new field needs a default, so that
+older records can still be read; fields are never renamed or reused.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from ternmq.model.errors import InvalidName, InvalidRequest
 from ternmq.model.types import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 
 LONGEST_US: Final = 36_525 * DAY_US
-"""A hundred years: no time that is set is longer."""
+"""Longest duration of any setting: a hundred years."""
 MAX_FACTOR: Final = 1000.0
 MAX_ATTEMPTS: Final = 65_000
 MAX_WINDOW: Final = 60_000
 LEAST_LEASE_US: Final = 1000
-"""Less is refused by a broker; the client library asks for more, see its ``validation``."""
+"""Shortest lease that a broker accepts; the client library requires more, see its ``validation``.
+"""
 MAX_LEASE_US: Final = DAY_US
 _NOT_IN_TAGS: Final = re.compile(r"[\s|,*]")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,127}\Z")
@@ -44,7 +45,7 @@ def check_tag(tag: str) -> str:
     """Return the tag if a filter can name it.
 
     Raises:
-        InvalidRequest: it has white space, ``|``, ``,`` or ``*`` in it.
+        InvalidRequest: it contains white space, ``|``, ``,`` or ``*``.
     """
     found = _NOT_IN_TAGS.search(tag)
     if found is not None:
@@ -59,11 +60,11 @@ class Durability(enum.Enum):
     """When a send may be answered."""
 
     NORMAL = "normal"
-    """Synced on the primary's disk, and on the replica's file system where there is one."""
+    """When it is synced on the primary's disk, and on the replica's file system if there is one."""
     STRICT = "strict"
-    """Two copies, or the send is refused."""
+    """When there are two copies; a send is refused if they cannot be made."""
     FAST = "fast"
-    """Written, synced within 100 ms; delivered only when durable."""
+    """When it is written; it is synced within 100 ms, and delivered only when durable."""
 
 
 class Mode(enum.Enum):
@@ -81,11 +82,11 @@ class Start(enum.Enum):
 
 
 class Exhausted(enum.Enum):
-    """What becomes of a row after its last attempt."""
+    """The state of a row after its last failed attempt."""
 
     DEAD_LETTER = "dead-letter"
     HOLD = "hold"
-    """It stays with its key, which waits for an operator (ordered groups)."""
+    """The row blocks its ordering key until an operator retries or deletes it (ordered groups)."""
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -97,10 +98,10 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     durability: Durability = Durability.NORMAL
     retention_us: int = 7 * DAY_US
     keep_until_consumed: bool = True
-    """Only for topics that have a group: unread messages are kept up to the disk watermark."""
+    """Messages that a group of the topic has not consumed are kept, up to the disk watermark."""
     ignore_ordering_keys: bool = False
-    """Only for topics that are not ordered: a message with an ordering key is stored, key and all,
-    and no order is kept by it. False: it is refused."""
+    """Only for topics that are not ordered: messages with an ordering key are stored with it, but
+    their order is not kept. False: they are refused."""
 
     def check(self) -> TopicSpec:
         """Return self, or raise InvalidRequest naming the field."""
@@ -122,15 +123,15 @@ def _seconds(us: int) -> str:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a row that failed comes again, and how often."""
+    """Delays and number of the retries of a failed row."""
 
     enabled: bool = True
-    """Off: the first failure is the last."""
+    """Off: a row fails for good at its first failure."""
     first_us: int = SECOND_US
     factor: float = 2.0
     cap_us: int = 5 * MINUTE_US
     jitter: float = 0.2
-    """Share of the delay that is random, up and down."""
+    """Fraction of the delay by which it varies at random, up and down."""
     attempts: int = 16
     exhausted: Exhausted = Exhausted.DEAD_LETTER
 
@@ -155,17 +156,17 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     mode: Mode = Mode.SHARED
     tags: str = ""
-    """Filter, such as ``paid || refunded``; empty: every message."""
+    """Tag filter, such as ``paid || refunded``; empty: every message."""
     start: Start = Start.EARLIEST
     retry: RetryPolicy = RetryPolicy()
     lease_us: int = 30 * SECOND_US
     window: int = 10_000
-    """Most rows of a queue leased at one time."""
+    """Most rows of a queue that are leased at one time."""
     paused: bool = False
 
     @property
     def policy(self) -> RetryPolicy:
-        """The retry policy as it has effect: only groups that keep order hold messages."""
+        """The effective retry policy: ``HOLD`` applies only to ordered groups."""
         if self.retry.exhausted is Exhausted.HOLD and self.mode is not Mode.ORDERED:
             return msgspec.structs.replace(self.retry, exhausted=Exhausted.DEAD_LETTER)
         return self.retry
@@ -183,33 +184,34 @@ class SubscriptionSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Caps and expiries of the broker's views; every one has a metric of the same name."""
+    """Limits of the broker's memory of topics, groups and so on, in number and in time."""
 
     topics: int = 100_000
     groups: int = 10_000
     group_queues: int = 65_536
-    """A topic's groups times its queues: each group holds a place in each queue."""
+    """Groups of one topic times its queues: each group has state for each queue."""
     apps: int = 10_000
     holds: int = 64
     gone_names: int = 50_000
-    """Names of topics, groups and sessions that are gone and that the journal may still mention."""
+    """Names of topics, groups and sessions that are gone but may still be in the journal."""
     sessions: int = 20_000
     session_grace_us: int = 10 * SECOND_US
     producers: int = 200_000
     producer_idle_us: int = 10 * MINUTE_US
     dedup_window_us: int = 10 * MINUTE_US
     dedup_batches: int = 1_000_000
-    """Batches, and application ids each counted as one, that deduplication remembers."""
+    """Batches that deduplication remembers; each application id counts as one batch."""
     send_timeout_us: int = 10 * SECOND_US
-    """Longest that a client goes on with a send; deduplication remembers at least twice as long."""
+    """Longest time for which a client repeats a send; deduplication remembers at least twice as
+    long."""
     intervals: int = 10_000
     """Runs of rows that one (group, queue) may have open."""
     parked: int = 10_000
-    """Rows that one ordered (group, queue) may have waiting behind busy keys."""
+    """Rows of one ordered (group, queue) that may wait behind busy keys."""
     replay_rows: int = 1_000_000
-    """Rows of one (group, queue) that a replay may make wait for their next hand-out."""
+    """Rows of one (group, queue) that may wait for their redelivery by a replay."""
     replay_keyed_rows: int = 100_000
-    """The same of an ordered group, where each row that waits takes a place in its key's line."""
+    """``replay_rows`` for ordered groups, where each waiting row has an entry in its key's line."""
     failures: int = 5_000_000
     """Rows of one (group, queue) that wait for a retry or are dead."""
     dead_letter_us: int = 30 * DAY_US
@@ -220,21 +222,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     prepared_batches: int = 131_072
     """Prepared batches of all undecided transactions."""
     prepared_bytes: int = 16 * 1024**3
-    """Their bytes in the journal."""
+    """Bytes of all prepared batches in the journal."""
     transaction_us: int = HOUR_US
-    """How long after its first prepared batch an undecided transaction is rolled back."""
+    """Time after its first prepared batch at which an undecided transaction is rolled back."""
     writers: int = 10_000
-    """Names that transactions are prepared under."""
+    """Names of writers."""
     writer_idle_us: int = 30 * DAY_US
-    """A writer that does nothing for so long is forgotten, with all of its decisions."""
+    """Idle time after which a writer is forgotten, with all of its decisions."""
     decisions: int = 1_024
-    """Decided transactions of one writer that are remembered."""
+    """Decisions that are remembered of one writer."""
     decision_us: int = DAY_US
-    """How long they are, before the writer's newest; the highest committed one is for good."""
+    """Decisions older than the writer's newest by more than this are forgotten, except the highest
+    committed one."""
     pull_messages: int = 10_000
     pull_bytes: int = 8 * 1024 * 1024
     waiters: int = 100_000
-    """Parked pulls."""
+    """Parked pulls and reads."""
     batch_bytes: int = 17 * 1024 * 1024
     filter_scan_rows: int = 10_000
     filter_cursor_us: int = SECOND_US

@@ -1,4 +1,4 @@
-"""What a filter by tag says: ``paid || refunded``; ``*`` or nothing means every message."""
+"""The syntax of tag filters: ``paid || refunded``; ``*`` or an empty text is every message."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ MAX_TAGS: Final = 64
 
 
 def check_filter(expression: str) -> None:
-    """Refuse what is no filter, or could let nothing pass.
+    """Refuse a filter that is invalid or that no message could pass.
 
-    For filters that are stated now. Those of a group that is there are only parsed: earlier
-    versions took ``a|b`` for one tag.
+    For newly stated filters. Those of existing groups are only parsed: earlier versions took
+    ``a|b`` for one tag.
 
     Raises:
-        InvalidRequest: saying what is right.
+        InvalidRequest: with an example of a valid filter.
     """
     for tag in sorted(tags_of(expression) or ()):
         if "*" in tag:
@@ -32,7 +32,7 @@ def check_filter(expression: str) -> None:
 
 
 def tags_of(expression: str) -> frozenset[str] | None:
-    """Return the tags that a filter names, or None where every message passes.
+    """Return the tags of a filter; None if every message passes.
 
     Raises:
         InvalidRequest: an empty alternative, too many tags, or white space within a tag.

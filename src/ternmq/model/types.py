@@ -1,4 +1,4 @@
-"""Numbers that must not be mixed up, as types that the checker tells apart.
+"""Numbers that must not be mixed up, as distinct types for the type checker.
 
 All times in TernMQ are integers of **microseconds** since the Unix epoch, in broker time unless a
 name says otherwise; variables holding one end in ``_us``.
@@ -12,13 +12,13 @@ Position = NewType("Position", int)
 """A byte address in the journal."""
 
 Offset = NewType("Offset", int)
-"""A message's place in its queue: 0, 1, 2 ..., dense, never reused."""
+"""The number of a message in its queue: 0, 1, 2 ..., without gaps, never reused."""
 
 Epoch = NewType("Epoch", int)
-"""A reign of a broker over its journal; grows by one at every start."""
+"""The number of a reign (from one start of a broker to the next); higher after each start."""
 
 NO_POSITION: Final = Position(2**64 - 1)
-"""Stands in records where a position would, when there is none."""
+"""Value of a record's position field if there is no position."""
 
 SECOND_US: Final = 1_000_000
 MINUTE_US: Final = 60 * SECOND_US

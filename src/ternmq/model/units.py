@@ -1,7 +1,7 @@
-"""How values are written: durations as ``10m``, sizes as ``64MiB``, addresses as ``HOST:PORT``.
+"""Text forms of values: durations ``10m``, sizes ``64MiB``, addresses ``HOST:PORT``.
 
-Every reader has its writer, and ``read(write(x)) == x``. A number without a unit is refused where a
-unit is needed, since half the readers of ``timeout = 10`` would guess wrong.
+``read(write(x)) == x`` holds for each form. A number without a unit is refused if a unit is needed,
+since half the readers of ``timeout = 10`` would guess wrong.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TRUTHS: Final = {
     "true": True, "on": True, "yes": True, "1": True,
     "false": False, "off": False, "no": False, "0": False,
 }  # fmt: skip
-"""Words of ``read_bool``, in lower case."""
+"""Words that ``read_bool`` accepts, in lower case."""
 
 
 @dataclass(slots=True, frozen=True)
 class Address:
-    """Where to listen: port 0 takes one that is free."""
+    """An address to listen at; port 0 takes a free one."""
 
     host: str
     port: int
@@ -51,7 +51,7 @@ class Address:
             return False
 
     def overlaps(self, other: Address) -> bool:
-        """Return whether both cannot be listened at, as far as can be said without asking a DNS."""
+        """Return whether it is known, without asking a DNS, that one cannot listen at both."""
         if self.port != other.port or not self.port:
             return False
         return (
@@ -65,7 +65,7 @@ class Address:
         )
 
     def _numbers(self) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-        """Return the addresses; none for a name that only a DNS knows."""
+        """Return the IP addresses; none for a name that only a DNS knows."""
         if self.host.lower() == "localhost":
             return [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
         try:
@@ -136,11 +136,11 @@ def read_address(text: str) -> Address:
         raise ValueError("is not HOST:PORT")
     if any(not sign.isprintable() or sign.isspace() for sign in host):
         raise ValueError("is not HOST:PORT")
-    return Address(host or "0.0.0.0", int(port))  # noqa: S104  # asked for, and checked by the rules
+    return Address(host or "0.0.0.0", int(port))  # noqa: S104  # checked by the rules
 
 
 def read_bool(text: str) -> bool:
-    """Return the truth of ``true``, ``on``, ``yes``, ``1`` and their opposites."""
+    """Return the value of ``true``, ``on``, ``yes``, ``1`` and their opposites; or ValueError."""
     found = TRUTHS.get(text.strip().lower())
     if found is None:
         raise ValueError("is not true or false")

@@ -1,6 +1,6 @@
-"""The version of TernMQ: what a client and a broker call themselves.
+"""The version of TernMQ, as clients and brokers report it.
 
-A module of its own, so that no part of the package imports the whole of it to learn this.
+It is a module of its own, so that no part has to import the whole package to get it.
 """
 
 __version__ = "0.1.0.dev0"

@@ -1,4 +1,4 @@
-"""Numbers with the words that go with them, for people."""
+"""Grammar of texts for users: plurals, verbs, articles, similar names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number of things, such as ``1 message`` or ``2,000 messages``."""
+    """Return a number with its noun, such as ``1 message`` or ``2,000 messages``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def verb(count: int, one: str, many: str) -> str:
-    """Return the form of a verb that goes with so many: ``is`` or ``are``."""
+    """Return the form of a verb for a number: ``is`` or ``are``."""
     return one if count == 1 else many
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the one of the known names that is most like this one, if any is like it."""
+    """Return the known name that is most similar to ``name``; None if none is similar."""
     from difflib import get_close_matches  # for a wrong name only
 
     found = get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -1,12 +1,12 @@
-"""From a broker into the archive, without Spark: what is new in every queue, up to where it ended.
+"""From a broker into the archive, without Spark: the new rows of every queue, up to its end.
 
     with Bulk(BulkOptions(url=url)) as broker:
         job = ArchiveJob(broker, Archive(Folder("tables")))
         job.once(now_us)
 
-Where to go on is asked of the table, never of the broker: the table alone knows what it holds. The
-group ``spark.archive`` is told afterwards; it is what keeps the journal from being cleaned up
-before, and what shows the lag.
+The table alone knows which rows it holds, so it decides where to continue, never the broker. The
+progress of group ``spark.archive`` is committed to the broker afterwards: it keeps the journal from
+removing rows that are not archived yet, and it shows the lag.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ log: Final = logging.getLogger("ternmq.pipeline")
 
 GROUP: Final = "spark.archive"
 PAGE_BYTES: Final = 1 << 19
-"""Of an answer: more than others ask for, since a page is compressed before the next is wanted."""
+"""Size of a fetched page: larger than elsewhere, as a page is compressed before the next fetch."""
 _ASKED_TOPICS: Final = 500
 _ASKED_QUEUES: Final = 5000
 _LEAST_BYTES: Final = 1 << 20
 
 
 class Source(Protocol):
-    """What is asked of a broker; ``ternmq.client.bulk.Bulk`` is one."""
+    """What the archive needs of a broker; ``ternmq.client.bulk.Bulk`` implements it."""
 
     def topics(self, names: Sequence[str] | None = None) -> list[TopicInfo]:
         """Return topics."""
 
     def ranges(self, topics: Sequence[RangesAsk]) -> list[TopicRanges]:
-        """Return what queues hold."""
+        """Return the ranges of rows that queues hold."""
 
     def fetch(self, topic: str, queue: int, start: int, stop: int) -> Iterator[Rows]:
         """Yield pages of rows."""
 
     def commit(self, topic: str, group: str, places: Mapping[int, int]) -> dict[int, int]:
-        """Say how far a group is."""
+        """Commit a group's progress."""
 
 
 class Workers(Protocol):
-    """Who writes large passes; ``archive_batch.SparkWorkers`` is one.
+    """Writers of large passes; ``archive_batch.SparkWorkers`` is one.
 
     Attributes:
-        from_bytes: A pass of at least so many is for them.
+        from_bytes: Smallest pass, in bytes, that they write.
     """
 
     from_bytes: int
@@ -69,15 +69,15 @@ class Workers(Protocol):
 
 
 def rows_of(source: Source, span: Range, *, lenient: bool = False) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range, a few megabytes at a time; every record's checksum is looked at.
+    """Yield the rows of a range, a few megabytes at a time; every record's checksum is checked.
 
     Args:
         source: The broker.
         span: The range.
-        lenient: Go on behind what has expired.
+        lenient: Skip rows that have expired.
 
     Raises:
-        DataLoss: Retention was quicker, and that is not allowed.
+        DataLoss: Rows expired before they were read, and ``lenient`` is not set.
         ProtocolError: A record is damaged.
     """
     gather = Coalescer(TAKEN)
@@ -103,14 +103,14 @@ def _oldest(source: Source, span: Range) -> int:
 
 @dataclass(slots=True)
 class Done:
-    """What a run of the job came to.
+    """The result of a run of the job.
 
     Attributes:
-        rows: Came into the archive.
-        lost: Rows that are missing, and noted.
-        commits: To the table.
-        bytes: Of the files that were written.
-        stands: Up to where the archive has each queue.
+        rows: Rows added to the archive.
+        lost: Missing rows, recorded in ``archive_gaps``.
+        commits: Commits to the table.
+        bytes: Total size of the files written.
+        stands: For each queue, the offset after its last archived row.
     """
 
     rows: int = 0
@@ -128,18 +128,18 @@ class Done:
 
 
 class ArchiveJob:
-    """See the module. It can be run again at any time, and by two at once.
+    """Archives the new rows of every queue. Can be run at any time, even twice at once.
 
     Args:
         source: The broker.
         archive: The tables.
-        topics: Which; None: all that may be seen, but for the broker's own.
-        group: As whom progress is told.
-        lenient: Rows may be missing; that is noted in ``archive_gaps``.
-        pass_bytes: About so many bytes of records make one commit.
-        sizes: How large files become.
-        workers: Write large passes.
-        between: Called behind each commit, with what was done so far; may raise, to end it there.
+        topics: Topics to archive; None: all that the app may read, except the broker's own.
+        group: Group whose progress is committed.
+        lenient: Rows may be missing; they are recorded in ``archive_gaps``.
+        pass_bytes: Approximate size of the records of one commit.
+        sizes: Size limits of files.
+        workers: Writers of large passes.
+        between: Called after each commit with the totals so far; it may raise to end the run.
     """
 
     def __init__(
@@ -168,11 +168,11 @@ class ArchiveJob:
         self._planned_bytes = 0
 
     def once(self, now_us: int) -> Done:
-        """Archive everything that is there now; what comes meanwhile is left for the next time.
+        """Archive everything that is there now; rows that arrive meanwhile wait for the next run.
 
         Raises:
-            DataLoss: Rows are missing, and that is not allowed.
-            UnknownTopic: A topic that was named is not there.
+            DataLoss: Rows are missing, and ``lenient`` is not set.
+            UnknownTopic: A named topic does not exist, or this app may not read it.
         """
         ends = self._ends()
         stands = self._archive.all_stand(ends)
@@ -194,7 +194,7 @@ class ArchiveJob:
         return done
 
     def _written(self, spans: Sequence[Range]) -> list[Written]:
-        """Write ranges: all of them, or leave nothing."""
+        """Write ranges: all of them, or none."""
         if self._workers is not None and self._planned_bytes >= self._workers.from_bytes:
             return self._workers.write(spans)
         folder = self._archive.table.folder
@@ -225,10 +225,10 @@ class ArchiveJob:
         return found
 
     def _check(self, ends: Mapping[Place, tuple[int, int]], stands: Mapping[Place, int]) -> None:
-        """See whether this can be the broker that the archive is of."""
+        """Check that this can be the broker from which the archive was made."""
         for place, known in stands.items():
             end = ends[place][1]
-            if known > end:  # or somebody else has archived what has come since
+            if known > end:  # or another runner has archived rows that arrived since
                 infos = self._source.topics([place.topic])
                 same = [one for one in infos if one.number == place.topic_number]
                 end = same[0].queues[place.queue].next if same else known
@@ -243,7 +243,7 @@ class ArchiveJob:
             log.error("%s", what)
 
     def _begin(self, place: Place, first: int, stands: int | None) -> int:
-        """Return where a queue goes on: where the table stands; the oldest row if it has none."""
+        """Return where to continue: the end of the archived rows, or the oldest row if none are."""
         if stands is not None and stands < first and not self._lenient:
             raise DataLoss(
                 f"rows {stands} to {first - 1} of queue {place.queue} of {place.topic!r} "
@@ -286,7 +286,7 @@ class ArchiveJob:
         return spans
 
     def _asked(self, asks: Sequence[RangesAsk], sizes: Mapping[str, int]) -> Iterator[TopicRanges]:
-        """Ask in requests of a size that the broker answers: it tells of all queues of a topic."""
+        """Request ranges in batches of allowed size; an answer lists all queues of a topic."""
         some: list[RangesAsk] = []
         queues = 0
         for ask in asks:
@@ -298,7 +298,7 @@ class ArchiveJob:
         yield from self._source.ranges(some)
 
     def _tell(self, stands: Mapping[Place, int]) -> None:
-        """Tell the broker how far the archive is; it never goes back."""
+        """Commit the archive's progress to the broker; it never goes back."""
         by_topic: dict[str, dict[int, int]] = {}
         for place, stop in stands.items():
             if self._told.get(place) == stop:

@@ -1,7 +1,7 @@
-"""The archive by Spark, a pass at a time: what each commit holds is written by many workers.
+"""The archive by Spark, a pass at a time: many workers write the files of each commit.
 
-As ``archive``: where to go on is asked of the table, there is no checkpoint, and a small pass is
-written here, at once. Only ranges go to the workers, and what they wrote comes back.
+As in ``archive``, the table decides where to continue, there is no checkpoint, and small passes are
+written here, without Spark. Only ranges go to the workers; the files' descriptions come back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def cut(spans: Sequence[Range], pieces: int) -> list[Range]:
-    """Return the same rows in about so many ranges of about as many rows each, in order."""
+    """Split the same rows into about ``pieces`` ranges of similar size, in order."""
     rows = sum(one.stop - one.start for one in spans)
     most = max(1, ceil(rows / max(1, pieces)))
     return [
@@ -36,7 +36,7 @@ def cut(spans: Sequence[Range], pieces: int) -> list[Range]:
 
 @dataclass(frozen=True)
 class PassTask:
-    """What a worker does: ``df.mapInArrow(PassTask(...), MANIFEST)``, rows being numbers of ranges.
+    """A worker's task: ``df.mapInArrow(PassTask(...), MANIFEST)``, where a row is a range's number.
 
     Attributes:
         spans: The ranges.
@@ -47,7 +47,7 @@ class PassTask:
     writer: RangeWriter
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write each range; yield what was written."""
+        """Write each range; yield descriptions of the files."""
         spans = (self.spans[one] for batch in numbers for one in batch.column(0).to_pylist())
         return self.writer.manifests(spans, self._written)
 
@@ -58,15 +58,15 @@ class PassTask:
 
 
 class SparkWorkers:
-    """See ``archive.Workers``.
+    """Writes passes on Spark's workers; implements ``archive.Workers``.
 
     Args:
         spark: The session.
         tables: The folder of all tables, as every worker reaches it.
-        broker: Where the rows are, for the workers.
-        from_bytes: Less than that is not worth their start.
+        broker: The broker from which workers read.
+        from_bytes: Smallest pass worth starting workers for.
         lenient: Rows may be missing.
-        sizes: How large files become.
+        sizes: Size limits of files.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SparkWorkers:
         self._writer = RangeWriter(tables, broker, lenient, sizes or Sizes())
 
     def write(self, spans: Sequence[Range]) -> list[Written]:
-        """Write ranges; what tasks leave behind that fail is cleaned up later."""
+        """Write ranges; files of failed tasks are cleaned up later."""
         context = self._spark.sparkContext
         pieces = tuple(cut(spans, context.defaultParallelism))
         task = PassTask(pieces, self._writer)

@@ -1,17 +1,17 @@
-"""The rule by which files come to belong to the archive: each row once, whatever was run twice.
+"""The rule by which files join the archive: each row once, whatever was run twice.
 
-The table remembers for each queue how far it has rows (``app archive/<topic number>-<queue>``, in
-the same commit as the files). A range that was written is judged by that alone::
+The table stores for each queue where its archived rows end (``app archive/<topic number>-<queue>``,
+in the same commit as the files). A written range is judged by this end alone::
 
-    stands at      |----------------- v
+    the end        |----------------- v
     equal                             |=====|      its files are added
     done                   |=====|                 nothing happens
-    overlap                       |=======|        what lies below is cut off first
+    overlap                       |=======|        the rows below are cut off first
     gap                                  |=====|   DataLoss; or, if that is allowed, a row in
-                                                   ``archive_gaps`` says what is missing
+                                                   ``archive_gaps`` records what is missing
 
-So neither a batch that Spark runs again, nor a checkpoint that was lost or copied, nor two runners
-at once can lose a row or store one twice. Which batch a range belonged to is of no importance.
+So a batch that Spark runs again, a lost or copied checkpoint, or two runners at once can neither
+lose a row nor store one twice. Which batch a range belonged to does not matter.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Place(NamedTuple):
 
     @property
     def app(self) -> str:
-        """Under which the table remembers how far it is."""
+        """The app under which the table stores the end of the queue's rows."""
         return f"archive/{self.topic_number}-{self.queue}"
 
     @property
     def gap_app(self) -> str:
-        """Under which the table of gaps remembers up to where they are noted."""
+        """The app under which the table of gaps stores the end of the recorded gaps."""
         return f"gap/{self.topic_number}-{self.queue}"
 
 
 class Verdict(enum.Enum):
-    """What becomes of a range."""
+    """The decision about a range."""
 
     COMMIT = enum.auto()
     SKIP = enum.auto()
@@ -65,12 +65,12 @@ class Verdict(enum.Enum):
 
 
 def judge(stands: int | None, start: int, stop: int) -> Verdict:
-    """Return what becomes of rows ``[start, stop)``.
+    """Decide about rows ``[start, stop)``.
 
     Args:
-        stands: Up to where the table has rows; None: it has none of this queue.
-        start: The first.
-        stop: Behind the last.
+        stands: End of the table's rows; None: it has none of this queue.
+        start: The first offset.
+        stop: The offset after the last.
     """
     if stands is None or start == stands:
         return Verdict.COMMIT
@@ -81,14 +81,14 @@ def judge(stands: int | None, start: int, stop: int) -> Verdict:
 
 @dataclass(slots=True)
 class Committed:
-    """What a commit came to.
+    """The result of a commit.
 
     Attributes:
-        stands: Up to where the table has each queue that was written.
-        added: Rows that came in.
-        skipped: Ranges of which nothing did: they were there.
-        trimmed: Ranges of which a part did.
-        lost: Rows that are missing, and noted.
+        stands: For each queue written, the end of its rows in the table.
+        added: Rows added.
+        skipped: Ranges of which the table had every row.
+        trimmed: Ranges of which the table had a part.
+        lost: Missing rows, recorded in ``archive_gaps``.
     """
 
     stands: dict[Place, int] = field(default_factory=dict)
@@ -99,12 +99,12 @@ class Committed:
 
 
 class Archive:
-    """The archive and its gaps, as somebody who adds to them has them.
+    """The archive and its gaps, for adding to them.
 
     Args:
         tables: The folder of all tables.
-        storage: What the log's library wants to know of an object store.
-        create: Make the tables if they are not there.
+        storage: Options of the Delta library for an object store.
+        create: Create the tables if they do not exist.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class Archive:
         self.gaps = Table.open(tables, GAPS, storage=storage, create=create)
 
     def stands(self, place: Place) -> int | None:
-        """Return up to where the archive has rows of a queue; None: it has none."""
+        """Return the end of the archive's rows of a queue; None if it has none."""
         return self.table.remembered(place.app)
 
     def all_stand(self, places: Iterable[Place]) -> dict[Place, int]:
-        """Return up to where the archive has rows of many queues; those of which it has any.
+        """Return the end of the archive's rows for those of the queues of which it has any.
 
-        For planning: somebody may have added to them since.
+        For planning only: another runner may have added rows since.
         """
         by_app = {place.app: place for place in places}
         found = self.table.all_remembered(by_app)
@@ -129,18 +129,18 @@ class Archive:
     def commit(
         self, written: Iterable[Written], now_us: int, *, lenient: bool = False
     ) -> Committed:
-        """Add what was written, as far as it is not there; see the module.
+        """Add the written rows that are not in the table yet.
 
-        Durable at return. May be called again with the same, also after a crash.
+        Durable at return. May be called again with the same ranges, also after a crash.
 
         Args:
-            written: What tasks returned, in any order.
-            now_us: When gaps are noted.
-            lenient: Rows may be missing; that is noted.
+            written: Results of tasks, in any order.
+            now_us: Time recorded with gaps.
+            lenient: Rows may be missing; they are recorded.
 
         Raises:
-            DataLoss: Rows are missing, and that is not allowed. Nothing was added.
-            TableConflict: Somebody else adds the same, twice in a row.
+            DataLoss: Rows are missing, and ``lenient`` is not set. Nothing was added.
+            TableConflict: Another runner adds the same rows, twice in a row.
         """
         ranges = sorted(written, key=lambda one: (place_of(one.span), one.span.start))
         self.table.refresh()
@@ -180,7 +180,7 @@ class Archive:
         unused: list[DataFile],
         gaps: list[tuple[Place, Missing, str]],
     ) -> int:
-        """Judge a range; return up to where the table then has rows."""
+        """Judge a range; return the end of the table's rows after it."""
         place, start, stop = place_of(one.span), one.span.start, one.span.stop
         verdict = judge(stands, start, stop)
         match verdict:
@@ -216,7 +216,7 @@ class Archive:
     def _trimmed(
         self, files: Iterable[DataFile], stands: int
     ) -> tuple[list[DataFile], list[DataFile]]:
-        """Return files with the rows from ``stands`` on, and those that are no longer wanted."""
+        """Return files with the rows from ``stands`` on, and the files to be dropped."""
         kept: list[DataFile] = []
         dropped: list[DataFile] = []
         for one in files:
@@ -236,10 +236,10 @@ class Archive:
         return kept, dropped
 
     def _note(self, gaps: Iterable[tuple[Place, Missing, str]], now_us: int) -> int:
-        """Note what is missing, unless it is noted; return how many rows are.
+        """Record what is missing, unless it is recorded already; return the number of rows.
 
-        Before the commit that passes over them: a crash in between leaves them noted twice, or not
-        at all, but for what the table of gaps remembers.
+        Runs before the commit that passes over them. A crash between the two does not record them
+        twice: the table of gaps stores up to where they are recorded.
         """
         rows: list[dict[str, object]] = []
         noted: dict[str, int] = {}
@@ -269,7 +269,7 @@ class Archive:
         return lost
 
     def _forget(self, unused: Sequence[DataFile]) -> None:
-        """Remove files that nobody will add, unless they were added."""
+        """Remove files that will not be added, unless they were."""
         if not unused:
             return
         known = {one.path for one in self.table.files()}

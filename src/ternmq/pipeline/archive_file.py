@@ -1,4 +1,4 @@
-"""One file of the archive, as it is written; what its name says."""
+"""One Parquet file of the archive while it is written, and the format of its name."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _STORED: Final = ARCHIVE.stored
 
 @dataclass(slots=True, frozen=True)
 class Sizes:
-    """How large the parts of the archive become.
+    """Size limits of the parts of the archive.
 
     Attributes:
-        group_rows: Most rows of a row group: what a look-up reads one of.
-        group_bytes: ... or so many bytes of columns.
-        file_rows: A file ends when it has so many rows ...
-        file_bytes: ... or was made of so many bytes of columns.
+        group_rows: Most rows of a row group; a look-up reads a whole one.
+        group_bytes: Most bytes of columns in a row group.
+        file_rows: A file ends when it has this many rows ...
+        file_bytes: ... or was made of this many bytes of columns.
     """
 
     group_rows: int = 65_536
@@ -48,7 +48,7 @@ class Sizes:
 
 
 class Named(NamedTuple):
-    """What the name of a file says: rows ``[start, stop)`` of a queue."""
+    """The content of a file as its name gives it: rows ``[start, stop)`` of a queue."""
 
     topic: str
     topic_number: int
@@ -65,9 +65,9 @@ def file_name(named: Named) -> str:
 
 
 def named_rows(path: str) -> Named | None:
-    """Return what the name of a file says; None if it is no such name.
+    """Parse the name of a file; None if it is not such a name.
 
-    One that is still being written (``is_temporary``) does not know yet how far it will go.
+    The name of a file still being written (``is_temporary``) does not contain its end yet.
     """
     name = posixpath.basename(path).removeprefix(TEMPORARY).removesuffix(".parquet")
     parts = name.rsplit("-", 5)
@@ -81,15 +81,15 @@ class ArchiveFile:
     """A file that is being written: rows of one queue and one day, in order.
 
     Args:
-        folder: Of the table.
+        folder: Folder of the table.
         topic: The topic.
         topic_number: Its number.
         queue: The queue.
         day: The day, in days since 1970.
-        sizes: How large it may become.
+        sizes: Size limits.
 
     Attributes:
-        day: As given.
+        day: The day, in days since 1970.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ArchiveFile:
         )
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Take the first of these rows, one at least; return how many."""
+        """Take rows from the beginning of the batch, at least one; return their number."""
         if self._writer is None:
             self._begin(rows.column("offset")[0].as_py())
         size = max(1, rows.nbytes // rows.num_rows)
@@ -137,7 +137,7 @@ class ArchiveFile:
         return int(taken.num_rows)
 
     def _begin(self, first: int) -> None:
-        # How far it will go is not known yet; a rename can still say it (see ``finish``).
+        # The end is not known yet; the rename in ``finish`` puts it into the name.
         self._first = first
         self._path = self._placed(first + 1)
         self._sink = self._folder.begin(self._path)
@@ -159,7 +159,7 @@ class ArchiveFile:
         return f"topic={self._topic}/day={self._date}/{name}"
 
     def _flush(self) -> None:
-        """Write what waits as one row group."""
+        """Write the waiting rows as one row group."""
         if not self._waiting_rows:
             return
         assert self._writer is not None
@@ -175,7 +175,7 @@ class ArchiveFile:
         self._waiting_rows = self._waiting_bytes = 0
 
     def finish(self, *, durable: bool = True) -> DataFile:
-        """Write what waits, give the file its final name, and return what a commit may add."""
+        """Write the waiting rows, give the file its final name, and return it for a commit."""
         assert self._writer is not None
         assert self._sink is not None
         self._flush()
@@ -186,7 +186,7 @@ class ArchiveFile:
         return DataFile(done.path, done.size, self._rows, partition, self._low, self._high)
 
     def abandon(self) -> None:
-        """Forget it; after an error."""
+        """Drop the file, after an error."""
         if self._writer is None or self._sink is None:
             return
         self._writer.close()

@@ -1,9 +1,9 @@
 """A range of a queue as files of the archive.
 
-Made where the rows are fetched, in a worker or not; what it returns (``Written``) is small, and
-travels to whoever commits it. A file holds rows of one queue and one day, in order of offset; its
-name says which, and is never used twice, so that a second attempt at a range, or two at once,
-replaces nothing that may already belong to the table.
+Made where the rows are fetched, on a worker or not. The result (``Written``) is small and travels
+to the process that commits it. A file holds rows of one queue and one day, in order of offset; its
+name states which, and is never used twice: a second attempt at a range, or two attempts at once,
+replace nothing that may already belong to the table.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """Rows ``[start, stop)`` of a range that were not there to be read."""
+    """Rows ``[start, stop)`` of a range that could not be read."""
 
     start: int
     stop: int
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of a range: files that a commit may add, and what is missing between them."""
+    """The result of writing a range: files for a commit, and the rows missing between them."""
 
     span: Range
     files: tuple[DataFile, ...] = ()
     missing: tuple[Missing, ...] = ()
 
     def to_json(self) -> str:
-        """Return it as text, to travel in a row."""
+        """Return it as JSON, to travel in a row."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def of_json(text: str) -> Written:
-        """Return what ``to_json`` gave."""
+        """Parse the result of ``to_json``."""
         return msgspec.json.decode(text, type=Written)
 
 
 class RangeWriter:
-    """Writes one range; see the module.
+    """Writes one range as files.
 
     Args:
-        folder: Of the table.
+        folder: Folder of the table.
         span: The range.
-        sizes: How large files become.
-        lenient: Rows may be missing; they are noted. Otherwise that is an error.
-        durable: On this machine, have files on the disk before they have their names.
+        sizes: Size limits of files.
+        lenient: Rows may be missing; they are recorded. Otherwise that is an error.
+        durable: On this machine, sync files to the disk before they get their names.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class RangeWriter:
         self._missing: list[Missing] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows as ``record.coalesce`` gives them, in order; what is outside the range is left.
+        """Take rows as ``record.coalesce`` returns them, in order; skip rows outside the range.
 
         Raises:
-            DataLoss: Rows between these and those before are missing, and that is not allowed.
+            DataLoss: Rows between these and the previous ones are missing, without ``lenient``.
         """
         offsets = rows.column("offset").to_numpy()
         low = int(np.searchsorted(offsets, self._next))
@@ -109,7 +109,7 @@ class RangeWriter:
             self._add(made.slice(begin, end - begin), int(dates[begin]))
 
     def _note(self, offsets: np.ndarray) -> None:
-        """See what is missing before and between rows."""
+        """Find rows missing before and between these."""
         before = np.concatenate(([self._next - 1], offsets[:-1]))
         for index in np.flatnonzero(offsets != before + 1).tolist():
             self._miss(int(before[index]) + 1, int(offsets[index]))
@@ -138,10 +138,10 @@ class RangeWriter:
             rows = rows.slice(file.add(rows))
 
     def finish(self) -> Written:
-        """Return what was written, all of it under its final names.
+        """Return the result; all files have their final names.
 
         Raises:
-            DataLoss: The range was not written to its end, and that is not allowed.
+            DataLoss: The end of the range is missing, and ``lenient`` is not set.
         """
         if self._next < self._span.stop:
             self._miss(self._next, self._span.stop)
@@ -152,7 +152,7 @@ class RangeWriter:
         return Written(self._span, tuple(self._done), tuple(self._missing))
 
     def abandon(self) -> None:
-        """Remove what was written; after an error."""
+        """Remove what was written, after an error."""
         if self._open is not None:
             self._open.abandon()
             self._open = None
@@ -172,12 +172,12 @@ def write_range(
     """Write a range, whole or not at all.
 
     Args:
-        folder: Of the table.
+        folder: Folder of the table.
         span: The range.
-        batches: Its rows, as ``record.coalesce`` gives them; closed when done.
-        sizes: How large files become.
+        batches: Its rows, as ``record.coalesce`` returns them; closed when done.
+        sizes: Size limits of files.
         lenient: Rows may be missing.
-        durable: See ``RangeWriter``.
+        durable: As in ``RangeWriter``.
     """
     writer = RangeWriter(folder, span, sizes, lenient=lenient, durable=durable)
     try:

@@ -15,7 +15,7 @@ _MB: Final = 1 << 20
 
 
 class Archiving:
-    """See ``archive`` and ``archive_batch``. Its place is a group of each topic, and no hold."""
+    """Runs ``archive`` or ``archive_batch``. Its progress is a group of each topic, not a hold."""
 
     name: Final = "archive"
     tables: Final[tuple[TableSpec, ...]] = (ARCHIVE, GAPS)
@@ -35,7 +35,7 @@ class Archiving:
 
         Raises:
             DataLoss, UnknownTopic: As ``ArchiveJob.once``.
-            Stopped: As told, behind a commit.
+            Stopped: A stop was requested; raised after a commit.
         """
         topics = [one.strip() for one in str(context.settings["topics"]).split(",") if one.strip()]
 

@@ -4,9 +4,9 @@
                                                    "subscribePattern": "orders.*"}, now_us)
     stream.start(once=True).awaitTermination()
 
-Spark moves ranges of offsets, one row for each, and rows that say which files were written. Bodies
-go from the broker to the file in one worker, and never enter the JVM. What belongs to the archive
-is decided by the table (``archive_commit``), not by Spark's checkpoint: that may be lost.
+Spark moves ranges of offsets, one row for each, and rows that describe the files. Bodies go from
+the broker to the file in one worker, and never enter the JVM. The table decides which files belong
+to the archive (``archive_commit``), not Spark's checkpoint: that may be lost.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _EARLIEST: Final = -2
 
 @dataclass(frozen=True)
 class RangeTask:
-    """What a worker does with rows of ``emit=ranges``: ``df.mapInArrow(RangeTask(...), MANIFEST)``.
+    """A worker's task: ``df.mapInArrow(RangeTask(...), MANIFEST)`` on rows of ``emit=ranges``.
 
     Attributes:
         writer: Writes them.
@@ -51,7 +51,7 @@ class RangeTask:
     writer: RangeWriter
 
     def __call__(self, ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write each range; yield what was written."""
+        """Write each range; yield descriptions of the files."""
         rows = (row for batch in ranges for row in batch.to_pylist())
         return self.writer.manifests(rows, self._written)
 
@@ -72,18 +72,18 @@ class RangeTask:
 
 
 class ArchiveStream:
-    """Runs the archive as a query of Spark's; see the module.
+    """Runs the archive as a streaming query of Spark.
 
     Args:
         spark: The session.
         tables: The folder of all tables, as every worker reaches it.
-        options: Those of ``format("ternmq")`` that say which broker and which topics, and perhaps
-            how much at once.
-        now_us: The time, µs since 1970: when gaps are noted.
-        lenient: Rows may be missing; that is noted in ``archive_gaps``.
-        sizes: How large files become.
-        checkpoint: Where Spark keeps how far it is; by default beside the tables.
-        storage: What the library of the tables' log wants to know of an object store.
+        options: Options of ``format("ternmq")`` that select the broker and the topics, and
+            optionally limit the size of a batch.
+        now_us: Returns the time, µs since 1970; recorded with gaps.
+        lenient: Rows may be missing; they are recorded in ``archive_gaps``.
+        sizes: Size limits of files.
+        checkpoint: Where Spark stores its progress; by default beside the tables.
+        storage: Options of the Delta library for an object store.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ArchiveStream:
         self._options = {
             **options,
             "emit": "ranges",
-            # The group is told when the table has the rows, and by nobody else.
+            # Progress is committed after the table has the rows, and only from here.
             "reportProgress": "false",
             "failOnDataLoss": str(not lenient).lower(),
         }
@@ -116,9 +116,9 @@ class ArchiveStream:
         self._bulk: Bulk | None = None
 
     def start(self, *, once: bool = True, every: str = "60 seconds") -> StreamingQuery:
-        """Begin; ``once``: archive what is there now, and end.
+        """Start the query; ``once``: archive what is there now, and end.
 
-        Where the query begins if it has no checkpoint, the table says.
+        Without a checkpoint, the query begins where the table ends.
         """
         writer = (
             self.manifests()
@@ -132,20 +132,20 @@ class ArchiveStream:
         return trigger.start()
 
     def manifests(self) -> DataFrame:
-        """Return the stream of what workers write."""
+        """Return the stream of descriptions that workers yield."""
         source = self._spark.readStream.format("ternmq").options(**self._options)
         ranges = source.option("startingOffsets", json.dumps(self._starts(), sort_keys=True)).load()
         return ranges.mapInArrow(RangeTask(self._writer), MANIFEST)
 
     def commit(self, manifests: DataFrame, batch_id: int) -> None:
-        """Add what a batch wrote to the archive: for ``foreachBatch``."""
+        """Add the files of a batch to the archive; for ``foreachBatch``."""
         written = [Written.of_json(row["written"]) for row in manifests.collect()]
         done = self._archive.commit(written, self._now_us(), lenient=self._lenient)
         log.info("archive: batch %d: %s", batch_id, done)
         self._tell(done.stands)
 
     def _starts(self) -> dict[str, dict[str, int]]:
-        """Return where a query without a checkpoint begins; from there on the broker keeps rows."""
+        """Return where a query without a checkpoint begins; the broker keeps rows from there on."""
         bulk = self._broker()
         topics = self._read.topics
         infos = bulk.topics(sorted(topics.names) or None)
@@ -178,7 +178,7 @@ class ArchiveStream:
         return self._bulk
 
     def close(self) -> None:
-        """End the connection to the broker."""
+        """Close the connection to the broker."""
         if self._bulk is not None:
             self._bulk.close()
             self._bulk = None

@@ -1,4 +1,4 @@
-"""What a worker of Spark's does for the archive: rows of ranges into files, and word of the files.
+"""The archive's part on a Spark worker: rows of ranges become files, descriptions are returned.
 
 Bodies go from the broker to the file in one worker, and never enter the JVM.
 """
@@ -29,13 +29,13 @@ _MANIFEST: Final = pa.schema([("written", pa.string())])
 
 @dataclass(frozen=True)
 class RangeWriter:
-    """Writes ranges; travels to workers.
+    """Writes ranges; is sent to workers.
 
     Attributes:
         tables: The folder of all tables, as every worker reaches it.
-        broker: Where the rows are.
+        broker: The broker from which to read.
         lenient: Rows may be missing.
-        sizes: How large files become.
+        sizes: Size limits of files.
     """
 
     tables: str
@@ -46,7 +46,7 @@ class RangeWriter:
     def manifests(
         self, parts: Iterable[T], write: Callable[[Bulk, T], Written | None]
     ) -> Iterator[pa.RecordBatch]:
-        """Write each part by one connection, made for the first; yield rows of ``MANIFEST``."""
+        """Write each part over one connection, opened for the first; yield rows of ``MANIFEST``."""
         bulk: Bulk | None = None
         try:
             for part in parts:
@@ -68,6 +68,6 @@ class RangeWriter:
 
 
 def topic_number(bulk: Bulk, topic: str) -> int:
-    """Return the number of a topic as it is now; 0 if it is gone."""
+    """Return the current number of a topic; 0 if it is gone."""
     (found,) = bulk.ranges([RangesAsk(topic=topic)])
     return found.number

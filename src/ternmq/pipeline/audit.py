@@ -1,9 +1,9 @@
-"""The audit: is every message that was sent stored, handed out, settled and archived, and once?
+"""The audit: is every sent message stored, delivered, settled and archived, and only once?
 
-Two steps, both functions of Arrow tables: ``fold`` adds runs that were gathered from the journal
-(``audit_runs.gather``) to those that are known, ``judge`` says of every ten minutes how they stand
-at a given time. The same runs and the same time give the same rows. ``audit_job`` reads the journal
-and keeps the tables; ``docs/operate/audit.md`` says what a verdict means and what it cannot show.
+Two steps, both functions of Arrow tables: ``fold`` merges runs gathered from the journal
+(``audit_runs.gather``) into the known ones, ``judge`` judges every window of ten minutes at a given
+time. The same runs and the same time give the same rows. ``audit_job`` reads the journal and keeps
+the tables; ``docs/operate/audit.md`` explains the verdicts and what they cannot show.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ternmq.pipeline.audit_tiers import judge_archive, judge_groups
 
 @dataclass(slots=True)
 class Archived:
-    """What the archive has, as far as it is compared.
+    """The part of the archive that is compared.
 
     Attributes:
         runs: Its rows, as runs of the kind ``archived``.
-        stands: Up to where it has each queue: (number of the topic, queue) -> offset.
-        excused: Runs that were erased on request, or that ``archive_gaps`` tells of.
+        stands: End of its rows of each queue: (number of the topic, queue) -> offset.
+        excused: Runs that were erased on request or are listed in ``archive_gaps``.
     """
 
     runs: pa.Table = field(default_factory=KEPT.empty_table)
@@ -46,11 +46,11 @@ class Judgement:
 
 
 def fold(known: pa.Table, new: pa.Table) -> pa.Table:
-    """Return known runs and new ones together.
+    """Merge known runs and new ones.
 
     Args:
-        known: Of all ten minutes that the new ones may be about; what they say of rows that are
-            neither there nor new is left out.
+        known: Known runs of all windows that the new ones may belong to. Facts of groups about
+            rows that are neither known nor new are left out.
         new: As ``gather`` returns them.
     """
     of_groups = pc.and_(pc.is_in(new["kind"], pa.array(OF_GROUPS)), pc.is_null(new["bucket"]))
@@ -59,7 +59,7 @@ def fold(known: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def buckets_of(runs: pa.Table) -> list[int]:
-    """Return the ten minutes that runs are about, in order."""
+    """Return the windows of the runs, in order."""
     found = np.unique(ints(runs["bucket"]))
     return [one for one in found.tolist() if one >= 0]
 
@@ -70,13 +70,13 @@ def judge(
     groups: Iterable[tuple[int, str]] = (),
     archived: Archived | None = None,
 ) -> Judgement:
-    """Say how all ten minutes stand that runs are about.
+    """Judge all windows that the runs belong to.
 
     Args:
-        runs: All that is known of them.
-        policy: How is judged, and the time.
-        groups: Those that there are: number of the topic, name of the group.
-        archived: What the archive has; None: there is none.
+        runs: All known runs of these windows.
+        policy: The rules, and the time.
+        groups: The existing groups: number of the topic, name of the group.
+        archived: Content of the archive; None: there is no archive.
     """
     groups = list(groups)
     rows, findings = [AUDIT.schema.empty_table()], [FINDINGS.schema.empty_table()]

@@ -1,4 +1,4 @@
-"""What the archive has of some ten minutes, as runs that the audit compares."""
+"""The archive's rows of some windows, as runs that the audit compares."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def read_archive(
     *,
     bodies: bool = False,
 ) -> Archived:
-    """Return what the archive has of ten minutes.
+    """Return the archive's content in some windows.
 
     Args:
         archive: The table ``archive``.
-        excusing: Those of ``archive_gaps`` and ``erased`` that there are.
-        runs: What is stored.
-        buckets: Which ten minutes, in order.
-        bodies: Look at every body too: one that has not its checksum is as good as none.
+        excusing: ``archive_gaps`` and ``erased``, as far as they exist.
+        runs: The runs of stored messages.
+        buckets: The windows, in order.
+        bodies: Also check every body: one with a wrong checksum counts as missing.
     """
     stored = runs.filter(pc.equal(runs["kind"], "stored"))
     names = names_of(stored)
@@ -67,7 +67,7 @@ def read_archive(
 
 
 def _touches(file: DataFile, wanted: np.ndarray, names: Mapping[int, str]) -> bool:
-    """Say whether a file may have rows of some ten minutes."""
+    """Return whether a file may have rows of the windows."""
     low, high = file.low.get("born_time"), file.high.get("born_time")
     if file.partition.get("topic") not in names.values():
         return False
@@ -95,7 +95,7 @@ def _runs(
     rows, bucket = rows.filter(pa.array(chosen)), bucket[chosen]
     sequence = rows["sequence"].to_numpy().copy()
     if bodies:
-        # No message has this sequence and what follows it: so it is named as another message.
+        # No message has this sequence or one after it, so it counts as a different message.
         sequence[_damaged(rows)] = np.iinfo(np.int64).min
     offset = ints(rows["offset"])
     return merged(

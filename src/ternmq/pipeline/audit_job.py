@@ -1,7 +1,7 @@
 """The audit as a job of the pipeline: reads the journal, keeps the tables, judges.
 
-A run folds what is new in the journal into ``audit_runs``, piece by piece, and then judges the ten
-minutes that this touched, that are due now, or that were not final.
+A run folds the new part of the journal into ``audit_runs``, piece by piece, and then judges the
+windows that this touched, that are due now, or that were not final.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MB: Final = 1 << 20
 _DAY_US: Final = 86_400_000_000
 _MINUTE_US: Final = 60_000_000
 _AT_ONCE: Final = 200_000
-"""So many events are gathered at a time."""
+"""Events gathered at a time."""
 _SAID: Final = 20
 """Most lines of findings."""
 
 
 class AuditJob:
-    """See the module, and ``audit``."""
+    """Runs ``audit`` over the journal and the tables."""
 
     name: Final = "audit"
     tables: Final[tuple[TableSpec, ...]] = (AUDIT, FINDINGS, RUNS)
@@ -62,9 +62,9 @@ class AuditJob:
         """Fold what is new, and judge what is due.
 
         Raises:
-            DataLoss: The journal does not reach back as far as the tables, or not as far forward.
-            Stopped: As told, behind a commit.
-            TableConflict: Somebody else audits the same, twice in a row.
+            DataLoss: The journal begins after the tables' position, or ends before it.
+            Stopped: A stop was requested; raised after a commit.
+            TableConflict: Another process audits the same, twice in a row.
         """
         try:
             return _Run(context).outcome()
@@ -92,7 +92,7 @@ class _Run:
         )
 
     def outcome(self) -> Outcome:
-        """Do it."""
+        """Run the audit once."""
         context, tables = self._context, self._tables
         known = tables.position
         end = context.bulk.holds().durable
@@ -119,7 +119,7 @@ class _Run:
     # -- folding
 
     def _folded(self, known: int | None, start: int, end: int) -> tuple[set[int], list[str]]:
-        """Fold the journal up to ``end``; return the ten minutes that this told something of."""
+        """Fold the journal up to ``end``; return the windows that new facts belong to."""
         tables, context = self._tables, self._context
         touched: set[int] = set()
         strange = 0
@@ -132,7 +132,7 @@ class _Run:
             new, out = usable(new, context.now_us, self._keep_us)
             strange += out
             if not len(new) and known is not None and end - known < _MB:
-                break  # nothing but what jobs say of themselves: it is read again the next time
+                break  # only the jobs' own records: they are read again in the next run
             buckets = set(buckets_of(new))
             tables.load(hour_of(one) for one in buckets)
             before = tables.known
@@ -172,7 +172,7 @@ class _Run:
     # -- judging
 
     def _judge(self, buckets: list[int]) -> pa.Table:
-        """Judge ten minutes, and have the tables say so; return the rows."""
+        """Judge windows and store the verdicts; return the rows."""
         context, tables = self._context, self._tables
         policy = Policy(context.now_us, self._grace_us, tables.since_us, context.integer("named"))
         runs = tables.known
@@ -197,13 +197,13 @@ class _Run:
         )
 
     def _there(self, spec: TableSpec) -> Table | None:
-        """Return a table of another job, if there is one."""
+        """Return a table of another job, if it exists."""
         if not self._context.tables.inside(spec.name).exists():
             return None
         return self._context.open(spec, create=False)
 
     def _told(self, rows: pa.Table) -> list[str]:
-        """Return a line for each ten minutes with something to look at."""
+        """Return a line for each window that needs attention."""
         good = (Verdict.OK, Verdict.OPEN)
         bad = rows.filter(pc.invert(pc.is_in(rows["verdict"], pa.array([*good]))))
         found = [
@@ -222,7 +222,7 @@ class _Run:
 
 
 def gathered_here(batches: Iterable[pa.RecordBatch], grace_us: int) -> tuple[pa.Table, int | None]:
-    """Return the runs of facts, and the time of the first; memory is that of the runs."""
+    """Return the runs of facts, and the time of the first; memory grows with the runs only."""
     found = KEPT.empty_table()
     waiting: list[pa.RecordBatch] = []
     first_us: int | None = None

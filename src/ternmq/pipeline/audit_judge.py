@@ -1,9 +1,9 @@
-"""What the audit says of ten minutes: what producers sent against what is stored.
+"""The audit of a window: what producers sent against what is stored.
 
-A producer's sequences run without a gap, and it reports for each topic how many it sent, from which
-sequence to which, which of them it gave up, and when the ten minutes are over. So what is missing
-is known by number and by name, without a word from the broker. Only topics whose counts or sums
-differ are looked into.
+A producer's sequences run without a gap. For each topic it reports how many messages it sent, the
+first and last sequence, which it gave up, and when the window is complete. So missing messages are
+known by number and by name, without the broker's help. Only topics whose counts or sums differ are
+examined further.
 
 Everything is a function of runs (``audit_runs``) and of ``Policy``; the same runs give the same
 rows at any later time.
@@ -34,19 +34,19 @@ from ternmq.pipeline.spans import Bools, Ints, Spans, factor, id_sums, sweep, to
 
 
 def judge_stored(bucket_us: int, runs: pa.Table, policy: Policy) -> Judged:
-    """Return what is said of what producers sent and the broker stored.
+    """Compare what producers sent with what the broker stored.
 
     Args:
-        bucket_us: Beginning of the ten minutes.
-        runs: All that is known of them.
-        policy: How is judged.
+        bucket_us: Beginning of the window.
+        runs: All known runs of the window.
+        policy: The rules.
     """
     return Stored(bucket_us, runs, policy).judged()
 
 
 @dataclass(slots=True)
 class Part:
-    """Runs of a kind, as arrays. ``key``: which producer on which topic."""
+    """Runs of a kind, as arrays. ``key``: index of the (topic, producer) pair."""
 
     rows: pa.Table
     key: Ints
@@ -60,7 +60,7 @@ class Part:
 
 
 class Stored:
-    """What producers sent and the broker stored in ten minutes; arguments as ``judge_stored``."""
+    """What producers sent and the broker stored in a window; arguments as ``judge_stored``."""
 
     def __init__(self, bucket_us: int, runs: pa.Table, policy: Policy) -> None:
         self.policy = policy
@@ -146,7 +146,7 @@ class Stored:
     # -- counting
 
     def _measure(self) -> None:
-        """Count for each producer on each topic, and sum its ids."""
+        """Count messages for each producer on each topic, and sum their ids."""
         count, topics = self.count, len(self.topics)
         pieces = sweep(self.stored.spans, self.left_out.spans)
         lengths, space = pieces.spans.lengths, pieces.spans.space
@@ -170,7 +170,7 @@ class Stored:
         self.gave[key] = ints(self.counts.rows["given_up"])
         self.told_left[key] = ints(self.counts.rows["left_out"])
         self.low[key], self.high[key] = self.counts.first, self.counts.stop
-        # What a transaction made visible was sent: its commit lists it, and nothing else.
+        # A transaction's messages count as sent: its commit lists them, and nothing else does.
         by_commit = ints(self.stored.rows["closed"]) > 0
         committed = totals(self.stored.key, self.stored.spans.lengths * by_commit, count)
         alone = ~self.told & (committed > 0) & (committed == self.rows)
@@ -195,7 +195,7 @@ class Stored:
         self.sent_sum = id_sums(of, self.producers, self.low, sure, topics)
 
     def _unequal(self) -> Bools:
-        """Say of which topics counts and sums do not show that they are as they should be."""
+        """Return the topics whose counts and sums do not prove that they are complete."""
         topics, of = len(self.topics), self.topics.index
         sent, rows = totals(of, self.sent, topics), totals(of, self.rows, topics)
         unequal: Bools = ~self.dense | (sent != rows) | (self.sent_sum != self.stored_sum)
@@ -204,7 +204,7 @@ class Stored:
     # -- naming
 
     def finding(self, kind: str, key: int, **columns: object) -> Row:
-        """Return a finding on a producer and a topic."""
+        """Build a finding about a producer and a topic."""
         return {
             "kind": kind,
             **self.topics.of(int(self.topics.index[key])),
@@ -213,12 +213,12 @@ class Stored:
         }
 
     def named(self, kind: str, key: int, sequences: Ints, **columns: object) -> list[Row]:
-        """Return a finding for each message of a producer, and one for those above the cap."""
+        """Build a finding for each message of a producer, and one for those above the cap."""
         about = {**self.topics.of(int(self.topics.index[key])), **columns}
         return named(kind, int(self.producers[key]), sequences, self.policy.most_named, about)
 
     def _doubled(self) -> list[Row]:
-        """Name each copy of a message but the first."""
+        """Name each copy of a message except the first."""
         if not len(self.twice.start):
             return []
         found: list[Row] = []
@@ -241,7 +241,7 @@ class Stored:
         return found
 
     def _touched(self) -> Ints:
-        """Return the runs that hold something that is there twice."""
+        """Return the runs that contain a message stored twice."""
         found = [np.zeros(0, np.int64)]
         for key in np.unique(self.twice.space).tolist():
             pieces = self.twice.where(self.twice.space == key)
@@ -265,7 +265,7 @@ class Stored:
         return found
 
     def _unverified(self, found: Judged, *, whole: bool) -> Ints:
-        """Name the producers whose counts are no proof; return how many there are of each topic."""
+        """Name the producers whose counts prove nothing; return their number for each topic."""
         marks: list[int] = []
         for key in range(self.count):
             sent, distinct = int(self.sent[key]), int(self.distinct[key] + self.left[key])

@@ -1,8 +1,9 @@
-"""Which messages are lost: those that a producer counted, and that are neither stored nor given up.
+"""Which messages are lost: counted by a producer, but neither stored nor given up.
 
-A producer may send to many topics in turn; its sequences then tell what is missing, and its counts
-to which topic that much was sent. If one topic alone lacks messages they are its own. If several
-do, what is sure is told first; what is left may be of either, and is named so.
+A producer may send to many topics in turn. Its sequences show which messages are missing, its
+counts how many of each topic. If only one topic lacks messages, all missing ones are its own. If
+several do, the certain cases are reported first; each of the rest is reported with all topics that
+it may belong to.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class _Case(NamedTuple):
-    """A producer whose messages to a topic are missing.
+    """A producer that lacks messages on a topic.
 
     Attributes:
-        key: Which.
-        lost: How many are lost.
-        unnamed: How many of those missing may have been given up, although it did not say which.
-        left: The sequences among which they are.
+        key: Index of the (topic, producer) pair.
+        lost: Number of lost messages.
+        unnamed: How many of the missing may have been given up without being named.
+        left: The sequences that may be the missing ones.
     """
 
     key: int
@@ -35,11 +36,11 @@ class _Case(NamedTuple):
 
 
 class Missing:
-    """Names what is lost of some topics.
+    """Names the lost messages of some topics.
 
     Attributes:
-        lost: How many messages of each topic are lost.
-        unsure: Of which topics that cannot be said.
+        lost: Number of lost messages of each topic.
+        unsure: For each topic, whether that number cannot be determined.
         findings: The names.
     """
 
@@ -58,7 +59,7 @@ class Missing:
             self._name(of_one_producer)
 
     def _case(self, key: int, missing: int) -> _Case | None:
-        """Return what is lost; None if nothing is, or if that cannot be said."""
+        """Return the lost messages; None if there are none, or if that cannot be determined."""
         of = self._of
         topic = int(of.topics.index[key])
         producer = of.producers[key]
@@ -87,7 +88,7 @@ class Missing:
         return _Case(key, lost, unnamed, without(candidates, gave))
 
     def _reach(self, key: int) -> Spans:
-        """Return the sequences that the messages of a producer to a topic can have."""
+        """Return the sequences that a producer's messages to a topic can have."""
         of = self._of
         if of.high[key]:
             return spans([0], [of.low[key]], [of.high[key]])
@@ -97,7 +98,7 @@ class Missing:
         return spans([0], [of.stored.first[mine].min()], [of.stored.stop[mine].max()])
 
     def _name(self, cases: list[_Case]) -> None:
-        """Name the messages of a producer."""
+        """Name the lost messages of a producer."""
         of = self._of
         known = spans([], [], [])
         while sure := self._sure(cases, known):
@@ -120,7 +121,7 @@ class Missing:
 
     @staticmethod
     def _sure(cases: list[_Case], known: Spans) -> tuple[_Case, Spans] | None:
-        """Return a case whose sequences are all lost, and those that are not named yet."""
+        """Return a case whose remaining sequences are all missing, with those sequences."""
         for case in cases:
             left = without(case.left, known)
             if int(left.lengths.sum()) <= case.lost + case.unnamed:

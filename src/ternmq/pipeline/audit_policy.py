@@ -1,4 +1,4 @@
-"""What every part of the audit's judgement uses: how is judged, verdicts, rows."""
+"""What all parts of the audit's judgement share: the policy, verdicts, rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.spans import Ints, Spans
 
 Row = dict[str, Any]
-"""Of ``audit_schemas.AUDIT`` or ``FINDINGS``, without what all rows have."""
+"""A row of ``audit_schemas.AUDIT`` or ``FINDINGS``, without the columns that all rows have."""
 
 
 class Verdict(enum.StrEnum):
-    """What is said of a row; the worst that is true of it."""
+    """The verdict of a row: the worst that applies."""
 
     OPEN = "open"
     LOST = "lost"
@@ -34,13 +34,13 @@ class Verdict(enum.StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Policy:
-    """How is judged.
+    """The rules of the judgement.
 
     Attributes:
         now_us: The time; facts up to it are known.
-        grace_us: How long after their end ten minutes are judged; what is stored later is late.
-        since_us: Before this, facts are missing: ten minutes that begin before it cannot be judged.
-        most_named: So many messages are named of one topic, tier and ten minutes, and no more.
+        grace_us: Time after the end of a window until it is judged; messages stored later are late.
+        since_us: Facts before this time are missing: windows that begin before cannot be judged.
+        most_named: Most messages named of one topic, tier and window.
     """
 
     now_us: int
@@ -49,11 +49,11 @@ class Policy:
     most_named: int = 10_000
 
     def open(self, bucket_us: int) -> bool:
-        """Say whether it is too early."""
+        """Return whether it is too early to judge a window."""
         return self.now_us <= bucket_us + BUCKET_US + self.grace_us
 
     def whole(self, bucket_us: int) -> bool:
-        """Say whether all facts on ten minutes are known."""
+        """Return whether all facts about a window are known."""
         return bucket_us >= self.since_us
 
 
@@ -65,13 +65,13 @@ class Judged:
     findings: list[Row] = field(default_factory=list)
 
     def add(self, other: Judged) -> None:
-        """Take in others."""
+        """Append the rows and findings of another."""
         self.rows += other.rows
         self.findings += other.findings
 
 
 class Topics:
-    """The topics of a table, numbered; ``index`` of each row."""
+    """The topics of a table, numbered; ``index`` holds the number for each row."""
 
     def __init__(self, numbers: Ints, names: dict[int, str]) -> None:
         self.numbers, inverse = np.unique(numbers, return_inverse=True)
@@ -103,7 +103,7 @@ def worst(*claims: tuple[object, Verdict]) -> Verdict:
 
 
 def expanded(some: Spans, most: int | None = None) -> Ints:
-    """Return the numbers of spans, one by one; ``most``: no more than that."""
+    """Return the numbers of spans, one by one; at most ``most``."""
     found: list[Ints] = []
     room = most
     for start, stop in zip(some.start.tolist(), some.stop.tolist(), strict=True):
@@ -144,7 +144,7 @@ def named(
 
 
 def rows_of(spec: TableSpec, rows: Iterable[Row], bucket_us: int) -> pa.Table:
-    """Return rows of a table about some ten minutes."""
+    """Return rows of a table about a window."""
     day = datetime.fromtimestamp(bucket_us // 1_000_000, UTC).date()
     common = {"bucket": bucket_us, "day": day, "schema_version": spec.version}
     listed = [{**row, **common} for row in rows]

@@ -1,24 +1,24 @@
 """What the audit keeps of the journal's facts: runs, not messages.
 
 ``gather`` makes runs of facts (on a worker, if there are workers), ``merged`` joins runs that
-follow each other, ``placed`` finds out in which ten minutes the rows were born that a group was
-given or was done with. All are functions of Arrow tables with the schema ``audit_schemas.RUNS``;
-runs of a table may be gathered and merged in any pieces and any order with the same result.
+follow each other, ``placed`` finds the window in which the rows were born that a group received or
+finished. All are functions of Arrow tables with the schema ``audit_schemas.RUNS``; runs of a table
+may be gathered and merged in any pieces and any order with the same result.
 
 kinds    | fill, besides bucket, topic and topic_number
 ``stored``                   | queue, [start, stop), producer_id, sequence, late, position, closed:
-                             | true for what a transaction made visible
-``prepared``                 | producer_id, [sequence, until), position: nobody has decided yet
-``resolved``, ``withdrawn``  | position of what was prepared: visible at queue, [start, stop), or
-                             | never; until: ten minutes that ended before had it late
+                             | true if a transaction made the rows visible
+``prepared``                 | producer_id, [sequence, until), position: not decided yet
+``resolved``, ``withdrawn``  | position of the prepared rows: visible at queue, [start, stop), or
+                             | never; until: windows that ended before it got the rows late
 ``left_out``                 | producer_id, [sequence, until): their application id was stored
 ``counts``                   | producer_id, [sequence, until), sent, given_up, left_out, closed,
                              | position
-``given_up``                 | producer_id, [sequence, until): or told to be left out
+``given_up``                 | producer_id, [sequence, until): given up, or reported as left out
 ``delivered``, ``settled``   | group, queue, [start, stop)
-``passed``                   | the same: the group was never to have them (filter, where it began)
-``dropped``                  | the same: an operator took them from it (skip, reset)
-``expired``                  | the same: retention was quicker than the group
+``passed``                   | the same: never meant for the group (filter, start of the group)
+``dropped``                  | the same: an operator took them from the group (skip, reset)
+``expired``                  | the same: retention removed them before the group was done
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ EVENTS: Final = (
     "producer_id", "sequence", "born_time", "outcome", "cause", "cursor", "sent", "given_up",
     "detail", "refers_to",
 )  # fmt: skip
-"""Columns of ``format("ternmq.journal")`` that are wanted."""
+"""The columns of ``format("ternmq.journal")`` that are read."""
 KEPT: Final = pa.schema([one for one in RUNS.schema if one.name not in {"hour", "schema_version"}])
-"""Columns that functions here work with."""
+"""The columns that the functions of this module use."""
 OF_GROUPS: Final = ("delivered", "settled", "passed", "dropped", "expired")
 _MOVES: Final = {
     "filtered": "passed", "commit": "passed", "start": "passed",
@@ -50,11 +50,11 @@ _MOVES: Final = {
 
 
 def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
-    """Return the runs that facts of the journal tell of; those of groups without a bucket.
+    """Return the runs of the journal's facts; those of groups without a bucket.
 
     Args:
-        events: With the columns ``EVENTS``.
-        grace_us: What is stored so long after the end of its ten minutes is late.
+        events: Events with the columns ``EVENTS``.
+        grace_us: Messages stored later than this after the end of their window are late.
     """
     if isinstance(events, pa.RecordBatch):
         events = pa.Table.from_batches([events])
@@ -74,7 +74,7 @@ def gather(events: pa.Table | pa.RecordBatch, grace_us: int) -> pa.Table:
 
 
 def table(count: int, **columns: object) -> pa.Table:
-    """Return rows of ``KEPT``: what is not given is null; a bare text holds for all rows."""
+    """Return rows of ``KEPT``; missing columns are null, a bare text is repeated for all rows."""
     arrays = []
     for one in KEPT:
         given = columns.get(one.name)
@@ -90,7 +90,7 @@ def table(count: int, **columns: object) -> pa.Table:
 
 
 def ints(column: pa.ChunkedArray | pa.Array) -> Ints:
-    """Return a column as whole numbers; null is -1."""
+    """Return a column as integers; null is -1."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_boolean(column.type):
@@ -165,7 +165,7 @@ def _withdrawn(events: pa.Table) -> pa.Table:
 
 
 def _counts(events: pa.Table) -> pa.Table:
-    """Return the counts, and the sequences that they say were given up; they are few."""
+    """Return the counts, and the sequences that they report as given up; these are few."""
     told = [json.loads(one) if one else {} for one in events["detail"].to_pylist()]
     counts = table(
         len(events),
@@ -201,7 +201,7 @@ def _signed(number: int) -> int:
 
 
 def _of_groups(events: pa.Table) -> Iterable[pa.Table]:
-    """Return what groups were given, and are done with."""
+    """Return the runs of rows that groups received, finished or passed over."""
     kind, outcome = events["kind"], events["outcome"]
     ended = pc.is_in(kind, pa.array(["settled", "ended"]))
     over = pc.is_in(outcome, pa.array(["done", "dead"]))
@@ -254,7 +254,7 @@ def _keys(runs: pa.Table, names: Iterable[str]) -> list[Ints]:
 
 
 def _united(runs: pa.Table, keys: Iterable[str], low: str, high: str) -> pa.Table:
-    """Join spans that overlap or touch: what is told twice counts once."""
+    """Join spans that overlap or touch, so that facts reported twice count once."""
     if len(runs) < 2:
         return runs
     code, first = factor(_keys(runs, keys))
@@ -267,7 +267,7 @@ def _united(runs: pa.Table, keys: Iterable[str], low: str, high: str) -> pa.Tabl
 
 
 def _following(runs: pa.Table) -> pa.Table:
-    """Join rows whose offsets and sequences both go on; what is there twice stays there twice."""
+    """Join rows whose offsets and sequences both continue; duplicates stay duplicates."""
     if len(runs) < 2:
         return runs
     keys = _keys(runs, ("kind", "topic_number", "queue", "bucket", "producer_id", "late", "closed"))
@@ -288,7 +288,7 @@ def _following(runs: pa.Table) -> pa.Table:
 
 
 def _newest(counts: pa.Table) -> pa.Table:
-    """Join the reports on the same ten minutes: counts only grow, the newest says if it is over."""
+    """Join the reports on a window: counts only grow; the newest states whether it is complete."""
     if len(counts) < 2:
         return counts
     code, first = factor(_keys(counts, ("bucket", "topic_number", "producer_id")))
@@ -312,7 +312,7 @@ def _newest(counts: pa.Table) -> pa.Table:
 
 
 def decided(runs: pa.Table) -> pa.Table:
-    """Return runs with what was prepared stored, or gone, where that is known."""
+    """Replace prepared runs by stored ones, or drop them, where their outcome is known."""
     kinds = runs["kind"]
     prepared = runs.filter(pc.equal(kinds, "prepared"))
     resolved = runs.filter(pc.equal(kinds, "resolved"))
@@ -335,15 +335,15 @@ def decided(runs: pa.Table) -> pa.Table:
     return pa.concat_tables([others, rest, stored])
 
 
-# -- which ten minutes ---------------------------------------------------------------------------
+# -- which window --------------------------------------------------------------------------------
 
 
 def placed(runs: pa.Table, stored: pa.Table) -> pa.Table:
-    """Return runs of groups, each in the ten minutes in which its rows were born.
+    """Return runs of groups, each in the window in which its rows were born.
 
     Args:
-        runs: With kinds of ``OF_GROUPS``, in no bucket.
-        stored: All rows that they may be about; what they say of others is left out.
+        runs: Runs with kinds of ``OF_GROUPS``, without a bucket.
+        stored: All rows that they may cover; facts about other rows are left out.
     """
     stored = stored.filter(pc.equal(stored["kind"], "stored"))
     if not len(runs) or not len(stored):

@@ -1,4 +1,4 @@
-"""The tables of the audit: their columns, and what may be said of each.
+"""The tables of the audit, and what their columns mean.
 
 A change of a table's columns raises its version, here and in ``docs/reference/tables.md``.
 """
@@ -13,7 +13,7 @@ from ternmq.pipeline.files import TableSpec
 from ternmq.pipeline.schemas import INSTANT
 
 BUCKET_US: Final = 600_000_000
-"""Ten minutes of born time, as producers count."""
+"""A window: ten minutes of born time, as producers count."""
 
 AUDIT: Final = TableSpec(
     name="audit",
@@ -53,8 +53,8 @@ AUDIT: Final = TableSpec(
     partition_by=("day",),
     bounds=("bucket",),
 )
-"""One row for each ten minutes, topic and tier: ``stored`` (what producers sent and the broker
-stored), ``group`` (a row for each group), ``archive``. ``*_sum``: see ``spans.id_sums``."""
+"""One row for each window, topic and tier: ``stored`` (what producers sent and the broker stored),
+``group`` (a row for each group), ``archive``. ``*_sum``: sums of ids, as ``spans.id_sums``."""
 
 FINDINGS: Final = TableSpec(
     name="audit_findings",
@@ -81,7 +81,7 @@ FINDINGS: Final = TableSpec(
     partition_by=("day",),
     bounds=("bucket",),
 )
-"""One row for each message or producer that a verdict other than ``ok`` rests on."""
+"""One row for each message or producer that is a reason for a verdict other than ``ok``."""
 
 RUNS: Final = TableSpec(
     name="audit_runs",
@@ -112,5 +112,5 @@ RUNS: Final = TableSpec(
     partition_by=("hour",),
     bounds=("bucket",),
 )
-"""What the audit remembers of the journal, as runs of offsets and sequences; its own, and not for
-others. ``hour`` is the hour of the bucket, in UTC: ``2026-11-21T12``."""
+"""The audit's memory of the journal, as runs of offsets and sequences; private to the audit.
+``hour`` is the hour of the bucket, in UTC: ``2026-11-21T12``."""

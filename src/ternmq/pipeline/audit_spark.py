@@ -30,10 +30,10 @@ DDL = ", ".join(f"`{one.name}` {_KINDS[str(one.type)]}" for one in _SENT)
 
 @dataclass(frozen=True)
 class GatherTask:
-    """What a worker does with facts: ``df.mapInArrow(GatherTask(grace_us), DDL)``.
+    """A worker's task on facts: ``df.mapInArrow(GatherTask(grace_us), DDL)``.
 
     Attributes:
-        grace_us: What is stored so long after the end of its ten minutes is late.
+        grace_us: Messages stored later than this after the end of their window are late.
     """
 
     grace_us: int
@@ -43,7 +43,7 @@ class GatherTask:
         runs, first_us = gathered_here(batches, self.grace_us)
         if first_us is None:
             return
-        # A row more, without a kind, tells the time although there may be no runs.
+        # One more row, without a kind, carries the time even if there are no runs.
         told = pa.Table.from_pylist([{_FIRST: first_us}], schema=_SENT)
         whole = runs.append_column(_FIRST, pa.nulls(len(runs), pa.int64()))
         yield from pa.concat_tables([told, whole]).combine_chunks().to_batches()
@@ -61,10 +61,10 @@ def gathered(
 
     Args:
         spark: The session.
-        options: Of ``format("ternmq.journal")``: which broker, as whom.
-        stretch: Where to read; a record begins at either end.
-        grace_us: As ``GatherTask``.
-        lenient: What is not kept any more is passed over.
+        options: Options of ``format("ternmq.journal")``: the broker and the app.
+        stretch: Where to read; both ends are beginnings of records.
+        grace_us: As in ``GatherTask``.
+        lenient: Skip the part that the journal no longer has.
     """
     facts = (
         spark.read.format("ternmq.journal")

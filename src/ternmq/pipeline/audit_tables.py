@@ -1,9 +1,9 @@
-"""The tables of the audit, as the job has them: what is remembered, what was judged.
+"""The tables of the audit as the job uses them: the folded facts and the verdicts.
 
-``audit_runs`` holds everything that the journal told, up to a position that is remembered in the
-same commit. The verdicts are made of it: ``audit`` and ``audit_findings`` are replaced day by day,
-and remember the position too. If that is another one a run broke off in between, and everything
-that is kept is judged anew.
+``audit_runs`` holds all facts of the journal up to a position, which is stored in the same commit.
+The verdicts are computed from it: ``audit`` and ``audit_findings`` are replaced day by day, and
+store the position too. If theirs differs, a run stopped in between, and everything that is kept is
+judged again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ HOUR_US: Final = 3_600_000_000
 
 
 def hour_of(bucket_us: int) -> str:
-    """Return the hour of ten minutes, as the table has it."""
+    """Return the hour of a window, as the table stores it."""
     return f"{datetime.fromtimestamp(bucket_us // 1_000_000, UTC):%Y-%m-%dT%H}"
 
 
 class AuditTables:
-    """See the module.
+    """Loads, stores and replaces the rows of the audit's tables.
 
     Args:
         runs: The table ``audit_runs``.
@@ -46,27 +46,27 @@ class AuditTables:
         self._audit = audit
         self._findings = findings
         self.loaded: dict[str, list[DataFile]] = {}
-        """The hours that ``known`` has, and the files that hold them."""
+        """The hours contained in ``known``, and the files that hold them."""
         self.known = KEPT.empty_table()
-        """Everything that is remembered of these hours."""
+        """All runs of these hours."""
 
     @property
     def position(self) -> int | None:
-        """Up to where the journal is remembered; None: the tables are new."""
+        """Position up to which the journal is folded; None: the tables are new."""
         return self._runs.remembered(POSITION)
 
     @property
     def since_us(self) -> int:
-        """Facts before this are not known."""
+        """Time since which all facts are known."""
         return self._runs.remembered(SINCE) or 0
 
     @property
     def hours(self) -> set[str]:
-        """The hours that are remembered."""
+        """The hours of which runs are kept."""
         return {one.partition["hour"] for one in self._runs.files()}
 
     def open_hours(self) -> tuple[set[str], set[int]]:
-        """Return the hours, and of them the ten minutes, whose judgement is not final."""
+        """Return the hours and their windows whose verdict is not final."""
         hours = self.hours
         if self._audit.remembered(POSITION) != self.position:
             self.load(hours)
@@ -80,7 +80,7 @@ class AuditTables:
         return {hour_of(one) for one in buckets}, buckets
 
     def load(self, hours: Iterable[str]) -> None:
-        """Have what is remembered of hours in ``known``."""
+        """Load the runs of hours into ``known``."""
         parts = [self.known]
         for hour in sorted(set(hours) - set(self.loaded)):
             self.loaded[hour] = self._runs.files(hour=hour)
@@ -88,7 +88,7 @@ class AuditTables:
         self.known = pa.concat_tables(parts)
 
     def remember(self, runs: pa.Table, position: int, since_us: int) -> None:
-        """Have these runs instead of ``known``, read from the journal up to a position; durable."""
+        """Replace ``known`` by these runs, folded up to a position; durable at return."""
         before, after = _by_hour(self.known), _by_hour(runs)
         changed = [hour for hour in after if not _same(after[hour], before.get(hour))]
         added = [file for hour in changed for file in self._runs.stage(after[hour])]
@@ -99,14 +99,14 @@ class AuditTables:
         self.loaded = {hour: self._runs.files(hour=hour) for hour in {*self.loaded, *of_hours}}
 
     def forget(self, before_us: int) -> None:
-        """Take out what is remembered of hours before a time."""
+        """Remove the runs of hours before a time."""
         limit = hour_of(max(0, before_us))
         old = [one for one in self._runs.files() if one.partition["hour"] < limit]
         if old:
             self._runs.commit(remove=old)
 
     def replace(self, judged: Judgement, buckets: Iterable[int]) -> bool:
-        """Have this judgement instead of what was said of these ten minutes; say if it differs."""
+        """Replace the verdicts of these windows; return whether any row changed."""
         wanted = pa.array(sorted(set(buckets)), pa.int64())
         position = self.position
         changed = False
@@ -132,7 +132,7 @@ class AuditTables:
 
 
 def _by_hour(runs: pa.Table) -> dict[str, pa.Table]:
-    """Return runs as the table has them, by hour."""
+    """Return runs by hour, as rows of the table."""
     bucket = ints(runs["bucket"])
     hours, index = np.unique(bucket - bucket % HOUR_US, return_inverse=True)
     found = {}
@@ -146,7 +146,7 @@ def _by_hour(runs: pa.Table) -> dict[str, pa.Table]:
 
 
 def _same(one: pa.Table, other: pa.Table | None) -> bool:
-    """Say whether these are the same rows, in whatever order."""
+    """Return whether these are the same rows, in any order."""
     if other is None or len(one) != len(other):
         return False
     by = [(name, "ascending") for name in KEPT.names]
@@ -165,14 +165,14 @@ def _sorted(rows: pa.Table) -> pa.Table:
 
 
 def usable(runs: pa.Table, now_us: int, keep_us: int) -> tuple[pa.Table, int]:
-    """Return the runs that are kept, and how many messages were born at a time out of all bounds.
+    """Return the runs to keep, and the number of messages with an unusable born time.
 
-    These are of a sender whose clock is wrong, or come after everything else was forgotten.
+    These come from a sender whose clock is wrong, or arrive after their hour was removed.
 
     Args:
-        runs: As ``gather`` returns them; what is in no ten minutes stays.
+        runs: As ``gather`` returns them; runs without a window stay.
         now_us: The time.
-        keep_us: So long ago is remembered.
+        keep_us: Age up to which runs are kept.
     """
     bucket = ints(runs["bucket"])
     low = now_us - keep_us

@@ -1,6 +1,6 @@
-"""What the audit says of ten minutes further on: what groups were given, what the archive has.
+"""The audit of a window beyond storing: what groups received, what the archive has.
 
-Both are compared with what is stored, by queue and offset; messages are named where they differ.
+Both are compared with what is stored, by queue and offset; messages that differ are named.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ternmq.pipeline.spans import Bools, Ints, Pieces, Spans, factor, id_sums, s
 
 
 class _Rows:
-    """What is stored, and runs that are compared with it, in spaces of one queue each."""
+    """The stored rows, and runs to compare with them, in spaces of one queue each."""
 
     def __init__(self, stored: pa.Table, *others: pa.Table) -> None:
         self.stored = stored
@@ -46,19 +46,19 @@ class _Rows:
         self.start = self.spans[0].start
 
     def sums(self, run: Ints, some: Spans) -> Ints:
-        """Return for each topic the sum of the ids of pieces of stored runs."""
+        """Return for each topic the sum of the ids in pieces of stored runs."""
         first = self.sequence[run] + some.start - self.start[run]
         index = self.topics.index[run]
         return id_sums(index, self.producer[run], first, some.lengths, len(self.topics))
 
     def count(self, run: Ints, some: Spans, chosen: Bools) -> Ints:
-        """Return for each topic how many rows pieces of stored runs have."""
+        """Return for each topic the number of rows in chosen pieces of stored runs."""
         return totals(self.topics.index[run], some.lengths * chosen, len(self.topics))
 
     def others(self, compared: pa.Table, pieces: Pieces) -> Bools:
-        """Say which pieces a run of ``compared``, the second set, has with other ids.
+        """Return a mask of the pieces whose ids differ in a run of ``compared``, the second set.
 
-        Of what is there twice nothing is said.
+        If any piece is there twice, none are compared.
         """
         same = sweep(self.spans[1], self.spans[0], *self.spans[2:])
         both = (pieces.depths[0] > 0) & (pieces.depths[1] == 1)
@@ -84,7 +84,7 @@ class _Rows:
     def named(
         self, kind: str, run: Ints, some: Spans, most: int, columns: Mapping[str, object]
     ) -> list[Row]:
-        """Return a finding for each row of pieces of stored runs."""
+        """Return a finding for each row in pieces of stored runs."""
         found: list[Row] = []
         for number, at in enumerate(run.tolist()):
             if len(found) >= most:
@@ -106,13 +106,13 @@ class _Rows:
 def judge_groups(
     bucket_us: int, runs: pa.Table, groups: Iterable[tuple[int, str]], policy: Policy
 ) -> Judged:
-    """Return what is said of what groups were given and are done with.
+    """Judge what groups received and finished.
 
     Args:
-        bucket_us: Beginning of the ten minutes.
-        runs: All that is known of them.
-        groups: Those that there are: number of the topic, name of the group.
-        policy: How is judged.
+        bucket_us: Beginning of the window.
+        runs: All known runs of the window.
+        groups: The existing groups: number of the topic, name of the group.
+        policy: The rules.
     """
     kinds = runs["kind"]
     stored = runs.filter(pc.equal(kinds, "stored"))
@@ -175,15 +175,15 @@ def judge_archive(
     excused: pa.Table,
     policy: Policy,
 ) -> Judged:
-    """Return what is said of what the archive has.
+    """Judge what the archive has.
 
     Args:
-        bucket_us: Beginning of the ten minutes.
-        runs: All that is known of them.
-        archived: Runs of the archive's rows that were born in them.
-        stands: Up to where the archive has each queue: (number of the topic, queue) -> offset.
-        excused: Runs that were erased on request, or were never to come in (``archive_gaps``).
-        policy: How is judged.
+        bucket_us: Beginning of the window.
+        runs: All known runs of the window.
+        archived: Runs of the archive's rows that were born in it.
+        stands: End of the archive's rows of each queue: (number of the topic, queue) -> offset.
+        excused: Runs that were erased on request or are listed in ``archive_gaps``.
+        policy: The rules.
     """
     stored = runs.filter(pc.equal(runs["kind"], "stored"))
     numbers = sorted({number for number, _ in stands})

@@ -1,8 +1,8 @@
-"""Files in the folder of a table that do not belong to it: found, and removed when that is safe.
+"""Files in a table's folder that do not belong to the table: found, and removed when that is safe.
 
-What a task wrote that was killed before its commit, what a commit replaced, what retention took
-out. Somebody may still be about to commit a file, or be reading the table as it stood: so only what
-was written a while ago, and has not belonged to the table for as long, is removed.
+They come from tasks killed before their commit, from files replaced by a commit, and from
+retention. A writer may still be about to commit such a file, or a reader may use an older version
+of the table: so only files that were written a while ago, and left the table as long ago, go.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _LOG: Final = "_delta_log/"
 
 @dataclass(slots=True)
 class Cleaned:
-    """What was removed."""
+    """Number and size of the files removed."""
 
     files: int = 0
     bytes: int = 0
 
 
 def unreferenced(table: Table) -> Iterator[Found]:
-    """Yield the Parquet files of a table's folder that do not belong to it, as it stands now."""
-    # Listed first: what is committed in between is then known to belong to it.
+    """Yield the Parquet files of a table's folder that do not belong to it at present."""
+    # Listed first: a file committed in between is then known to belong to the table.
     listed = [
         one
         for one in table.folder.list()
@@ -45,8 +45,8 @@ def clean(table: Table, now_us: int, *, older_than_us: int = DAY_US) -> Cleaned:
     Args:
         table: The table.
         now_us: Now, µs since 1970.
-        older_than_us: How long ago a file must have been written, and taken out of the table:
-            longer than a task or a reader takes.
+        older_than_us: Least time since a file was written, and since it left the table: longer
+            than a task or a reader takes.
     """
     done = Cleaned()
     since_us = now_us - older_than_us

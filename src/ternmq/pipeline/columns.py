@@ -27,7 +27,7 @@ TAKEN: Final = (
     "application_id",
     "body",
 )
-"""What is asked of ``record.coalesce``."""
+"""The columns requested from ``record.coalesce``."""
 
 _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _HEADERS: Final = msgspec.msgpack.Decoder(dict[str, str])
@@ -36,11 +36,11 @@ _STORED: Final = ARCHIVE.stored
 
 
 def archived(rows: pa.RecordBatch, topic_number: int) -> pa.RecordBatch:
-    """Return rows as the files of the archive have them.
+    """Return rows as the archive's files store them.
 
     Args:
-        rows: With the columns ``TAKEN``.
-        topic_number: Of the topic.
+        rows: Rows with the columns ``TAKEN``.
+        topic_number: Number of the topic.
     """
     count = rows.num_rows
     columns: dict[str, pa.Array] = {

@@ -1,7 +1,7 @@
-"""Many small files of the archive as few large ones: what is looked up reads fewer of them.
+"""Joins many small files of the archive into few large ones, so that look-ups read fewer.
 
-The same rows, in the same order; readers see the old files or the new ones. The old ones stay until
-they are cleaned up. Somebody else may archive, erase or compact at the same time.
+The rows and their order stay; readers see the old files or the new ones. The old ones stay until
+they are cleaned up. Archiving, erasing and other compactions may run at the same time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ternmq.pipeline.table import Table
 
 @dataclass(slots=True, frozen=True)
 class When:
-    """When files are worth it.
+    """When files are worth joining.
 
     Attributes:
-        small_bytes: A file below this is small.
-        files: So many small ones of a queue, side by side, of a day that is not over.
-        files_of_past_day: So many of one that is.
+        small_bytes: A file below this size is small.
+        files: Least number of adjacent small files of a queue, on a day that is not over.
+        files_of_past_day: The same for a day that is over.
     """
 
     small_bytes: int = 64 << 20
@@ -35,13 +35,13 @@ class When:
 
 @dataclass(slots=True)
 class Compacted:
-    """What was done.
+    """The result of a compaction.
 
     Attributes:
-        before: Files that were replaced.
-        after: By how many.
-        rows: That they hold.
-        left: Groups of files that somebody else changed meanwhile; the next run sees to them.
+        before: Files replaced.
+        after: Files that replace them.
+        rows: Rows in these files.
+        left: Groups of files that changed meanwhile; left to the next run.
     """
 
     before: int = 0
@@ -58,13 +58,13 @@ def compact(
     sizes: Sizes | None = None,
     **partition: str,
 ) -> Compacted:
-    """Join small files of the archive; only of one topic or day, if one is named.
+    """Join small files of the archive; only of one topic or day, if ``partition`` names one.
 
     Args:
         table: The archive.
-        now_us: Now, µs since 1970: which days are over.
-        when: What is worth it.
-        sizes: How large files become.
+        now_us: Now, µs since 1970; decides which days are over.
+        when: When files are worth joining.
+        sizes: Size limits of files.
         partition: ``topic``, ``day``.
     """
     today = datetime.fromtimestamp(now_us // 1_000_000, UTC).date().isoformat()
@@ -79,7 +79,7 @@ def compact(
 def groups(
     files: Sequence[DataFile], today: str, when: When, sizes: Sizes
 ) -> Iterator[list[DataFile]]:
-    """Yield files that become one: small ones of a queue and day, side by side."""
+    """Yield groups of files to join: adjacent small ones of a queue and day."""
     ordered = sorted(files, key=_order)
     for (_, day, *_), some in itertools.groupby(ordered, key=lambda one: _order(one)[:4]):
         least = when.files if day >= today else when.files_of_past_day
@@ -130,7 +130,7 @@ def _same_rows(table: Table, group: Sequence[DataFile], made: Sequence[DataFile]
 
 
 def _replaced(table: Table, group: Sequence[DataFile], made: Sequence[DataFile]) -> bool:
-    """Have the table hold these instead of those; False: somebody else was there first."""
+    """Replace files in the table; False: they were changed by another process meanwhile."""
     for _ in range(3):
         known = {one.path for one in table.files()}
         if not all(one.path in known for one in group):
@@ -138,7 +138,7 @@ def _replaced(table: Table, group: Sequence[DataFile], made: Sequence[DataFile])
         try:
             table.commit(made, group, changes=False)
         except TableConflict:
-            continue  # perhaps it was about other files: it sees the table as it is now
+            continue  # perhaps over other files: the table is read again
         return True
     table.folder.remove(one.path for one in made)
     return False

@@ -1,4 +1,4 @@
-"""Looking after the files of all tables, as a job of the pipeline: fewer, and none too old."""
+"""Care for the files of all tables, as a job of the pipeline: fewer files, and none too old."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLEANED: Final = "compaction/cleaned"
 
 
 class Compacting:
-    """Joins small files of the archive, cuts tables to what is to be kept, removes what is left.
+    """Joins small files of the archive, applies retention to tables, removes unused files.
 
     Args:
         looked_after: Every table of the pipeline.
@@ -36,7 +36,7 @@ class Compacting:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """What it can be told: of each table that is divided by time, how much of it stays."""
+        """The settings; ``keep_<table>_days`` for each table that is partitioned by time."""
         return (
             Setting(
                 "clean_hours", 6, "Hours between two searches for files that belong to no table."
@@ -54,7 +54,7 @@ class Compacting:
 
         Raises:
             TableError: A file is damaged.
-            Stopped: As told, between tables.
+            Stopped: A stop was requested; raised between tables.
         """
         rows = removed = 0
         for spec in self._looked_after:
@@ -81,7 +81,7 @@ class Compacting:
         return Outcome(rows=rows, bytes=removed)
 
     def _cleaned(self, context: Context, table: Table) -> int:
-        """Remove files that belong to nothing, once in a while: all names must be listed for it."""
+        """Remove files that belong to no table; at intervals, because it lists all names."""
         hour = context.now_us // _HOUR_US
         known = table.remembered(_CLEANED)
         if known is not None and hour < known + context.integer("clean_hours"):
@@ -89,6 +89,6 @@ class Compacting:
         done = clean(
             table, context.now_us, older_than_us=context.integer("clean_after_hours") * _HOUR_US
         )
-        with suppress(TableConflict):  # somebody else did the same
+        with suppress(TableConflict):  # another process did the same
             table.commit(remember={_CLEANED: hour})
         return done.bytes

@@ -1,4 +1,4 @@
-"""What messages die of: causes that are the same but for names and numbers are one fingerprint.
+"""Causes of dead letters; causes that differ only in names and numbers share a fingerprint.
 
 A fingerprint is made of the exception's class and the message with everything replaced that differs
 from one failure to the next: quoted texts, paths, addresses, ids, hexadecimal and other numbers.
@@ -71,12 +71,12 @@ _REPLACED: Final = tuple(
 
 
 class Fingerprint(NamedTuple):
-    """A cause of death.
+    """A cause of dead letters.
 
     Attributes:
         id: 16 hexadecimal digits.
-        exception: The class; empty where the reason names none.
-        message: What it said, normalised.
+        exception: The class; empty if the reason names none.
+        message: The message, normalised.
     """
 
     id: str
@@ -88,11 +88,11 @@ def fingerprint(reason: str | None, cause: str | None) -> Fingerprint:
     """Return the fingerprint of a failure.
 
     Args:
-        reason: What the consumer said; None: nothing.
-        cause: Why the broker took it; it counts where no consumer said anything.
+        reason: The consumer's reason; None: it gave none.
+        cause: The broker's cause; used if there is no reason.
     """
     text = (reason or "").strip()
-    if cause is not None and text == UNSAID_BY_NAME.get(cause):  # as clients have it, not tables
+    if cause is not None and text == UNSAID_BY_NAME.get(cause):  # clients show it for no reason
         text = ""
     found = _CLASS.match(text)
     exception = found[1] if found else ""
@@ -103,7 +103,7 @@ def fingerprint(reason: str | None, cause: str | None) -> Fingerprint:
 
 
 def normalised(text: str) -> str:
-    """Return a text without what differs from one time to the next."""
+    """Return a text with the parts replaced that differ from one failure to the next."""
     for pattern, by in _REPLACED:
         text = pattern.sub(by, text)
     return text.strip()[:_LONGEST]
@@ -121,12 +121,12 @@ class _Count:
 
 
 def of_day(rows: pa.Table, day: str, before: Mapping[tuple[str, str, str], int]) -> pa.Table:
-    """Return what died on a day, by topic, group and fingerprint.
+    """Return the dead letters of a day, by topic, group and fingerprint.
 
     Args:
-        rows: Of the trace; those without a failure do not matter.
-        day: In UTC, as ``2026-11-21``.
-        before: How many there were on the day before, by topic, group and fingerprint.
+        rows: Rows of the trace; those without a failure are ignored.
+        day: The day in UTC, as ``2026-11-21``.
+        before: Counts of the day before, by topic, group and fingerprint.
     """
     deaths = _deaths(rows)
     begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
@@ -164,7 +164,7 @@ def of_day(rows: pa.Table, day: str, before: Mapping[tuple[str, str, str], int])
 
 
 def _deaths(rows: pa.Table) -> pa.Table:
-    """Return a row for each time that a message died."""
+    """Return a row for each time that a message became a dead letter or was held."""
     lists = rows["failures"].combine_chunks()
     flat = lists.flatten()
     parent = pc.list_parent_indices(lists)
@@ -176,11 +176,11 @@ def _deaths(rows: pa.Table) -> pa.Table:
 
 
 COLUMNS: Final = ("topic", "queue", "offset", "group", "message_id", "state", "failures")
-"""Those of the trace that are read."""
+"""The columns of the trace that are read."""
 
 
 def rows_since(trace: Table, time_us: int) -> pa.Table:
-    """Return rows of the trace to which something happened at or after a time, and that failed."""
+    """Return rows of the trace with a failure, from files that changed at or after a time."""
     parts = [TRACE.schema.empty_table().select(list(COLUMNS))]
     for file in trace.files():
         newest = file.high.get("state_time")
@@ -191,10 +191,10 @@ def rows_since(trace: Table, time_us: int) -> pa.Table:
 
 
 def places(rows: pa.Table, topic: str, group: str, wanted: str) -> list[tuple[int, int]]:
-    """Return queue and offset of each dead letter of a group that died of one fingerprint last.
+    """Return queue and offset of each dead letter of a group whose last failure has a fingerprint.
 
     Args:
-        rows: Of the trace; ``rows_since(trace, 0)`` for all.
+        rows: Rows of the trace; ``rows_since(trace, 0)`` for all.
         topic: The topic.
         group: The group.
         wanted: The fingerprint's id.
@@ -210,21 +210,21 @@ def places(rows: pa.Table, topic: str, group: str, wanted: str) -> list[tuple[in
 
 
 class Redriving(Protocol):
-    """What hands dead letters out again: ``client.deadletters`` of ``ternmq.sync``."""
+    """What redrives dead letters: ``client.deadletters`` of ``ternmq.sync``."""
 
     def redrive(
         self, topic: str, group: str, offsets: Iterable[int], *, queue: int, dry_run: bool = False
     ) -> Sequence[Any]:
-        """See ``ternmq.client.deadletters``."""
+        """Redrive dead letters, as ``ternmq.client.deadletters`` does."""
 
 
 def redrive(
     deadletters: Redriving, topic: str, group: str, chosen: Iterable[tuple[int, int]], *,
     dry_run: bool = False,
 ) -> list[Any]:  # fmt: skip
-    """Hand chosen dead letters to their group again; return what became of each.
+    """Redrive chosen dead letters; return the result for each.
 
-    One that is no dead letter any more is left as it is: the broker says so.
+    Messages that are no dead letters any more stay unchanged: the result says so.
     """
     by_queue: dict[int, list[int]] = {}
     for queue, offset in chosen:

@@ -1,6 +1,6 @@
-"""The job ``deadletters``: what died today, and since the last run, by cause.
+"""The job ``deadletters``: counts new dead letters by day and cause.
 
-Reads the trace, so that any day can be counted again as long as the trace has it.
+Reads the trace, so any day can be counted again as long as the trace has it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_DAYS: Final = 31
 
 
 class DeadLettersJob:
-    """See the module; and ``job.Job``."""
+    """Counts dead letters since the last run; implements ``job.Job``."""
 
     name: Final = "deadletters"
     tables: tuple[TableSpec, ...] = (DEAD_LETTERS,)
@@ -51,7 +51,7 @@ class DeadLettersJob:
 
 
 def _count(table: Table, trace: Table, number: int, remember: dict[str, int]) -> int:
-    """Count a day; return how many rows were written."""
+    """Count a day; return the number of rows written."""
     day, before = _day(number), _day(number - 1)
     counted = {
         (row["topic"], row["group"], row["fingerprint"]): row["count"]

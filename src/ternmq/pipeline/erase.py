@@ -1,14 +1,14 @@
-"""Messages taken out of the archive on request, so that no file of it holds a byte of them.
+"""Removes messages from the archive on request, so that none of its files holds a byte of them.
 
-1. Find them. 2. Note for each in the table ``erased`` that it was there (never what it said). 3.
-Write the files that hold them anew without them, and commit those instead. 4. Remove the files that
-held them at once, with all others in the folder that may: replaced before, given up by a task.
+1. Find them. 2. Record for each in the table ``erased`` that it existed (never its content). 3.
+Rewrite the files that hold them, without them, and commit the new ones. 4. Remove the old files at
+once, with all others in the folder that may hold the messages: replaced earlier, or left by a task.
 
-A crash leaves a request that is run again: nothing is noted twice, and step 4 looks at the folder,
-not at what this run did. A reader that has the table as it stood before misses those files.
+After a crash, run the request again: nothing is recorded twice, and step 4 examines the folder, not
+what this run did. A reader that uses an older version of the table misses those files.
 
-What the archive does not have yet is not erased: ``Erased.stands`` says up to where it had the
-queues. Run the request again when the archive has passed what the journal held at the time.
+Messages that the archive does not have yet are not erased: ``Erased.stands`` gives the end of each
+queue's rows. Run the request again when the archive has passed the journal's end of that time.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ MAX_VALUES: Final = 10_000
 
 @dataclass(slots=True, frozen=True)
 class Request:
-    """What is to be erased: messages with one of these keys or ids.
+    """Messages to erase: those with one of these keys or ids.
 
     Attributes:
-        name: Of the request: stands with each message that was erased. Say nothing in it that must
-            be forgotten.
+        name: Name of the request, stored with each erased message. It must not contain anything
+            that has to be forgotten.
         keys: Business keys.
         message_ids: Ids as they are printed.
-        application_ids: Identifiers of the application's own.
-        topic: Only of this topic.
-        reason: Kept as ``name`` is.
+        application_ids: The application's own identifiers.
+        topic: Only messages of this topic; None: all.
+        reason: Stored like ``name``.
     """
 
     name: str
@@ -65,15 +65,14 @@ class Request:
 
 @dataclass(slots=True)
 class Erased:
-    """What was done.
+    """The result of a request.
 
     Attributes:
-        messages: That were in the archive, and are no more.
-        noted: Of these, first noted now; the others were by an earlier run of the request.
-        files: That held them, and were written anew or taken out.
-        removed: Files that were removed from the folder.
-        stands: Up to where the archive had each queue that was looked at: what came later is not
-            erased.
+        messages: Messages that were in the archive and are not any more.
+        noted: Those recorded by this run; the others were recorded by an earlier one.
+        files: Files of the table that held them, rewritten or removed.
+        removed: Files removed from the folder.
+        stands: End of the archive's rows of each queue searched: later rows are not erased.
     """
 
     messages: int = 0
@@ -84,7 +83,7 @@ class Erased:
 
 
 def find(archive: Archive, request: Request) -> pa.Table:
-    """Return place, id, stored time and file of the messages that a request names: a dry run."""
+    """Return place, id, stored time and file of the messages of a request; changes nothing."""
     files = (
         archive.table.files() if request.topic is None else archive.table.files(topic=request.topic)
     )
@@ -101,12 +100,12 @@ def find(archive: Archive, request: Request) -> pa.Table:
 
 
 def erase(archive: Archive, erased: Table, request: Request, now_us: int) -> Erased:
-    """Do what a request says; see the module. It may be run again.
+    """Erase the messages of a request. It may be run again.
 
     Args:
         archive: The archive.
         erased: The table ``schemas.ERASED``.
-        request: What is to go.
+        request: What to erase.
         now_us: Now, µs since 1970.
     """
     done = Erased()
@@ -118,7 +117,7 @@ def erase(archive: Archive, erased: Table, request: Request, now_us: int) -> Era
 
 
 def _without(archive: Archive, erased: Table, request: Request, now_us: int, done: Erased) -> None:
-    """Note the messages, and commit files without them."""
+    """Record the messages, and commit files without them."""
     found = find(archive, request)
     done.messages = len(found)
     done.noted += _note(erased, found, request, now_us)
@@ -140,7 +139,7 @@ def _without(archive: Archive, erased: Table, request: Request, now_us: int, don
 
 
 def _places(archive: Archive, request: Request) -> set[Place]:
-    """Return the queues that a request is about, as far as the archive has any of their rows."""
+    """Return the queues of a request of which the archive has rows."""
     return {
         Place(*place_of_file(one))
         for one in archive.table.files()
@@ -149,7 +148,7 @@ def _places(archive: Archive, request: Request) -> set[Place]:
 
 
 def _note(erased: Table, found: pa.Table, request: Request, now_us: int) -> int:
-    """Note the messages that are not noted."""
+    """Record the messages that are not recorded yet; return their number."""
     known = {
         (row["topic_number"], row["queue"], row["offset"])
         for row in erased.read(["topic_number", "queue", "offset"]).to_pylist()
@@ -176,11 +175,11 @@ def _note(erased: Table, found: pa.Table, request: Request, now_us: int) -> int:
 
 
 def _remove(archive: Archive, erased: Table, request: Request, done: Erased) -> None:
-    """Remove files that do not belong to the archive and may hold what was erased.
+    """Remove files that do not belong to the archive and may hold erased messages.
 
-    One that is about to be committed may be among them. That does no harm: what it would be
-    committed as (an overlap that is trimmed, a compaction of files that were replaced by this
-    request) is refused then, and done again.
+    One that is about to be committed may be among them. That does no harm: such a commit (an
+    overlap that is trimmed, a compaction of files that this request replaced) is then refused, and
+    done again.
     """
     gone: dict[tuple[str, int, int], list[int]] = {}
     for row in erased.read(["topic", "topic_number", "queue", "offset", "request"]).to_pylist():
@@ -198,6 +197,6 @@ def _may_hold(path: str, gone: dict[tuple[str, int, int], list[int]]) -> bool:
     if named is None:
         return False
     offsets = gone.get(named[:3], [])
-    # How far a file will go that is still being written, its name does not say.
+    # The name of a file still being written does not contain its end.
     stop = 1 << 62 if is_temporary(path) else named.stop
     return bisect_left(offsets, named.start) < bisect_left(offsets, stop)

@@ -1,4 +1,4 @@
-"""What a table is, and what it knows of its files, besides how either is written down."""
+"""Descriptions of a table and of its files, independent of how either is stored."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Value = int | str | None
 
 @dataclass(slots=True, frozen=True)
 class TableSpec:
-    """What a table is.
+    """Description of a table.
 
     Attributes:
-        name: Also of its folder.
-        version: Of the schema; stands in the table's properties, and in each row.
-        schema: All columns, those of the partition included.
-        partition_by: Columns whose values stand in the names of folders, not in the files.
+        name: Name of the table and of its folder.
+        version: Version of the schema; stored in the table's properties and in each row.
+        schema: All columns, including those of the partition.
+        partition_by: Columns whose values are in the names of folders, not in the files.
         bounds: Columns whose smallest and largest value the log keeps for each file. Never one
-            that holds what a user wrote: the log would keep it longer than the file does.
+            with a user's content: the log would keep it longer than the file does.
     """
 
     name: str
@@ -34,19 +34,19 @@ class TableSpec:
 
     @property
     def stored(self) -> pa.Schema:
-        """The columns that stand in the files."""
+        """The columns that are in the files."""
         return pa.schema([one for one in self.schema if one.name not in self.partition_by])
 
 
 @dataclass(slots=True, frozen=True)
 class DataFile:
-    """A file that belongs to a table, or may come to.
+    """A file that belongs to a table, or can be added to it.
 
     Attributes:
-        path: Relative to the table.
+        path: Path relative to the table.
         size: Bytes.
-        rows: How many.
-        partition: Of each partition column, the value as text.
+        rows: Number of rows.
+        partition: Value of each partition column, as text.
         low: Smallest values of the columns of ``TableSpec.bounds``; times are µs since 1970.
         high: Largest ones.
     """
@@ -75,7 +75,7 @@ def bounds(
 
 
 def parts(rows: pa.Table, names: Sequence[str]) -> Iterable[tuple[dict[str, str], pa.Table]]:
-    """Yield rows by the partition that they belong to, with its values as text."""
+    """Split rows by partition; yield the partition's values as text, and its rows."""
     if not names:
         if len(rows):
             yield {}, rows
@@ -93,7 +93,7 @@ def parts(rows: pa.Table, names: Sequence[str]) -> Iterable[tuple[dict[str, str]
 
 
 def text(value: object) -> str:
-    """Return a value of a partition column as the log has it."""
+    """Return a value of a partition column as the log stores it."""
     return value.isoformat() if isinstance(value, date) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""Rows of the archive's files found with DuckDB: what look-up and erase have in common."""
+"""Rows of the archive's files found with DuckDB; shared by look-up and erase."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ FOUND = pa.schema(
 
 
 class Finding:
-    """A database that holds nothing and reads files. Not for more than one thread at a time.
+    """An empty database that reads files. Not thread-safe.
 
     Args:
-        folder: Of the archive.
+        folder: Folder of the archive.
     """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
         self._database = duckdb.connect(":memory:")
-        # What a file holds does not change: its end is read once.
+        # Files do not change, so each footer is read once.
         self._database.execute("set parquet_metadata_cache = true")
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the database; drops its cache."""
         self._database.close()
 
     def rows(
@@ -47,9 +47,9 @@ class Finding:
         """Return rows, each with its file.
 
         Args:
-            files: Where to look.
-            chosen: What is selected.
-            behind: What stands behind ``from``: where, order, limit.
+            files: Files to search.
+            chosen: The selected columns.
+            behind: SQL after ``from``: where, order, limit.
             given: Values of parameters.
         """
         if not files:
@@ -60,11 +60,11 @@ class Finding:
         return [(by_uri[uri], tuple(row)) for uri, *row in rows]
 
     def any_of(self, files: Sequence[DataFile], **values: Sequence[str]) -> pa.Table:
-        """Return where messages are that have one of some values (``FOUND``).
+        """Return the places of messages that have one of some values (``FOUND``).
 
         Args:
-            files: Where to look.
-            values: For each column, values of which one is enough.
+            files: Files to search.
+            values: For each column, the values searched; one match in any column is enough.
         """
         given = {name: list(some) for name, some in values.items() if some}
         where = " or ".join(f"{name} in (select unnest(${name}))" for name in given)

@@ -21,17 +21,17 @@ from ternmq.files import make_folder, sync
 from ternmq.model.errors import TableError
 
 TEMPORARY: Final = ".tmp-"
-"""How names of files begin that are still being written; what reads Parquet skips them."""
+"""Prefix of the names of files still being written; readers of Parquet skip these."""
 
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """A file that is there.
+    """A file in the folder.
 
     Attributes:
-        path: Relative to the folder.
+        path: Path relative to the folder.
         size: Bytes.
-        changed_us: When it was written last, µs since 1970.
+        changed_us: When it was last written, µs since 1970.
     """
 
     path: str
@@ -40,10 +40,10 @@ class Found:
 
 
 class Folder:
-    """See the module. Making one does no I/O; it may travel to another process.
+    """A folder or a place in an object store. Creating one does no I/O; it can be pickled.
 
     Args:
-        uri: A path, ``file:///path``, or what ``pyarrow.fs.FileSystem.from_uri`` takes.
+        uri: A path, ``file:///path``, or what ``pyarrow.fs.FileSystem.from_uri`` accepts.
     """
 
     def __init__(self, uri: str) -> None:
@@ -54,7 +54,7 @@ class Folder:
         self.uri = uri.rstrip("/")
         self._opened: tuple[fs.FileSystem, str] | None = None
         self._synced = ""
-        """The newest commit of the log that this process has seen on the disk, by name."""
+        """Name of the newest commit of the log that this process has synced."""
 
     def __repr__(self) -> str:
         return f"Folder({self.uri!r})"
@@ -79,11 +79,11 @@ class Folder:
         return Folder(f"{self.uri}/{name}")
 
     def uri_of(self, path: str) -> str:
-        """Return where a file is, as DuckDB and Spark take it."""
+        """Return the location of a file as DuckDB and Spark accept it."""
         return f"{self.uri}/{path}"
 
     def begin(self, path: str) -> BinaryIO:
-        """Open a file for writing; it is there, under its name, when it was ``finish``-ed."""
+        """Open a file for writing; it appears under its name after ``finish``."""
         system, _ = self._system()
         if self.local:
             full = self._full(temporary(path))
@@ -92,12 +92,12 @@ class Folder:
         return cast("BinaryIO", system.open_output_stream(self._full(path)))
 
     def finish(self, path: str, name: str | None = None, *, durable: bool = True) -> Found:
-        """Give a closed file its final name; return what is there then.
+        """Give a closed file its final name; return its description.
 
         Args:
-            path: As it was begun.
-            name: Another name than that, if a rename is made anyway; an object keeps its own.
-            durable: On this machine, have the bytes on the disk first.
+            path: The path given to ``begin``.
+            name: A different final path; used where a rename is made, objects keep their own.
+            durable: On this machine, sync the bytes to the disk first.
         """
         system, _ = self._system()
         if self.local:
@@ -113,14 +113,14 @@ class Folder:
         return Found(path, int(info.size), info.mtime_ns // 1000)
 
     def abandon(self, path: str) -> None:
-        """Forget a file that was begun."""
+        """Remove a file that was begun."""
         self.remove([temporary(path) if self.local else path])
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file for reading at any place in it.
+        """Open a file for reading at any position.
 
         Raises:
-            TableError: It is not there.
+            TableError: It does not exist.
         """
         system, _ = self._system()
         try:
@@ -129,26 +129,26 @@ class Folder:
             raise TableError(f"{self.uri_of(path)} belongs to a table and is not there") from None
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file; None if it is not there."""
+        """Return the size of a file; None if it does not exist."""
         system, _ = self._system()
         info = system.get_file_info(self._full(path))
         return int(info.size) if info.type == fs.FileType.File else None
 
     def exists(self) -> bool:
-        """Return whether anything is here."""
+        """Return whether the folder contains anything."""
         system, root = self._system()
         if not self.local:
             return bool(system.get_file_info(fs.FileSelector(root, allow_not_found=True)))
         return Path(root).is_dir() and any(Path(root).iterdir())
 
     def names(self) -> set[str]:
-        """Return the names of what stands in it, files and folders; none if it is not there."""
+        """Return the names of its files and folders; empty if it does not exist."""
         system, root = self._system()
         found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
         return {info.base_name for info in found}
 
     def list(self, under: str = "") -> Iterator[Found]:
-        """Yield the files in and below a folder of it, temporary ones included."""
+        """Yield the files in and below one of its folders, including temporary ones."""
         system, root = self._system()
         chosen = fs.FileSelector(self._full(under), allow_not_found=True, recursive=True)
         for info in system.get_file_info(chosen):
@@ -157,7 +157,7 @@ class Folder:
                 yield Found(path, int(info.size), info.mtime_ns // 1000)
 
     def remove(self, paths: Iterable[str]) -> int:
-        """Remove files; one that is not there is no error. Return how many were there."""
+        """Remove files; a missing one is no error. Return the number removed."""
         system, _ = self._system()
         count = 0
         for path in paths:
@@ -167,15 +167,15 @@ class Folder:
         return count
 
     def sync_log(self) -> None:
-        """Have what a commit wrote on the disk: nothing below may be lost once it was answered.
+        """Sync the log to the disk, so that no acknowledged commit can be lost.
 
-        The library that writes the log does not do it. In an object store there is nothing to do.
+        The library that writes the log does not sync it. In an object store there is nothing to do.
         """
         if not self.local:
             return
         log = Path(self._full("_delta_log"))
-        # A commit counts only if all before it are there, and others commit, too. With it the
-        # checkpoint that may have been made of it.
+        # A commit counts only if all before it are there, and other processes commit too. Its
+        # checkpoint, if one was made, is synced with it.
         new = sorted(one for one in log.glob("[0-9]*.*") if one.name > self._synced)
         for path in (*new, *log.glob("_last_checkpoint")):
             sync(path)
@@ -184,7 +184,7 @@ class Folder:
         sync(Path(self.uri).parent)
 
     def _sync_up(self, path: Path) -> None:
-        """Have the entries of a folder, and of those above it, on the disk: any may be new."""
+        """Sync the entries of a folder and of those above it: any of them may be new."""
         root = Path(self.uri)
         sync(path)
         while path != root:
@@ -193,11 +193,11 @@ class Folder:
 
 
 def temporary(path: str) -> str:
-    """Return the name that a file has while it is written."""
+    """Return the name of a file while it is written."""
     head, name = posixpath.split(path)
     return posixpath.join(head, TEMPORARY + name)
 
 
 def is_temporary(path: str) -> bool:
-    """Return whether a file is still being written, or was given up."""
+    """Return whether a file is still being written, or was abandoned."""
     return posixpath.basename(path).startswith(TEMPORARY)

@@ -1,6 +1,6 @@
 """A small HTTP port of the pipeline for machines: ``/livez``, ``/readyz``, ``/metrics``.
 
-A thread of its own answers, from what the last round told.
+A separate thread answers, from the result of the last round.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LATE: Final = 3.0
 
 
 class Numbers(Collector):
-    """What is told; kept by the runner, read by the port.
+    """The numbers reported; updated by the runner, read by the port. Thread-safe.
 
     Args:
-        every_s: Seconds between rounds; 0: there is one.
+        every_s: Seconds between rounds; 0: there is only one.
     """
 
     def __init__(self, every_s: float) -> None:
@@ -41,7 +41,7 @@ class Numbers(Collector):
         self._succeeded: dict[str, float] = {}
 
     def add(self, done: Round, ended: float) -> None:
-        """Take note of a round, which ended at a time (seconds since 1970)."""
+        """Count a round that ended at a time (seconds since 1970)."""
         with self._lock:
             self._last, self._ended = done, ended
             for one in done.ran:
@@ -54,7 +54,7 @@ class Numbers(Collector):
                     self._succeeded[one.job] = ended
 
     def not_ready(self, now: float) -> str:
-        """Return why the pipeline is not as it should be; empty: it is."""
+        """Return why the pipeline is not ready; empty if it is."""
         with self._lock:
             if self._last is None:
                 return "no round has ended yet"
@@ -66,7 +66,7 @@ class Numbers(Collector):
             return ""
 
     def collect(self) -> Iterable[Metric]:
-        """Yield every family."""
+        """Yield every metric family."""
         with self._lock:
             runs = CounterMetricFamily(
                 "ternmq_pipeline_runs", "Runs of jobs.", labels=("job", "result")
@@ -118,15 +118,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HealthPort:
-    """Listens from its making on.
+    """Serves the numbers over HTTP, from its creation on.
 
     Args:
-        numbers: What is told.
-        host: Where.
-        port: 0 picks one.
+        numbers: The numbers to report.
+        host: Address to listen on.
+        port: Port to listen on; 0 picks one.
 
     Raises:
-        OSError: The address cannot be had.
+        OSError: The address cannot be used.
     """
 
     def __init__(self, numbers: Numbers, host: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""A job of the pipeline: what every one of them has, and what it is given.
+"""A job of the pipeline: what every job has, and what it receives.
 
     class StatsJob:
         name = "stats"
@@ -9,15 +9,15 @@
         def run(self, context: Context) -> Outcome:
             ...
 
-A job does what is to be done at ``context.now_us`` and returns; it can be run again for the same
-time with the same result, and by two at once. What it keeps of one run for the next stands in its
-tables, nowhere else (``Table.remembered``). It works with ``context.spark`` and without.
+A job does the work due at ``context.now_us`` and returns; it can be run again for the same time
+with the same result, and twice at once. State from one run to the next is stored in its tables and
+nowhere else (``Table.remembered``). It works with ``context.spark`` and without.
 
-A job that reads the journal folds it up to a position, and its tables remember that. It asks
-``begin`` where to go on, and says ``reached`` behind every commit: below, nothing of the journal is
-needed for it any more. That is the hold ``spark.<job>`` at the broker, which keeps the journal
-from being cleaned up before, and shows how far behind the job is. The hold is a copy: what counts
-is what the tables remember.
+A job that reads the journal folds it up to a position, and its tables store that position. It calls
+``begin`` for the position to continue at, and ``reached`` after every commit: below that position,
+it does not need the journal any more. This is the hold ``spark.<job>`` at the broker, which keeps
+the journal from being removed earlier, and shows how far behind the job is. The hold is a copy: the
+position in the tables is the one that counts.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 
 Scalar = bool | int | float | str
 _MOST: Final = {"days": 36_525, "hours": 36_525 * 24, "minutes": 36_525 * 24 * 60}
-"""A hundred years: no time that is set is longer. By the unit that a setting's name ends in."""
+"""A hundred years, the longest time that can be set, by the unit at the end of a setting's name."""
 
 
 @dataclass(slots=True, frozen=True)
 class Setting:
-    """What a job can be told: ``--set <job>.<name>=<value>``.
+    """A setting of a job: ``--set <job>.<name>=<value>``.
 
     Attributes:
-        name: In words parted by ``_``, with its unit.
-        default: Says its type as well.
+        name: Words joined by ``_``, with the unit.
+        default: The default; its type is the setting's type.
         meaning: A sentence.
-        least: A number is this or more; and where the name ends in a time, a hundred years or less.
+        least: Least number; if the name ends in a unit of time, a hundred years is the most.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Setting:
     least: int = 0
 
     def parse(self, job: str, text: str) -> Scalar:
-        """Return what a text says.
+        """Return the value of a text.
 
         Raises:
-            OptionError: Naming the setting.
+            OptionError: It is not a valid value; names the setting.
         """
         kind = type(self.default)
         low = text.strip().lower()
@@ -74,7 +74,7 @@ class Setting:
             raise OptionError(f"setting {job}.{self.name}={text!r}: {wanted} is wanted") from None
         if not isinstance(value, str):
             most = _MOST.get(self.name.rpartition("_")[2])
-            if not self.least <= value:  # NaN is not
+            if not self.least <= value:  # also rejects NaN
                 raise OptionError(f"setting {job}.{self.name}={text!r}: {self.least} is the least")
             if most is not None and value > most:
                 raise OptionError(
@@ -85,17 +85,17 @@ class Setting:
 
 @dataclass(slots=True, frozen=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
-        rows: Written to tables.
-        bytes: Read: of records, or of files.
-        from_position: Of the journal, where it began; None: it does not read the journal.
-        to_position: Up to where its tables hold everything.
-        findings: What somebody should look at: audit's verdicts, gaps. One line each, no secrets
-            and nothing of what messages say. They are told, and do not make the run a failure.
-        seconds: Set by who runs it.
-        behind_rows: Of topics, not yet in its tables; None: it does not know.
+        rows: Rows written to tables.
+        bytes: Bytes read, of records or of files.
+        from_position: Position of the journal where it began; None: it does not read the journal.
+        to_position: Position up to which its tables hold everything.
+        findings: What an operator should look at: the audit's verdicts, gaps. One line each,
+            without secrets or content of messages. Findings do not make the run a failure.
+        seconds: Duration; set by the runner.
+        behind_rows: Rows of topics that are not in its tables yet; None: not known.
     """
 
     rows: int = 0
@@ -108,27 +108,27 @@ class Outcome:
 
 
 class Stopped(Exception):
-    """The pipeline was told to end; raised by ``Context.check``, between commits."""
+    """A stop was requested; raised by ``Context.check``, between commits."""
 
 
 @dataclass(slots=True)
 class Context:
-    """What a job is given for one run.
+    """What a job receives for one run.
 
     Attributes:
         job: Name of the job.
         tables: The folder of all tables.
-        broker: Which broker, as whom; travels to workers (``ternmq.spark.bulk_port.reach``).
+        broker: The broker and the app; is sent to workers (``ternmq.spark.bulk_port.reach``).
         options: The same for ``spark.read.format("ternmq.journal").options(...)``, without a token.
-        bulk: A client of it, for the driver: lent for the run, one thread.
+        bulk: A client of the broker, for the driver; for this run and one thread.
         now_us: The time of the run, µs since 1970.
-        spark: The session, if there is one. It begins, which takes seconds, with its first use:
-            use it for what is worth that.
-        storage: What the library of the tables' log wants to know of an object store.
-        settings: All of ``Job.settings``, as told or by default.
-        progress: Called with a line for people; seldom: once a commit is enough.
-        stopping: Whether to end; ask ``check`` between commits.
-        lenient: What is missing is noted, and passed over.
+        spark: The session, if Spark is used. It starts at its first use, which takes seconds: use
+            it only for work that is worth that.
+        storage: Options of the Delta library for an object store.
+        settings: All of ``Job.settings``, given or default.
+        progress: Called with a line for people; rarely: once a commit is enough.
+        stopping: Returns whether to stop; call ``check`` between commits instead.
+        lenient: Missing data is recorded and skipped.
     """
 
     job: str
@@ -160,27 +160,27 @@ class Context:
         return value
 
     def check(self) -> None:
-        """Go on, or end here: call it where nothing is half done, behind a commit.
+        """Raise if a stop was requested. Call it after a commit, where nothing is half done.
 
         Raises:
-            Stopped: The pipeline was told to end.
+            Stopped: A stop was requested.
         """
         if self.stopping():
             raise Stopped
 
     def hold_name(self) -> str:
-        """Return how the hold of the job is called, in ``ternmq group lag`` too."""
+        """Return the name of the job's hold, as ``ternmq group lag`` shows it."""
         return f"spark.{self.job}"
 
     def begin(self, known: int | None) -> int:
-        """Return from which position of the journal on to read; it is kept from there on.
+        """Return the position of the journal at which to read; the hold keeps it from there on.
 
         Args:
-            known: Up to where the tables hold everything; None: they are new, so from the oldest
-                position that the journal has.
+            known: Position up to which the tables hold everything; None: they are new, so reading
+                begins at the journal's oldest position.
 
         Raises:
-            DataLoss: The journal does not reach back so far, and that is not allowed.
+            DataLoss: The journal begins later, without ``lenient``; or it ends before ``known``.
         """
         bounds = self.bulk.holds()
         if known is not None and known > bounds.durable:
@@ -189,7 +189,7 @@ class Context:
                 f"and this broker's ends at {bounds.durable}: this is another broker, or it has "
                 "lost messages"
             )
-        # The tables are what counts: if they are behind the hold, it goes back.
+        # The tables decide: if they are behind the hold, it goes back.
         oldest = self.bulk.hold(self.hold_name(), known or 0, NOTE, back=True).oldest
         if known is not None and known < oldest and not self.lenient:
             raise DataLoss(
@@ -198,7 +198,7 @@ class Context:
         return max(known or 0, oldest)
 
     def reached(self, position: int) -> None:
-        """Tell the broker that the tables hold everything below a position: behind a commit."""
+        """Report that the tables hold everything below a position; call it after a commit."""
         if position > self._told:
             self.bulk.hold(self.hold_name(), position, NOTE)
             self._told = position
@@ -208,45 +208,45 @@ NOTE: Final = "the pipeline has read the journal up to here"
 
 
 class Job(Protocol):
-    """See the module.
+    """A job of the pipeline.
 
     Attributes:
-        name: As ``--jobs`` names it.
-        tables: What it writes. They are made, or found to be ours, before anything runs.
-        settings: What it can be told.
-        keeps_journal: It reads the journal, and has a hold.
+        name: Its name in ``--jobs``.
+        tables: The tables it writes. They are created or checked before anything runs.
+        settings: Its settings.
+        keeps_journal: Whether it reads the journal, and has a hold.
     """
 
     @property
     def name(self) -> str:
-        """See the class."""
+        """Its name in ``--jobs``."""
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
-        """See the class."""
+        """The tables it writes."""
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """See the class."""
+        """Its settings."""
 
     @property
     def keeps_journal(self) -> bool:
-        """See the class."""
+        """Whether it reads the journal, and has a hold."""
 
     def run(self, context: Context) -> Outcome:
-        """Do what is to be done now.
+        """Do the work that is due now.
 
         Raises:
-            Stopped: As told, behind a commit.
+            Stopped: A stop was requested; raised after a commit.
             TernMQError: What went wrong, in one line that names option, table or topic.
         """
 
 
 def told(job: Job, given: Mapping[str, str]) -> dict[str, Scalar]:
-    """Return all settings of a job: those given, and the others by default.
+    """Return all settings of a job, with defaults for those not given.
 
     Raises:
-        OptionError: Naming the setting.
+        OptionError: A name is unknown or a value not valid; names the setting.
     """
     known = {one.name: one for one in job.settings}
     for name in given:

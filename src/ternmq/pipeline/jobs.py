@@ -1,6 +1,6 @@
-"""The jobs that there are, in the order in which a round runs them.
+"""The list of jobs, in the order in which a round runs them.
 
-What a later one reads, an earlier one writes. Each is imported when it is asked for.
+A later job reads what an earlier one writes. Each is imported when it is requested.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def chosen(wanted: Iterable[str]) -> list[Job]:
     """Return jobs by name, each once, in the order in which they run.
 
     Raises:
-        OptionError: There is none of a name, or none is named.
+        OptionError: A name is unknown, or none is given.
     """
     asked = list(wanted)
     for name in asked:

@@ -17,11 +17,11 @@ from ternmq.spark.journal_port import JournalPort
 
 
 class Feed:
-    """Reads a journal piece by piece, one behind the other.
+    """Reads a journal piece by piece, in order.
 
     Args:
         port: The journal.
-        most: So many events a piece, and those of one page of records more: the memory it takes.
+        most: Approximate events of a piece; at most one page of records more. Bounds the memory.
     """
 
     def __init__(self, port: JournalPort, most: int) -> None:
@@ -30,10 +30,10 @@ class Feed:
         self._names: Names | None = None
 
     def piece(self, start: int, stop: int) -> tuple[int, pa.Table]:
-        """Return where the next piece begins, and the events (``EVENTS``) up to there.
+        """Return where the next piece begins, and the events (``EVENTS``) before it.
 
         Raises:
-            JournalExpired: The journal begins behind ``start``.
+            JournalExpired: The journal begins after ``start``.
         """
         if self._names is None:
             self._names = self._port.names(start)
@@ -49,7 +49,7 @@ class Feed:
 
 
 def groups_before(bulk: Bulk, position: int) -> Sequence[Subscription]:
-    """Return the groups that were there before a position, as a broker remembers them."""
+    """Return the groups that existed before a position, from the broker's catalog."""
     told = bulk.catalog(position)
     return [
         Subscription(one.topic, number, one.name)

@@ -1,7 +1,7 @@
-"""One runner at a time for a folder of tables: two would be right, and do it all twice.
+"""One runner at a time for a folder of tables: two would be correct, but do all work twice.
 
-On this machine a file in the folder is locked; the lock goes with the process, however it ends. In
-an object store there is none.
+On this machine a file in the folder is locked; the lock ends with the process, however that ends.
+In an object store there is no lock.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ RUNNER: Final = "runner"
 def only_one(
     tables: Folder, name: str = RUNNER, what: str = "`ternmq pipeline run`"
 ) -> Iterator[None]:
-    """Be the only one of a name that works on a folder of tables.
+    """Hold a lock on a folder of tables.
 
     Args:
         tables: The folder.
-        name: Of the lock.
-        what: For people.
+        name: Name of the lock.
+        what: What works on the folder, for the error.
 
     Raises:
-        TableError: There is another one; or the folder cannot be written to.
+        TableError: Another process holds the lock, or the folder cannot be written to.
     """
     if not tables.local:
         yield

@@ -1,6 +1,6 @@
-"""A table's log read directly: what the library tells only one by one, or not at all.
+"""Reads a table's log directly, for what the library returns only one by one, or not at all.
 
-For planning and cleaning up. What a commit rests on is asked of the library (``Table.remembered``).
+For planning and cleaning up. Commits depend on the library's answer (``Table.remembered``) instead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _CHECKPOINT: Final = re.compile(rf"{_LOG}/(\d{{20}})\.checkpoint\.parquet")
 
 
 def remembered(folder: Folder) -> dict[str, int] | None:
-    """Return the number that the last commit of each app remembered.
+    """Return the number that the last commit of each app stored.
 
-    None: the log is written in a way that this does not know.
+    None: the log has a form that this function does not know.
     """
     commits: dict[int, str] = {}
     checkpoints: dict[int, str] = {}
@@ -52,7 +52,7 @@ def remembered(folder: Folder) -> dict[str, int] | None:
 
 
 def removed_since(folder: Folder, time_us: int) -> set[str]:
-    """Return the paths of files that commits took out of the table at or after a time."""
+    """Return the paths of files that commits removed from the table at or after a time."""
     found: set[str] = set()
     for one in folder.list(_LOG):
         if _COMMIT.fullmatch(one.path) and one.changed_us >= time_us:

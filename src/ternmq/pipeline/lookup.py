@@ -1,8 +1,7 @@
-"""A message found again in the archive: by its id, by a key, by its place.
+"""Finds messages in the archive: by id, by key, by place.
 
-DuckDB reads the files; which of them can hold the message at all is known from the log (topic,
-day, bounds of offsets and times), which row groups from their bounds and bloom filters. No Spark,
-no Java.
+DuckDB reads the files. The log tells which files can hold the message (topic, day, bounds of
+offsets and times); bounds and bloom filters tell which row groups can. No Spark, no Java.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _ID: Final = re.compile(r"([0-9a-f]{16}):([0-9a-f]{1,16})")
 
 @dataclass(slots=True, frozen=True)
 class Archived:
-    """A message of the archive; ``ternmq.pipeline.schemas`` says what the columns are."""
+    """A message of the archive; ``ternmq.pipeline.schemas`` describes the columns."""
 
     topic: str
     topic_number: int
@@ -53,18 +52,18 @@ class Archived:
 
 
 _TIMES: Final = frozenset({"born_time", "stored_time"})
-# Times as numbers: for what has a zone, DuckDB wants another package.
+# Times as numbers: DuckDB needs another package for values with a time zone.
 _CHOSEN: Final = ", ".join(
     f'epoch_us("{name}")' if name in _TIMES else f'"{name}"' for name in ARCHIVE.stored.names
 )
 
 
 class Lookup:
-    """See the module. Not for more than one thread at a time.
+    """Searches the archive. Not thread-safe.
 
     Args:
         tables: The folder of all tables.
-        storage: What the log's library wants to know of an object store.
+        storage: Options of the Delta library for an object store.
 
     Raises:
         TableError: There is no archive.
@@ -75,18 +74,18 @@ class Lookup:
         self._finding = Finding(self._table.folder)
 
     def refresh(self) -> None:
-        """See what came since."""
+        """Load commits made since it was opened."""
         self._table.refresh()
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the database; drops its cache."""
         self._finding.close()
 
     def by_id(self, message_id: str) -> Archived | None:
-        """Return the message of an id, as it is printed: ``producer:sequence``, hexadecimal.
+        """Return the message with an id, as it is printed: ``producer:sequence``, hexadecimal.
 
         Raises:
-            InvalidRequest: It is none.
+            InvalidRequest: The text is not a message id.
         """
         match = _ID.fullmatch(message_id)
         if match is None:
@@ -94,14 +93,14 @@ class Lookup:
                 f"{message_id!r} is no message id; it looks like 018f3a2b4c5d6e7f:1a"
             )
         producer, sequence = (_signed(int(part, 16)) for part in match.groups())
-        # Bounds of the numbers leave fewer row groups to be looked at than the text's filter alone.
+        # With bounds on the numbers, fewer row groups are read than with the text's filter alone.
         where = "message_id = $id and producer_id = $producer and sequence = $sequence"
         given = {"id": message_id, "producer": producer, "sequence": sequence}
         found = self._found(self._table.files(), where, given, 1)
         return found[0] if found else None
 
     def at(self, topic: str, queue: int, offset: int) -> Archived | None:
-        """Return the message of a place; the newest, if a topic of that name was there before."""
+        """Return the message at a place; the newest, if an earlier topic had the same name."""
         files = [
             one
             for one in self._table.files(topic=topic)
@@ -120,21 +119,21 @@ class Lookup:
         until_us: int | None = None,
         limit: int = DEFAULT_LIMIT,
     ) -> list[Archived]:
-        """Return messages of a key, newest first.
+        """Return messages with a key, newest first.
 
         Args:
             key: The key.
             topic: Only of this topic.
             since_us: Only stored at or after this, µs since 1970.
             until_us: Only stored before this.
-            limit: So many at most.
+            limit: Most messages returned.
         """
         return self._by_text("key", key, topic, since_us, until_us, limit)
 
     def by_application_id(
         self, application_id: str, *, topic: str | None = None, limit: int = DEFAULT_LIMIT
     ) -> list[Archived]:
-        """Return messages of an identifier of the application's own, newest first."""
+        """Return messages with an identifier of the application's own, newest first."""
         return self._by_text("application_id", application_id, topic, None, None, limit)
 
     def _by_text(

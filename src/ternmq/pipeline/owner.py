@@ -1,4 +1,4 @@
-"""Whose a folder of tables is: one of somebody else's is refused before anything is written."""
+"""Ownership of a folder of tables: a foreign folder is refused before anything is written."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ternmq.pipeline.folder import Folder
 from ternmq.pipeline.jobs import all_tables
 
 _BROKER: Final = frozenset({"LOCK", "journal"})
-"""What stands in the data folder of every broker."""
+"""Files in the data folder of every broker."""
 _NOBODY: Final = frozenset({"lost+found"})
 
 
 def check_owner(tables: Folder) -> None:
-    """See that a folder may hold our tables: it does already, or it is empty or not there.
+    """Check that a folder may hold our tables: it does already, is empty, or does not exist.
 
-    Files whose names begin with ``.`` or ``_`` are nobody's: locks, what a system leaves behind.
-    Once there is a table of ours, other files beside it do no harm. What is within the folder of a
-    table is looked at when it is opened.
+    Files whose names begin with ``.`` or ``_`` are ignored: locks and files of the system. Once one
+    of our tables is there, other files beside it do no harm. The folder of a table itself is
+    checked when the table is opened.
 
     Raises:
-        TableError: It is the data folder of a broker, or holds files of somebody else's.
+        TableError: It is the data folder of a broker, or holds other files.
     """
     names = tables.names()
     if names >= _BROKER:

@@ -1,19 +1,19 @@
-"""Messages of the archive sent again, into a topic: each once, in the order of their queue.
+"""Sends messages of the archive again, into a topic: each once, in the order of their queue.
 
-A queue of the archive is a writer of transactions of its own (``Source.writer``), and the number of
-a transaction is the offset behind its rows::
+Each queue of the archive is a writer of transactions (``Source.writer``), and the number of a
+transaction is the offset after its rows::
 
-    the queue       |---- 1 ----|---- 2 ----|---- 3 ----|      rows [start, stop) that are meant
+    the queue       |---- 1 ----|---- 2 ----|---- 3 ----|      selected rows [start, stop)
     transactions         w           2w        stop
 
-So the broker itself remembers how far a replay is, in the same record that makes the rows visible.
-A run that was killed, or is repeated, asks it and goes on behind; what was prepared and never
-committed is dropped. To send the same rows once more, say another name.
+So the broker itself stores how far a replay is, in the same record that makes the rows visible. A
+run that was killed or is repeated reads that number and continues after it; rows that were prepared
+but never committed are dropped. To send the same rows once more, use another name.
 
-The rows of a key stay in order: a queue is read by one worker, its transactions are committed one
-after the other. In a topic with as many queues each row goes to the queue of the same number; in
-another, where its key says. Rows are not given the application's id: the broker would take them
-for the messages that they were.
+The rows of a key stay in order: one worker reads a queue, and its transactions are committed one
+after the other. If the topic has as many queues, each row goes to the queue of the same number;
+otherwise its key decides. Rows do not keep the application's id: the broker would take them for
+duplicates of the original messages.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _DAY_NS: Final = 86_400 * 10**9
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What became of a queue.
+    """The result of sending a queue.
 
     Attributes:
-        topic_number: Of the topic in the archive.
+        topic_number: Number of the topic in the archive.
         queue: The queue.
-        rows: Sent now.
-        begun: Offset from which on rows were sent; what lay below had been sent before.
-        transactions: That were committed now.
+        rows: Rows sent by this run.
+        begun: Offset at which this run began; earlier rows had been sent before.
+        transactions: Transactions committed by this run.
     """
 
     topic_number: int
@@ -80,14 +80,14 @@ class Sent(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Replay:
-    """A replay into a topic; travels to workers.
+    """A replay into a topic; is sent to workers.
 
     Attributes:
-        name: Under which what was sent is known.
+        name: Name under which the broker stores its progress.
         tables: The folder of all tables.
-        broker: Where the topic is.
+        broker: The broker of the topic.
         to_topic: The topic.
-        selection: What is sent.
+        selection: The messages to send.
     """
 
     name: str
@@ -102,37 +102,37 @@ class Replay:
             raise InvalidRequest(f"the name of a replay has 1 to {MAX_NAME} characters")
 
     def request(self) -> int:
-        """Return 64 bits that tell this request from others: what is sent, and where to."""
+        """Return a 64-bit hash of the request: which messages, and into which topic."""
         return request_of(Folder(self.tables), self.selection, self.to_topic)
 
     def check_name(self, port: BulkPort) -> None:
-        """See that the name is not that of another request.
+        """Check that the name does not belong to another request.
 
         Raises:
-            TransactionConflict: It is; nothing was sent.
+            TransactionConflict: It does; nothing was sent.
         """
         self._known_as(port)
 
     def _known_as(self, port: BulkPort) -> int:
-        """Return the highest batch id under which the name was taken, 0 if it was not."""
+        """Return the highest batch id stored for the name, 0 if the name is not taken."""
         known = port.committed(self._named)
         if known is not None and known.digest != self.request():
             raise self._conflict()
         return 0 if known is None or known.highest is None else known.highest
 
     def take_name(self, port: BulkPort, day: int | None = None) -> None:
-        """Have the broker remember whose name it is: by a transaction without rows.
+        """Reserve the name for this request at the broker, by a transaction without rows.
 
-        Taken just before the first rows are there: a request that sent nothing may be changed.
+        Called when the first rows are prepared: a request that has sent nothing may be changed.
 
         Args:
-            port: Of the broker.
-            day: Since 1970; None: today.
+            port: The broker.
+            day: Days since 1970; None: today.
 
         Raises:
-            TransactionConflict: It is that of another request; nothing was sent.
+            TransactionConflict: The name belongs to another request; nothing was sent.
         """
-        # One a day: a writer that commits nothing new is forgotten, while those of queues go on.
+        # Once a day: the broker forgets a writer that commits nothing, while those of queues go on.
         number = max(self._known_as(port), time.time_ns() // _DAY_NS if day is None else day)
         try:
             port.commit_prepared(Transaction(self._named, number), [], self.request())
@@ -152,7 +152,7 @@ class Replay:
         return error
 
     def check(self, source: Source) -> None:
-        """See whether what is left of a queue could be sent, and send nothing.
+        """Check that the rest of a queue could be sent, without sending it.
 
         Raises:
             UnknownTopic, RowError, InvalidRequest, MessageTooLarge: As ``send``.
@@ -178,18 +178,18 @@ class Replay:
         return Stage(options, columns, lambda _topic: facts, words=_WORDS)
 
     def send(self, source: Source, between: Callable[[Sent], None] = lambda _sent: None) -> Sent:
-        """Send what is meant of a queue, as far as it was not; on a worker, or here.
+        """Send the selected rows of a queue that were not sent yet; on a worker, or here.
 
         Args:
-            source: The queue, as ``plan`` gave it.
-            between: Called behind each transaction; may raise, to end it there.
+            source: The queue, from ``plan``.
+            between: Called after each transaction; it may raise to end the run.
 
         Raises:
-            UnknownTopic: The topic is not there.
-            RowError: A row cannot be a message of it.
-            MessageTooLarge, InvalidRequest: A row passes a limit of messages.
-            TableConflict: Somebody else sends the same under this name.
-            TransactionConflict: The name is that of another request.
+            UnknownTopic: The topic does not exist.
+            RowError: A row cannot be a message of the topic.
+            MessageTooLarge, InvalidRequest: A row exceeds a limit of messages.
+            TableConflict: Another process sends the same under this name.
+            TransactionConflict: The name belongs to another request.
         """
         port = BulkPort(self.broker)
         reading = Reading(Folder(self.tables).inside(ARCHIVE.name), self.selection)
@@ -225,7 +225,7 @@ class Replay:
         *,
         first: bool,
     ) -> int:
-        """Send the rows of a transaction, which comes behind another one; return how many."""
+        """Send the rows of a transaction that follows ``behind``; return their number."""
         stage = self._stage(facts, transaction.writer)
         last: list[pa.RecordBatch] = []
 
@@ -245,7 +245,7 @@ class Replay:
                     "them end, then do it again"
                 )
         except CommittedError:
-            # Somebody else did the same in this moment; the digest says whether it was the same.
+            # Another process committed it just now; the digest shows whether it is the same.
             ids.clear()
             for _ in outgoing:
                 pass
@@ -257,10 +257,10 @@ class Replay:
 
 @contextmanager
 def _naming(stage: Stage, source: Source, last: Sequence[pa.RecordBatch]) -> Iterator[None]:
-    """Say which message it is that cannot be sent: one of the newest batch.
+    """Add the place of the message that cannot be sent to the error: one of the newest batch.
 
     Raises:
-        RowError, InvalidRequest, MessageTooLarge: As it was, with the place of the message.
+        RowError, InvalidRequest, MessageTooLarge: The original error, with the place.
     """
     try:
         yield
@@ -283,7 +283,7 @@ def _naming(stage: Stage, source: Source, last: Sequence[pa.RecordBatch]) -> Ite
 
 
 def request_of(tables: Folder, selection: Selection, to_topic: str) -> int:
-    """Return 64 bits that tell a replay into a topic from others; its marks are no part of it."""
+    """Return a 64-bit hash of a replay into a topic; the headers that mark it are not included."""
     parts: list[object] = [
         tables.uri, to_topic, selection.topic, selection.since_us, selection.until_us,
         sorted(selection.keys), sorted(selection.ids), selection.where,
@@ -293,10 +293,10 @@ def request_of(tables: Folder, selection: Selection, to_topic: str) -> int:
 
 
 def topic_facts(port: BulkPort, topic: str) -> TopicFacts:
-    """Return how a topic is.
+    """Return the properties of a topic.
 
     Raises:
-        UnknownTopic: It is not there.
+        UnknownTopic: It does not exist.
     """
     for one in port.topics([topic]):
         if one.name == topic:
@@ -305,7 +305,7 @@ def topic_facts(port: BulkPort, topic: str) -> TopicFacts:
 
 
 def rows_of(reading: Reading, source: Source, start: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a queue that are meant, from an offset on, in order."""
+    """Yield the selected rows of a queue, from an offset on, in order."""
     for path, low, high in source.files:
         if high >= start:
             yield from reading.rows(path, max(start, low), high + 1)
@@ -314,10 +314,10 @@ def rows_of(reading: Reading, source: Source, start: int) -> Iterator[pa.RecordB
 def windows(
     rows: Iterable[pa.RecordBatch], source: Source, start: int
 ) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
-    """Yield what each transaction holds: the offset behind it, and its rows, to be taken at once.
+    """Split rows into transactions: yield the offset after each, and its rows, to be read at once.
 
-    Where one ends does not depend on where reading began: whoever sends the same rows at the same
-    time, by a task that runs twice, cuts them in the same places.
+    The end of a transaction does not depend on where reading began: two tasks that send the same
+    rows at the same time split them in the same places.
 
     Raises:
         OptionError: Rows are not in the order of their offsets.
@@ -329,7 +329,7 @@ def windows(
 def _pieces(
     rows: Iterable[pa.RecordBatch], source: Source, start: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield rows of one transaction each, with the offset behind that."""
+    """Yield pieces of rows, each within one transaction, with the offset after that."""
     known = start - 1
     for batch in rows:
         offsets = batch.column("offset").to_numpy()
@@ -345,7 +345,7 @@ def _pieces(
 
 
 def placed_in(batch: pa.RecordBatch, facts: TopicFacts, source: Source) -> pa.RecordBatch:
-    """Return rows with the queue that they go to; null: where the key says."""
+    """Return rows with the queue they go to; null: the key decides."""
     columns = {name: batch.column(name) for name in ("offset", *_COLUMNS)}
     columns["value"] = columns["value"].cast(pa.binary())
     if not facts.ordered:

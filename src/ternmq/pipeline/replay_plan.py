@@ -1,4 +1,4 @@
-"""Which queues of the archive have messages that are meant, how many, and in which transactions."""
+"""Plans a replay: queues of the archive with selected messages, their number, the transactions."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _BYTES: Final = 32 << 20
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A queue of the archive with rows that are meant.
+    """A queue of the archive with selected rows.
 
     Attributes:
         topic: Name of the topic.
         topic_number: Its number.
         queue: The queue.
         files: Paths, in the order of their rows, with the first and last offset of each.
-        rows: That are meant.
-        stop: Behind the last row of the last file.
-        window: Offsets of a transaction.
-        queues: Of the topic, as far as the archive knows.
-        first_us: When the first row that is meant was stored, µs since 1970.
+        rows: Number of selected rows.
+        stop: Offset after the last row of the last file.
+        window: Offsets per transaction.
+        queues: Queues of the topic, as far as the archive knows.
+        first_us: When the first selected row was stored, µs since 1970.
         last_us: When the last one was.
     """
 
@@ -55,12 +55,12 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def plan(tables: Folder, selection: Selection) -> list[Source]:
-    """Return the queues of the archive that have rows that are meant, and how many.
+    """Return the queues of the archive with selected rows, and the number of these.
 
     Raises:
         TableError: There is no archive.
         UnknownTopic: The archive has no message of the topic.
-        OptionError: A condition or expression cannot be run.
+        OptionError: A condition or expression fails.
     """
     table = Table.open(tables, ARCHIVE, create=False)
     every = table.files(topic=selection.topic)
@@ -86,7 +86,7 @@ def plan(tables: Folder, selection: Selection) -> list[Source]:
 
 
 def _row_bytes(folder: Folder, files: Iterable[DataFile]) -> int:
-    """Return the bytes of a row where rows are largest: of the row group with the largest ones."""
+    """Return the bytes per row of the row group with the largest rows."""
     most = 0
     for one in files:
         with folder.open(one.path) as source:
@@ -120,7 +120,7 @@ def _source(
         assert isinstance(high, int)
         spans.append((one.path, low, high))
     stop = spans[-1][2] + 1
-    # As many offsets as are likely to hold that many rows that are meant.
+    # A window of offsets that probably holds ``most`` selected rows.
     window = max(most, most * (stop - spans[0][1]) // max(1, rows))
     return Source(
         *place, tuple(spans), rows, stop, window, queues,
@@ -142,7 +142,7 @@ def _not_archived(table: Table, topic: str) -> UnknownTopic:
 
 
 def places(tables: Folder, selection: Selection, sources: Sequence[Source]) -> dict[int, list[int]]:
-    """Return the offsets of the rows that are meant, by queue: for the group of a topic."""
+    """Return the offsets of the selected rows, by queue; used to replay to a group."""
     table = Table.open(tables, ARCHIVE, create=False)
     wanted = {path for one in sources for path, _, _ in one.files}
     reading = Reading(table.folder, selection)

@@ -1,8 +1,8 @@
-"""Which messages of the archive are meant, and what of them is sent again: SQL that DuckDB runs.
+"""Which messages of the archive a replay selects, and what it sends of them: SQL run by DuckDB.
 
 Conditions and expressions that a user gives are SQL of DuckDB over the columns of the archive
-(``schemas.ARCHIVE``), and ``text``: the body, where it is UTF-8. They are the user's own, and run
-where the command runs.
+(``schemas.ARCHIVE``) and ``text``: the body, if it is UTF-8. They come from the user who runs the
+command, and run in the same process.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Selection:
         until_us: Only stored before this.
         keys: Only with one of these keys.
         ids: Only with one of these ids, as printed or the application's own.
-        where: Only those for which this is true.
+        where: Only those for which this condition is true.
         sets: Columns that are sent with another value: name -> expression.
-        mark: Name of the replay, put in the headers ``x-replay`` and ``x-source``; empty: not.
+        mark: Name of the replay for the headers ``x-replay`` and ``x-source``; empty: no headers.
     """
 
     topic: str
@@ -73,7 +73,7 @@ class Selection:
             raise InvalidRequest("the time ends before it begins")
 
     def may_be_in(self, one: DataFile) -> bool:
-        """Return whether a file may hold any of them, by what the log says of it."""
+        """Return whether a file may hold any of them, according to the log."""
         if one.partition["topic"] != self.topic:
             return False
         low, high = one.low.get("stored_time"), one.high.get("stored_time")
@@ -84,7 +84,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Counted:
-    """How many rows of a file are meant, and where they are."""
+    """Number of selected rows of a file, and when the first and the last were stored."""
 
     path: str
     rows: int
@@ -93,31 +93,31 @@ class Counted:
 
 
 class Reading:
-    """A database that holds nothing and reads files. Not for more than one thread at a time.
+    """An empty database that reads files. Not thread-safe.
 
     Args:
-        folder: Of the archive.
-        selection: What is meant.
+        folder: Folder of the archive.
+        selection: The selected messages.
     """
 
     def __init__(self, folder: Folder, selection: Selection) -> None:
         self._folder = folder
         self._selection = selection
         self._database: Any = duckdb.connect(":memory:")
-        # Rows of a file are read in their order.
+        # Rows of a file must be read in order.
         self._database.execute("set preserve_insertion_order = true")
         self._said: dict[str, str] | None = None
-        """What the user wrote, as it may stand in a query: by column, and ``where``."""
+        """The user's conditions and expressions, checked, by column and ``where``."""
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the database."""
         self._database.close()
 
     def counts(self, files: Sequence[DataFile]) -> list[Counted]:
-        """Return how many rows of files are meant; those of none are left out.
+        """Return the number of selected rows of files; files without any are left out.
 
         Raises:
-            OptionError: A condition or expression is no SQL that can be run over the columns.
+            OptionError: A condition or expression fails.
         """
         if not files:
             return []
@@ -131,7 +131,7 @@ class Reading:
         return [Counted(by_uri[uri], *rest) for uri, *rest in found]
 
     def offsets(self, files: Sequence[DataFile]) -> list[tuple[int, int]]:
-        """Return (queue, offset) of all rows that are meant, in order."""
+        """Return (queue, offset) of all selected rows, in order."""
         if not files:
             return []
         uris = [self._folder.uri_of(one.path) for one in files]
@@ -140,9 +140,9 @@ class Reading:
         return [(queue, offset) for queue, offset in found]
 
     def rows(self, path: str, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a file that are meant, with offsets ``[start, stop)``, in order.
+        """Yield the selected rows of a file with offsets ``[start, stop)``, in order.
 
-        The columns are ``offset``, and those that a writer of messages takes.
+        The columns are ``offset``, and those that a writer of messages accepts.
         """
         uri = self._folder.uri_of(path)
         more: dict[str, object] = {"start": start, "stop": stop}
@@ -196,10 +196,10 @@ class Reading:
         return self._database.sql(asked, params=given)
 
     def _as_said(self, uri: str) -> Mapping[str, str]:
-        """Return what the user wrote as it may stand in a query; looked at once, on one file.
+        """Return the user's SQL, ready for a query; checked once, on one file.
 
         Raises:
-            OptionError: It cannot; naming the option.
+            OptionError: A text is not valid; names the option.
         """
         if self._said is None:
             one = self._selection
@@ -220,11 +220,11 @@ def _sent(name: str, said: Mapping[str, str]) -> str:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Say what goes wrong with a row.
+    """Translate errors of a query.
 
     Raises:
-        OptionError: What the user wrote cannot be worked out for it.
-        TableError: Its file cannot be read: it was compacted or erased meanwhile, and removed.
+        OptionError: The user's SQL fails on a row.
+        TableError: The file cannot be read: it was compacted or erased meanwhile, and removed.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """A replay by Spark: queues of the archive spread over workers, each sent as ``replay`` does it.
 
 Rows go from the files to the broker in one worker, and never enter the JVM. A task that runs twice
-asks the broker how far the first was, and goes on behind.
+reads from the broker how far the first one was, and continues after it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _TOLD: Final = pa.schema([("sent", pa.string())])
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """What a worker does; rows are numbers of queues.
+    """A worker's task; rows are numbers of queues.
 
     Attributes:
-        replay: What is sent, and where to.
+        replay: The replay.
         sources: The queues.
     """
 
@@ -35,7 +35,7 @@ class ReplayTask:
     sources: tuple[Source, ...]
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Send queues; yield what became of them."""
+        """Send queues; yield the results."""
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 sent = self.replay.send(self.sources[number])
@@ -44,7 +44,7 @@ class ReplayTask:
 
 
 def send_all(spark: SparkSession, replay: Replay, sources: Sequence[Source]) -> list[Sent]:
-    """Send queues, each in a task of its own."""
+    """Send queues, each in its own task."""
     spark.sparkContext.setJobDescription(f"replay {replay.name}: {len(sources)} queues")
     numbers = spark.range(0, len(sources), 1, max(1, len(sources)))
     rows = numbers.mapInArrow(ReplayTask(replay, tuple(sources)), "sent string").collect()

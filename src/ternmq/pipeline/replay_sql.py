@@ -1,7 +1,7 @@
-"""The SQL that a user gives a replay: each text is one expression, and of a type that is meant.
+"""Checks the SQL that a user gives a replay: each text is one expression of a suitable type.
 
-A text is put into a query between brackets. So it must be an expression when it stands alone, too:
-then it cannot end them, and the conditions beside it hold whatever it says.
+A text is put into a query between brackets. It must also be an expression on its own: then it
+cannot close the brackets, and the conditions beside it always apply.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _OFFSET: Final = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
 def condition(
     database: duckdb.DuckDBPyConnection, text: str, rows: str, given: Mapping[str, object]
 ) -> str:
-    """Return a condition as it may stand in a query.
+    """Return a condition, ready for a query.
 
     Args:
         database: A connection of DuckDB.
-        text: What the user wrote.
-        rows: Query of the rows that it is about.
+        text: The user's text.
+        rows: Query of the rows to which it applies.
         given: Values of its parameters.
 
     Raises:
-        OptionError: It is no condition.
+        OptionError: It is not a condition.
     """
     option = f"--where {text!r}"
     _type_of(database, option, text, rows, given, "::boolean")
@@ -45,17 +45,17 @@ def value(
     rows: str,
     given: Mapping[str, object],
 ) -> str:
-    """Return an expression of what a column is to be, of the type that the column has.
+    """Return the expression for a column's new value, cast to the column's type.
 
     Args:
         database: A connection of DuckDB.
         column: One of ``SETTABLE``.
-        text: What the user wrote.
-        rows: Query of the rows that it is about.
+        text: The user's text.
+        rows: Query of the rows to which it applies.
         given: Values of its parameters.
 
     Raises:
-        OptionError: It cannot be worked out, or is of a type that the column cannot have.
+        OptionError: It fails, or its type does not suit the column.
     """
     option = f"--set {column} {text!r}"
     kind = _type_of(database, option, text, rows, given, "")
@@ -94,7 +94,7 @@ def _type_of(
     given: Mapping[str, object],
     cast: str,
 ) -> Any:  # noqa: ANN401 - what comes from the library is not checked
-    """Return the type of an expression; see the module."""
+    """Return the type of an expression; check that it is one."""
     try:
         statements = database.extract_statements(f"select {text}\n")
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -104,13 +104,13 @@ def _type_of(
         alone = database.sql(f"select {text}\n from ({rows}) limit 0", params=given)  # noqa: S608
         if len(alone.columns) != 1:
             raise OptionError(f"{option}: one value is wanted, not {len(alone.columns)}")
-        # Where a condition stands no aggregate may, and nothing that makes more rows of one.
+        # A condition may contain neither aggregates nor functions that return several rows.
         inside = f"select 1 from ({rows}) where ({text}\n){cast} is null limit 0"  # noqa: S608
         database.sql(inside, params=given).fetchall()
         found = database.sql(f"select ({text}\n){cast} from ({rows}) limit 0", params=given)  # noqa: S608
         return found.types[0]
     except duckdb.Error as error:
-        if isinstance(error, duckdb.IOException):  # of the archive's own file, or of what it names
+        if isinstance(error, duckdb.IOException):  # of the archive's file, or of one in the text
             database.sql(f"select 1 from ({rows}) limit 0", params=given)  # noqa: S608
         said = " ".join(str(error).partition("LINE")[0].split())
         if isinstance(error, duckdb.ParserException) and _OFFSET.search(text):

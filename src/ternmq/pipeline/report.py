@@ -1,8 +1,8 @@
-"""The report of a day: one HTML page that needs nothing else, with plots.
+"""The report of a day: one self-contained HTML page with plots.
 
     Path("report.html").write_text(page(gather(Folder("/data/tables"), "2026-11-21"), now_us))
 
-The page has no script and asks nobody for anything; it follows the reader's light or dark theme.
+The page has no script and makes no requests; it follows the reader's light or dark theme.
 Everything in it that users wrote is escaped.
 """
 
@@ -33,7 +33,7 @@ def page(report: Report, now_us: int) -> str:
     """Return the page.
 
     Args:
-        report: What it tells.
+        report: Its content.
         now_us: When it is made, µs since 1970.
     """
     sections = [
@@ -278,7 +278,7 @@ def _count(row: Mapping[str, Any], name: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
-    """Return a table; its first columns are texts, the others numbers."""
+    """Return a table; the first ``texts`` columns are texts, the others numbers."""
     titles = "".join(
         f"<th{'' if at < texts else ' class=n'}>{escape(name)}</th>" for at, name in enumerate(head)
     )

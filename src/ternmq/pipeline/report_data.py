@@ -1,4 +1,4 @@
-"""What the report of a day tells: read from the tables, and brought to the size of a page."""
+"""The content of a day's report: read from the tables, and reduced to the size of a page."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _POINTS: Final = 145
 
 @dataclass(slots=True)
 class Point:
-    """What happened in a step of time, over everything or of one group.
+    """What happened in a step of time, over everything or for one group.
 
     Attributes:
         counts: By name, as in the statistics.
-        latency: ``p50``, ``p90``, ``p99``, ``max`` of end to end in µs, where something was done.
-        handling: The same from hand-out to done.
-        lag: At its end.
+        latency: ``p50``, ``p90``, ``p99``, ``max`` end to end in µs; empty if nothing was done.
+        handling: The same from delivery to done.
+        lag: Lag at its end.
     """
 
     counts: Mapping[str, int]
@@ -47,14 +47,14 @@ class Report:
     """The report's data.
 
     Attributes:
-        day: Which.
-        step_us: How long a step is.
-        begins: When steps begin, in µs since 1970.
-        steps: Of everything, one for each of ``begins``; None: nothing happened.
-        lags: Of each (topic, group), one for each of ``begins``.
-        whole: The day over everything.
+        day: The day.
+        step_us: Length of a step.
+        begins: Beginnings of steps, in µs since 1970.
+        steps: All topics and groups together, one for each of ``begins``; None: nothing happened.
+        lags: Lags of each (topic, group), one for each of ``begins``.
+        whole: The whole day, all topics and groups together.
         rows: The day by (topic, group); group None: the senders' side.
-        keys: How many different keys, by topic.
+        keys: Number of distinct keys, by topic.
         dead: Rows of ``dead_letters``.
         audit: Rows of ``audit``; None: it has not run.
     """
@@ -72,7 +72,7 @@ class Report:
 
 
 def gather(folder: Folder, day: str) -> Report:
-    """Return what the tables say of a day (``2026-11-21``, in UTC).
+    """Gather the report's data of a day (``2026-11-21``, in UTC).
 
     Raises:
         TableError: There are no statistics of that day.
@@ -151,7 +151,7 @@ def _point(row: Mapping[str, Any]) -> Point:
 def _lags(
     minutes: pa.Table, begins: Sequence[int], step: int
 ) -> dict[tuple[str, str], list[int | None]]:
-    """Return the lag of each group at the end of each step; it stays until it is told anew."""
+    """Return the lag of each group at the end of each step; it lasts until the next value."""
     told = minutes.filter(pc.is_valid(minutes["lag"])).sort_by("begin")
     names = ["topic", "group", "lag"]
     found: dict[tuple[str, str], list[int | None]] = {}
@@ -192,10 +192,10 @@ def _audit(folder: Folder, day: str) -> list[dict[str, Any]] | None:
 
 
 def day_of(text: str, now_us: int) -> str:
-    """Return the day that a text names: a date, ``today`` or ``yesterday``.
+    """Return the day of a text: a date, ``today`` or ``yesterday``.
 
     Raises:
-        ValueError: It names none.
+        ValueError: It is no date.
     """
     today = now_us // _DAY_US
     number = {"today": today, "yesterday": today - 1}.get(text.lower())

@@ -1,7 +1,7 @@
 """Plots of the report as SVG inside the page: no library, no script, the same bytes every time.
 
-Colours are classes that the page's style defines for light and dark. What a point says is shown
-when the pointer rests on its column.
+Colours are classes that the page's style defines for light and dark. The values of a point are
+shown while the pointer is over its column.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 WIDTH: Final = 720
 HEIGHT: Final = 250
 _WIDE: Final = 1140
-"""Width of what has a row of its own."""
+"""Width of a plot with its own row."""
 _LONGEST: Final = 110
 _LEFT: Final = 58
 _RIGHT: Final = 14
 _TOP: Final = 14
 _BOTTOM: Final = 26
 COLOURS: Final = 6
-"""Series of more than so many share colours."""
+"""Number of colours; more series than this share them."""
 
 Shown = Callable[[float], str]
 
@@ -32,9 +32,9 @@ class Series:
     """A line.
 
     Attributes:
-        name: In the legend.
-        values: One for each time; None: there is none.
-        area: Whether what is below it is filled.
+        name: Its name in the legend.
+        values: One for each time; None: no value.
+        area: Whether the area below it is filled.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar, with what stands beside it."""
+    """A bar, with the texts beside it."""
 
     label: str
     value: float
@@ -57,10 +57,10 @@ def lines(
     """Return a plot of lines over time, with its legend.
 
     Args:
-        times: Of the points, as texts; at even distances.
+        times: Times of the points, as texts; evenly spaced.
         series: The lines; those without a point are left out.
-        shown: How a value is written.
-        log: Whether the axis is logarithmic; values of 0 then lie on its lower end.
+        shown: Formats a value.
+        log: Whether the axis is logarithmic; values of 0 are then drawn at its lower end.
     """
     series = [one for one in series if any(value is not None for value in one.values)]
     every = [value for one in series for value in one.values if value is not None]
@@ -125,7 +125,7 @@ def _line(
 
 
 def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """Return the points of a line, cut where there is none."""
+    """Return the points of a line, split where a value is missing."""
     found: list[list[tuple[int, float]]] = [[]]
     for at, value in enumerate(values):
         if value is None:
@@ -142,7 +142,7 @@ def _columns(
     step: float,
     shown: Shown,
 ) -> list[str]:
-    """Return a column of nothing for each time, which says what the values are."""
+    """Return an invisible column for each time, with the values as its tooltip."""
     parts = []
     for at, time in enumerate(times):
         told = [(one.name, one.values[at]) for one in series]
@@ -166,7 +166,7 @@ def _legend(series: Sequence[Series]) -> str:
 
 
 def bars(rows: Sequence[Bar], shown: Shown) -> str:
-    """Return bars that lie, the longest filling the width."""
+    """Return horizontal bars; the longest has the full width."""
     if not rows:
         return '<p class="none">nothing to show</p>'
     most = max(row.value for row in rows) or 1

@@ -1,7 +1,7 @@
-"""The plots of a day that lasted minutes: seconds instead, out of the trace.
+"""Plots in seconds for a day with only minutes of activity, computed from the trace.
 
-Statistics are of minutes, and a first try of a quarter of an hour would be a dot. The trace knows
-each message's times.
+Statistics have a row a minute, so a first trial of a quarter of an hour would be a few points. The
+trace has each message's times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 _SECOND_US: Final = 1_000_000
 _MOST_US: Final = 15 * 60 * _SECOND_US
-"""Above, minutes will do."""
+"""Above this span, minutes are fine enough."""
 _MOST_ROWS: Final = 2_000_000
 _POINTS: Final = 145
 _STEPS: Final = (1, 2, 5, 10)
@@ -35,9 +35,9 @@ _NEVER: Final = -1
 
 
 def in_seconds(folder: Folder, report: Report) -> bool:
-    """Have the plots of a short day show seconds; return whether that was done.
+    """Change the plots of a short day to seconds; return whether that was done.
 
-    Of a message that was handed out to a group more often than once, the first time is shown.
+    If a message was delivered to a group more than once, the first delivery is shown.
     """
     if (len(report.begins) - 1) * report.step_us > _MOST_US:
         return False
@@ -83,7 +83,7 @@ def in_seconds(folder: Folder, report: Report) -> bool:
 
 
 def _trace(folder: Folder, day: str) -> pa.Table | None:
-    """Return the day's rows, if they are there and not too many."""
+    """Return the day's rows, if they exist and are not too many."""
     if not folder.inside(TRACE.name).exists():
         return None
     table = Table.open(folder, TRACE, create=False)
@@ -103,7 +103,7 @@ def _is(rows: pa.Table, state: str) -> npt.NDArray[np.bool_]:
 
 
 def _failures(rows: pa.Table) -> tuple[Ints, Ints]:
-    """Return when messages failed to be tried again, and when they died."""
+    """Return when attempts failed that are retried, and when messages became dead letters."""
     flat = pc.list_flatten(rows["failures"])
     times = pc.struct_field(flat, "time").cast(pa.int64()).to_numpy().astype(np.int64)
     died = np.asarray(pc.equal(pc.struct_field(flat, "outcome"), "dead"), dtype=np.bool_)
@@ -111,7 +111,7 @@ def _failures(rows: pa.Table) -> tuple[Ints, Ints]:
 
 
 def _first_of_each(rows: pa.Table) -> Ints:
-    """Return one row of each message: there is one for each of its groups."""
+    """Return one row of each message; the trace has one for each of its groups."""
     places = np.stack(
         [rows[name].to_numpy().astype(np.int64) for name in ("topic_number", "queue", "offset")]
     )
@@ -120,7 +120,7 @@ def _first_of_each(rows: pa.Table) -> Ints:
 
 
 def _percentiles(at: Ints, values: npt.NDArray[np.float64], count: int) -> list[dict[str, int]]:
-    """Return p50, p90, p99 and the largest of each step that has any."""
+    """Return p50, p90, p99 and the maximum of each step; empty where a step has no values."""
     order = np.lexsort((values, at))
     at, values = at[order], values[order]
     ends = np.searchsorted(at, np.arange(count + 1))
@@ -139,7 +139,7 @@ def _percentiles(at: Ints, values: npt.NDArray[np.float64], count: int) -> list[
 def _lags(
     rows: pa.Table, stored: Ints, passed: Ints, begins: list[int], step: int
 ) -> dict[tuple[str, str], list[int | None]]:
-    """Return how many messages each group had not been handed at the end of each step."""
+    """Return for each group the number of undelivered messages at the end of each step."""
     ends = np.array(begins, np.int64) + step
     groups = rows.select(["topic", "group"])
     found: dict[tuple[str, str], list[int | None]] = {}

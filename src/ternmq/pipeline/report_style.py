@@ -1,4 +1,4 @@
-"""How the report looks: in light and dark, on paper and on small screens."""
+"""The report's style: light and dark, on paper and on small screens."""
 
 from __future__ import annotations
 

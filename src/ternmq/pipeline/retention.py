@@ -1,6 +1,6 @@
-"""Old days leave a table: whole partitions, without a file being read.
+"""Retention of tables: whole old partitions leave, without reading a file.
 
-How far the archive is, it still remembers: what has left does not come again.
+The archive still stores how far it is: rows that have left are not archived again.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ DATED: Final = ("day", "hour")
 
 
 def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[DataFile]:
-    """Take out of a table what is older than so many days; return the files that left.
+    """Remove what is older than ``keep_days`` from a table; return the files that left it.
 
     They stay in the folder until they are cleaned up.
 
     Args:
-        table: One that is divided by ``day`` or ``hour``.
+        table: A table that is partitioned by ``day`` or ``hour``.
         now_us: Now, µs since 1970.
-        keep_days: Today, and so many days before it, stay.
-        partition: Only of this one, such as a ``topic``.
+        keep_days: Days to keep besides today.
+        partition: Only this one, such as a ``topic``.
 
     Raises:
-        InvalidRequest: The table is not divided by time, or ``keep_days`` is negative.
+        InvalidRequest: The table is not partitioned by time, or ``keep_days`` is negative.
     """
     column = next((one for one in DATED if one in table.spec.partition_by), None)
     if column is None or keep_days < 0:
@@ -40,7 +40,7 @@ def expire(table: Table, now_us: int, keep_days: int, **partition: str) -> list[
     oldest = datetime.fromtimestamp(oldest_us // 1_000_000, UTC).date().isoformat()
 
     def attempt() -> list[DataFile]:
-        # ISO dates, alone or with an hour behind them, are in the order of time.
+        # ISO dates, with or without an hour, sort in the order of time.
         old = [one for one in table.files(**partition) if one.partition[column] < oldest]
         table.commit(remove=old)
         return old

@@ -1,4 +1,4 @@
-"""Files of the archive written anew: fewer rows of them, or several as one."""
+"""Rewrites files of the archive: without some of their rows, or several files as one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ternmq.pipeline.folder import Folder
 _EPOCH: Final = date(1970, 1, 1)
 
 Keep = Callable[[pa.RecordBatch], pa.Array]
-"""Of rows, which stay: a mask without nulls."""
+"""Returns a mask without nulls: the rows that stay."""
 
 
 def rewritten(
@@ -27,16 +27,16 @@ def rewritten(
     *,
     durable: bool = True,
 ) -> list[DataFile]:
-    """Write the rows of files into new ones, which a commit may then add instead of these.
+    """Write the rows of files into new ones, with which a commit may then replace these.
 
-    The files stay. A row group is in memory at a time.
+    The old files stay. One row group is in memory at a time.
 
     Args:
-        folder: Of the archive.
-        files: Of one queue and one day, in order of their rows.
-        keep: Which rows; None: all.
-        sizes: How large the new ones become.
-        durable: On this machine, have them on the disk before they have their names.
+        folder: Folder of the archive.
+        files: Files of one queue and one day, in order of their rows.
+        keep: The rows to keep; None: all.
+        sizes: Size limits of the new files.
+        durable: On this machine, sync the files to the disk before they get their names.
     """
     if not files:
         return []

@@ -1,11 +1,11 @@
-"""Rounds of jobs: each job once, in order; one that fails does not keep the others from running.
+"""Rounds of jobs: each job once, in order; after a failed job the others still run.
 
     runner = Runner(chosen(["archive", "stats"]), Folder("tables"), broker, now_us)
     runner.open()
     for done in runner.rounds(every_s=60): ...
 
-Everything that a job keeps from one round to the next is in its tables: a runner that is killed at
-any time is started again, and goes on.
+All state from one round to the next is in the jobs' tables: a runner that is killed at any time can
+be started again, and continues.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log: Final = logging.getLogger("ternmq.pipeline")
 
 @dataclass(slots=True, frozen=True)
 class Ran:
-    """How a job ended.
+    """The result of a job.
 
     Attributes:
         job: Its name.
-        outcome: What it came to; None: it failed.
-        error: Why, in one line; empty: it did not.
-        seconds: That it took.
+        outcome: Its outcome; None: it failed.
+        error: The error, in one line; empty: it did not fail.
+        seconds: Duration.
     """
 
     job: str
@@ -55,14 +55,14 @@ class Ran:
 
 @dataclass(slots=True)
 class Round:
-    """What a round came to.
+    """The result of a round.
 
     Attributes:
         number: From 1 on.
         began_us: The time of the round, µs since 1970: ``now`` of all its jobs.
-        ran: Its jobs, as far as they ran.
-        seconds: That it took.
-        stopped: It was told to end before all had run.
+        ran: Results of the jobs that ran.
+        seconds: Duration.
+        stopped: Whether a stop was requested before all had run.
     """
 
     number: int
@@ -73,27 +73,27 @@ class Round:
 
     @property
     def failed(self) -> list[Ran]:
-        """Jobs that did."""
+        """The jobs that failed."""
         return [one for one in self.ran if one.error]
 
 
 class Runner:
-    """See the module. Not for more than one thread at a time.
+    """Runs jobs in rounds. Not thread-safe.
 
     Args:
-        jobs: In the order in which they run.
+        jobs: The jobs, in the order in which they run.
         tables: The folder of all tables.
-        broker: Which, as whom.
+        broker: The broker and the app.
         now_us: Returns the time, µs since 1970.
         spark: A session, if jobs are to use one.
-        storage: What the library of the tables' log wants to know of an object store.
-        settings: Of each job by name, as texts.
-        lenient: What is missing is noted, and passed over.
+        storage: Options of the Delta library for an object store.
+        settings: Settings of each job by name, as texts.
+        lenient: Missing data is recorded and skipped.
         progress: Called with the name of a job and a line for people.
-        stopping: Whether to end.
+        stopping: Returns whether to stop.
 
     Raises:
-        OptionError: A setting is none of its job, or cannot be understood.
+        OptionError: A setting is unknown or not valid.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class Runner:
         }
 
     def open(self) -> None:
-        """See whether the broker answers and all tables are ours; make those that are missing.
+        """Check that the broker answers and all tables are ours; create those that are missing.
 
         Raises:
-            CannotConnect, Unauthenticated: Of the broker.
-            TableError: Somebody else has a table there; nothing was made then.
+            CannotConnect, Unauthenticated: From the broker.
+            TableError: A folder is not ours; nothing was created.
         """
         with reach(self._broker):
             pass
@@ -140,7 +140,7 @@ class Runner:
         )
 
     def use(self, spark: SparkSession) -> None:
-        """Lend a session to the jobs from now on."""
+        """Give the jobs a session from now on."""
         self._spark = spark
 
     def round(self, number: int = 1) -> Round:
@@ -162,11 +162,11 @@ class Runner:
     def rounds(
         self, every_s: float, sleep: Callable[[float], object] = time.sleep
     ) -> Iterator[Round]:
-        """Yield rounds until told to end; each begins so long after the one before began.
+        """Yield rounds until a stop is requested.
 
         Args:
-            every_s: If a round takes longer, the next begins at once.
-            sleep: Waits so many seconds, or until told to end.
+            every_s: Time between beginnings; after a longer round, the next begins at once.
+            sleep: Waits for a number of seconds, or until a stop is requested.
         """
         number = 0
         while not self._stopping():
@@ -179,7 +179,7 @@ class Runner:
     def _run(self, job: Job, now_us: int) -> Ran:
         begin = time.monotonic()
         try:
-            # A connection for each: what one job left half read is nothing to the next.
+            # A connection for each job, so that a half-read answer does not affect the next job.
             with reach(self._broker) as bulk:
                 outcome = job.run(self._context(job, bulk, now_us))
         except Stopped:
@@ -211,10 +211,10 @@ class Runner:
 def check_tables(
     specs: Sequence[TableSpec], tables: Folder, storage: Mapping[str, str] | None = None
 ) -> None:
-    """Open tables, and make those that are missing; none is made if one is somebody else's.
+    """Open tables, and create those that are missing; none is created if one is not ours.
 
     Raises:
-        TableError: Naming the folder.
+        TableError: Names the folder.
     """
     check_owner(tables)
     there = [spec for spec in specs if tables.inside(spec.name).exists()]
@@ -223,7 +223,7 @@ def check_tables(
 
 
 def source_options(broker: Broker) -> dict[str, str]:
-    """Return a broker as options of Spark's sources; never its token, which plans would show."""
+    """Return a broker as options of Spark's sources, without its token, which plans would show."""
     first = broker.addresses[0]
     told_ = {
         SERVERS: ",".join(f"{one.host}:{one.port}" for one in broker.addresses),
@@ -240,15 +240,15 @@ def _since(begin: float) -> float:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return what went wrong: of what Spark says, the part that a task said."""
+    """Return an error in one line; for an error from Spark, the line from the task."""
     if isinstance(error, DataLoss):
-        # Its own hint is an option of Spark's sources.
+        # The error's own hint is an option of Spark's sources.
         return f"{error.args[0]} (--lenient notes what is missing, and goes on)"
     text = str(error).strip() or type(error).__name__
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(error, TernMQError) or len(lines) == 1:
         return lines[0] if isinstance(error, TernMQError) else f"{type(error).__name__}: {lines[0]}"
-    # Of a traceback that a worker of Spark's sent: its last words, without those of the JVM.
+    # A traceback from a Spark worker: its last lines, without those of the JVM.
     words = itertools.takewhile(lambda line: not line.startswith("at "), lines)
     said = [line for line in words if _SAID.match(line)]
     chosen = said[-1] if said else lines[0]

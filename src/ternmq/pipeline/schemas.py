@@ -1,7 +1,7 @@
-"""The tables of the archive: their columns, and what may be said of each.
+"""The tables of the archive, and what their columns mean.
 
-A change of a table's columns raises its version, here and in ``docs/tables.md``; rows say which
-version they were written by.
+A change of a table's columns raises its version, here and in ``docs/reference/tables.md``; each row
+stores the version that wrote it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ARCHIVE: Final = TableSpec(
             ("born_time", INSTANT),
             ("stored_time", INSTANT),
             ("position", pa.int64()),
-            # Behind what is looked up: DuckDB asks no bloom filter of a column behind a map.
+            # After the columns for look-up: DuckDB uses no bloom filter of a column after a map.
             ("headers", pa.map_(pa.string(), pa.string())),
             ("body", pa.binary()),
             ("body_crc", pa.int64()),
@@ -45,8 +45,8 @@ ARCHIVE: Final = TableSpec(
     partition_by=("topic", "day"),
     bounds=("topic_number", "queue", "offset", "stored_time", "born_time", "position"),
 )
-"""One row for each message. ``topic_number`` tells a topic from one of the same name that was
-deleted before; ``body_crc`` is the CRC32C of the body; ``day`` is that of the stored time, in UTC;
+"""One row for each message. ``topic_number`` distinguishes a topic from a deleted one of the same
+name; ``body_crc`` is the CRC32C of the body; ``day`` is that of the stored time, in UTC;
 ``producer_id`` and ``sequence`` are unsigned numbers in signed columns, ``message_id`` is the text
 of both. Empty texts and headers are null."""
 
@@ -66,8 +66,8 @@ GAPS: Final = TableSpec(
         ]
     ),
 )
-"""Rows ``[start, stop)`` that never came into the archive. ``cause``: ``before`` (they were gone
-when the archive began with that queue) or ``expired`` (retention was quicker)."""
+"""Rows ``[start, stop)`` that never reached the archive. ``cause``: ``before`` (they were gone when
+the archive began with that queue) or ``expired`` (retention removed them first)."""
 
 ERASED: Final = TableSpec(
     name="erased",
@@ -87,5 +87,5 @@ ERASED: Final = TableSpec(
         ]
     ),
 )
-"""Messages that were taken out of the archive on request: that they were there, and nothing of what
-they said. Neither key nor body, nor anything made of them, stands here."""
+"""Messages that were removed from the archive on request: only the fact that they existed. Neither
+key nor body, nor anything derived from them, is stored here."""

@@ -1,16 +1,16 @@
-"""Sketches: what is kept of many numbers so that it can be added up later.
+"""Sketches: small summaries of many numbers that can be merged later.
 
-Two, each as many of them at once in flat arrays, so that a table's column of them is made, merged
-and read by numpy:
+Two kinds. Each object holds many sketches in flat arrays, so that numpy creates, merges and reads a
+whole column of a table:
 
 ``Logs``, quantiles: counts by logarithmic bucket, as in C. Masson, J. E. Rim, H. K. Lee, "DDSketch:
 a fast and fully-mergeable quantile sketch with relative-error guarantees", PVLDB 12 (2019). The
-value that stands for a bucket is off by at most ``ACCURACY``, relatively; merging adds counts, and
-changes nothing about that. The largest value is kept as it is.
+value returned for a bucket has a relative error of at most ``ACCURACY``; merging adds counts, and
+does not increase the error. The largest value is stored exactly.
 
-``Distinct``, how many different ones: registers of P. Flajolet, E. Fusy, O. Gandouet, F. Meunier,
+``Distinct``, number of distinct values: registers of P. Flajolet, E. Fusy, O. Gandouet, F. Meunier,
 "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm", AofA (2007), with
-its counting of empty registers where there are few values. Off by 1.6 % (standard error); merging
+its counting of empty registers where there are few values. The standard error is 1.6 %; merging
 takes the larger register.
 
 Bytes, little endian. A sketch of quantiles::
@@ -19,7 +19,7 @@ Bytes, little endian. A sketch of quantiles::
     24     buckets x u16 index, ascending
      .     buckets x u64 count
 
-A sketch of distinct ones::
+A sketch of distinct values::
 
     0 u8 version 1   1 u8 12 (registers are 2^12)   2 u16 filled
     4      filled x u16 register, ascending
@@ -60,11 +60,11 @@ class Logs:
     """Sketches ``0 .. count - 1``.
 
     Attributes:
-        count: How many.
+        count: Number of sketches.
         key: ``sketch * 4096 + bucket``, ascending.
-        values: How many values each has.
-        low: Values of 0 or less, by sketch.
-        most: The largest value, by sketch; -1: it has none.
+        values: Number of values for each key.
+        low: Number of values of 0 or less, by sketch.
+        most: The largest value, by sketch; -1: no values.
     """
 
     count: int
@@ -75,7 +75,7 @@ class Logs:
 
     @staticmethod
     def of(which: Numbers, values: Numbers, count: int) -> Logs:
-        """Return sketches of values; ``which`` says in which sketch each is."""
+        """Return sketches of values; ``which`` gives the sketch of each value."""
         low = np.bincount(which[values <= 0], minlength=count).astype(np.int64)
         most = np.full(count, -1, np.int64)
         np.maximum.at(most, which, np.maximum(values, 0))
@@ -86,10 +86,10 @@ class Logs:
 
     @staticmethod
     def merged(column: pa.Array | pa.ChunkedArray, which: Numbers, count: int) -> Logs:
-        """Return the sums of sketches in a column; ``which`` says of which sum each is a part.
+        """Merge sketches of a column; ``which`` gives the merged sketch of each.
 
         Raises:
-            TableError: One is of another version.
+            TableError: One has another version.
         """
         low, most = np.zeros(count, np.int64), np.full(count, -1, np.int64)
         keys: list[Numbers] = []
@@ -113,7 +113,7 @@ class Logs:
         return Logs(count, key, values, low, most)
 
     def column(self) -> pa.Array:
-        """Return them as bytes; null where there is no value."""
+        """Return them as bytes; null for an empty sketch."""
         cuts = np.searchsorted(self.key, np.arange(self.count + 1) * _BUCKETS)
         found: list[bytes | None] = []
         for one in range(self.count):
@@ -127,13 +127,13 @@ class Logs:
         return pa.array(found, pa.binary())
 
     def sizes(self) -> Numbers:
-        """Return how many values each has."""
+        """Return the number of values of each sketch."""
         found = self.low.copy()
         np.add.at(found, self.key // _BUCKETS, self.values)
         return found
 
     def quantile(self, share: float) -> pa.Array:
-        """Return of each the value below which a share of its values is; null: it has none."""
+        """Return the quantile of each sketch at a share from 0 to 1; null if it is empty."""
         total = self.sizes()
         cuts = np.searchsorted(self.key, np.arange(self.count + 1) * _BUCKETS)
         running = np.concatenate([[0], np.cumsum(self.values)])
@@ -145,19 +145,19 @@ class Logs:
         return pa.array(value, pa.int64(), mask=total == 0)
 
     def largest(self) -> pa.Array:
-        """Return the largest value of each; null where there is none."""
+        """Return the largest value of each; null if it is empty."""
         return pa.array(self.most, pa.int64(), mask=self.most < 0)
 
 
 @dataclass(slots=True)
 class Distinct:
-    """Sketches of how many different ones: a row of registers each."""
+    """Sketches of the number of distinct values: a row of registers each."""
 
     registers: npt.NDArray[np.uint8]
 
     @staticmethod
     def of(which: Numbers, texts: pa.Array, count: int) -> Distinct:
-        """Return sketches of texts; null is none."""
+        """Return sketches of texts; nulls are not counted."""
         made = Distinct(np.zeros((count, REGISTERS), np.uint8))
         encoded = texts.dictionary_encode()
         hashes = np.array(
@@ -183,10 +183,10 @@ class Distinct:
 
     @staticmethod
     def merged(column: pa.Array | pa.ChunkedArray, which: Numbers, count: int) -> Distinct:
-        """Return the unions of sketches in a column.
+        """Merge sketches of a column; ``which`` gives the merged sketch of each.
 
         Raises:
-            TableError: One is of another version.
+            TableError: One has another version.
         """
         made = Distinct(np.zeros((count, REGISTERS), np.uint8))
         for to, data in zip(which.tolist(), column.to_pylist(), strict=True):
@@ -200,7 +200,7 @@ class Distinct:
         return made
 
     def column(self) -> pa.Array:
-        """Return them as bytes; null where there is nothing."""
+        """Return them as bytes; null for an empty sketch."""
         found: list[bytes | None] = []
         for row in self.registers:
             (index,) = np.nonzero(row)
@@ -210,7 +210,7 @@ class Distinct:
         return pa.array(found, pa.binary())
 
     def estimates(self) -> pa.Array:
-        """Return how many different ones each has seen, about; null where there is nothing."""
+        """Return the estimated number of distinct values of each; null if it is empty."""
         if not len(self.registers):
             return pa.array([], pa.int64())
         m = REGISTERS

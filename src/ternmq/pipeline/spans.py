@@ -1,9 +1,8 @@
 """Sets of numbers as spans ``[start, stop)``, many sets at once: what the audit compares.
 
-Each span belongs to a space (a queue, a producer on a topic, ...). One sweep over the ends of all
-spans, sorted, tells for every piece between two ends how many spans of each set cover it; union,
-intersection, difference and what is there twice are read off that. Nothing here is a loop over
-messages.
+Each span belongs to a space (a queue, a producer on a topic, ...). One sweep over the sorted ends
+of all spans gives, for every piece between two ends, how many spans of each set cover it; union,
+intersection, difference and duplicates follow from that. Nothing here loops over messages.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
 _PIECE: Final = 1 << 20
-"""So many rows are hashed at a time."""
+"""Rows hashed at a time."""
 
 
 class Spans(NamedTuple):
@@ -35,18 +34,18 @@ class Spans(NamedTuple):
 
     @property
     def lengths(self) -> Ints:
-        """How many numbers each has."""
+        """The count of numbers in each span."""
         return self.stop - self.start
 
 
 class Pieces(NamedTuple):
-    """What a sweep finds, in the order of space and start; no two pieces overlap.
+    """The result of a sweep, in the order of space and start; pieces do not overlap.
 
     Attributes:
-        spans: The pieces; each is covered by a span at least.
+        spans: The pieces; each is covered by at least one span.
         depths: For each set, how many of its spans cover each piece.
-        run: Which span of the first set covers the piece, where one does and its spans do not
-            overlap; elsewhere of no meaning.
+        run: Index of the span of the first set that covers the piece, if one does and the set's
+            spans do not overlap; meaningless otherwise.
     """
 
     spans: Spans
@@ -55,12 +54,12 @@ class Pieces(NamedTuple):
 
 
 def spans(space: npt.ArrayLike, start: npt.ArrayLike, stop: npt.ArrayLike) -> Spans:
-    """Return spans of anything that numpy makes whole numbers of."""
+    """Return spans of anything that numpy converts to integers."""
     return Spans(*(np.asarray(one, np.int64) for one in (space, start, stop)))
 
 
 def sweep(*sets: Spans) -> Pieces:
-    """Return the pieces of all sets together; see ``Pieces``. Costs a sort."""
+    """Return the pieces of all sets together. Cost: one sort."""
     filled = [(one.start < one.stop).nonzero()[0] for one in sets]
     kept = [one.where(chosen) for one, chosen in zip(sets, filled, strict=True)]
     space = np.concatenate([part for one in kept for part in (one.space, one.space)])
@@ -115,7 +114,7 @@ def _merged(found: Spans, mark: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def without(some: Spans, *others: Spans) -> Spans:
-    """Return what is in the first and in none of the others."""
+    """Return the numbers that are in the first set and in none of the others."""
     pieces = sweep(some, *others)
     chosen = pieces.depths[0] > 0
     for depth in pieces.depths[1:]:
@@ -124,7 +123,7 @@ def without(some: Spans, *others: Spans) -> Spans:
 
 
 def within(some: Spans, other: Spans) -> Spans:
-    """Return what is in both."""
+    """Return the numbers that are in both sets."""
     pieces = sweep(some, other)
     return joined(pieces.spans.where((pieces.depths[0] > 0) & (pieces.depths[1] > 0)))
 
@@ -167,15 +166,16 @@ def _mix(words: Words) -> Words:
 def id_sums(index: Ints, producers: Ints, firsts: Ints, lengths: Ints, count: int) -> Ints:
     """Return for each of ``count`` indexes the sum of the hashes of its ids, modulo 2^64.
 
-    Two sets of messages whose counts and sums are equal are the same set, but for a chance of
-    2^-64; the order of messages is of no importance. The bits of the sum stand in a signed number.
+    If two sets of messages have equal counts and sums, they are the same set, except with a
+    probability of 2^-64; the order does not matter. The bits of the sum are stored as a signed
+    number.
 
     Args:
-        index: Of each run.
-        producers: Of each run.
-        firsts: Its first sequence.
-        lengths: How many ids it has.
-        count: How many indexes there are.
+        index: Index of each run.
+        producers: Producer of each run.
+        firsts: First sequence of each run.
+        lengths: Number of ids of each run.
+        count: Number of indexes.
     """
     found = np.zeros(count, np.uint64)
     parts = -(-lengths // _PIECE)  # runs of more rows than a piece are cut

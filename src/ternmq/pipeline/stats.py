@@ -1,8 +1,8 @@
-"""Statistics: what events come to by minute, topic, group and app; merging; rolling up.
+"""Statistics: events summed by minute, topic, group and app; merging; rolling up.
 
-A row without a group is the senders' side: what was stored. ``lag`` is how many messages of the
-topic were not yet handed out to the group at the end of the minute; it is the same for all apps of
-the group, and stands in the row without an app.
+A row without a group is the senders' side: stored messages. ``lag`` is the number of messages of
+the topic not yet delivered to the group at the end of the minute; it is the same for all apps of
+the group, and is stored in the row without an app.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def of_events(topic: str, events: pa.Table, done: pa.Table, begin: int) -> pa.Ta
     Args:
         topic: Its topic.
         events: Columns ``trace_schema.EVENTS``.
-        done: ``trace_fold.Folded.done``: with latencies.
+        done: ``trace_fold.Folded.done``, with latencies.
         begin: Events before this position were counted already.
     """
     events = from_position(events, begin)
@@ -101,7 +101,7 @@ def _latencies(rows: pa.Table) -> pa.Table:
 
 
 def _grouped(rows: pa.Table, names: list[str]) -> tuple[Numbers, pa.Table]:
-    """Return of which group each row is, and the groups, by what they have in common."""
+    """Number the distinct combinations of columns; return each row's number, and the list."""
     numbered = rows.select(names).append_column("row", pa.array(np.arange(len(rows))))
     grouped = numbered.group_by(names, use_threads=False).aggregate([("row", "list")])
     lists = grouped["row_list"].combine_chunks()
@@ -112,7 +112,7 @@ def _grouped(rows: pa.Table, names: list[str]) -> tuple[Numbers, pa.Table]:
 
 
 def complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
-    """Return rows with all columns that statistics are merged by."""
+    """Return rows with all columns needed for merging."""
     made = {}
     for name in (*KEY, *COUNTS, "lag", *LATENCIES, "keys"):
         kind = STATS_MINUTE.schema.field(name).type
@@ -128,22 +128,22 @@ def complete(rows: pa.Table, topic: str | None = None) -> pa.Table:
 
 
 def lags(topic: str, begin: Numbers, group: list[str], lag: Numbers) -> pa.Table:
-    """Return rows that say how far groups were behind, to be merged."""
+    """Return rows with the lags of groups, to be merged."""
     rows = pa.table({"begin": pa.array(begin), "group": pa.array(group, pa.string()), "lag": lag})
     return complete(rows, topic)
 
 
 def merge(rows: pa.Table, spec: TableSpec, step_us: int = 0) -> pa.Table:
-    """Return rows of statistics merged into one for each time, topic, group and app.
+    """Merge rows of statistics into one for each time, topic, group and app.
 
-    Counts are added, sketches merged; the lag is that of the row that comes last.
+    Counts are added, sketches merged; the lag is that of the latest row.
 
     Args:
-        rows: With any times.
-        spec: Of which table the result is: times are cut to its steps,
-        step_us: or to these.
+        rows: Rows with any times.
+        spec: Table of the result: times are rounded down to its steps,
+        step_us: or to this step.
     """
-    rows = complete(rows).sort_by("begin")  # stable: of the lags the last counts
+    rows = complete(rows).sort_by("begin")  # a stable sort: the last lag counts
     begin = _floor(numbers(rows["begin"]), step_us or STEPS_US[spec.name])
     rows = rows.set_column(0, "begin", begin)
     which, keys = _grouped(rows, list(KEY))
@@ -180,7 +180,7 @@ def merge(rows: pa.Table, spec: TableSpec, step_us: int = 0) -> pa.Table:
 
 
 def _last(which: Numbers, lag: Numbers, count: int) -> pa.Array:
-    """Return of each group the lag that is told last."""
+    """Return the last known lag of each group."""
     found = np.full(count, NULL)
     there = lag != NULL
     found[which[there]] = lag[there]
@@ -188,11 +188,11 @@ def _last(which: Numbers, lag: Numbers, count: int) -> pa.Array:
 
 
 def distinct_keys(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return rows of statistics that say how many different keys messages have.
+    """Return rows of statistics with the number of distinct keys.
 
     Args:
-        rows: Of the archive: ``topic``, ``stored_time``, ``key``.
-        spec: Of which table.
+        rows: Rows of the archive: ``topic``, ``stored_time``, ``key``.
+        spec: Table of the result.
     """
     begin = _floor(numbers(rows["stored_time"]), STEPS_US[spec.name])
     some = pa.table({"begin": begin, "topic": rows["topic"]})

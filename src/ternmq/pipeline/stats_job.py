@@ -1,8 +1,8 @@
-"""The job ``stats``: minutes of statistics, which ``trace`` keeps, become hours and days.
+"""The job ``stats``: rolls up the minutes of statistics, which ``trace`` writes, to hours and days.
 
-An hour is counted again as long as minutes may still be added to it: those up to the newest hour
-of the last run are final, since the journal is folded in its order. What has been counted is read
-again and replaced, so that a run that is repeated changes nothing.
+An hour is counted again as long as minutes may still be added to it: hours before the newest hour
+of the last run are final, because the journal is folded in order. The hours are computed again and
+replaced, so repeating a run changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StatsJob:
-    """See the module; and ``job.Job``."""
+    """Rolls up statistics to hours and days; implements ``job.Job``."""
 
     name: Final = "stats"
     tables: tuple[TableSpec, ...] = (STATS_HOUR, STATS_DAY)
@@ -38,7 +38,7 @@ class StatsJob:
     keeps_journal: Final = False
 
     def run(self, context: Context) -> Outcome:
-        """Count what is new by hours and days."""
+        """Roll up what is new."""
         minutes = context.open(STATS_MINUTE)
         hours, days = context.open(STATS_HOUR), context.open(STATS_DAY)
         archive = _archive(context)
@@ -69,7 +69,7 @@ class StatsJob:
 
 
 def _put(table: Table, rows: pa.Table, partition: dict[str, str], remember: dict[str, int]) -> int:
-    """Have these rows in a partition; return how many were written: none, if they are there."""
+    """Replace the rows of a partition; return the number written: 0 if nothing changed."""
     if table.read(**partition).equals(rows):
         if any(table.remembered(app) != number for app, number in remember.items()):
             table.commit(remember=remember)
@@ -104,7 +104,7 @@ def _archive(context: Context) -> Table | None:
 
 
 def _keys(archive: Table | None, begin: int, end: int, spec: TableSpec) -> list[pa.Table]:
-    """Return rows that tell how many different keys messages of some time have, file by file."""
+    """Return rows with the number of distinct keys in a span of time, file by file."""
     found = []
     for file in [] if archive is None else archive.files():
         low, high = file.low.get("stored_time"), file.high.get("stored_time")

@@ -13,9 +13,9 @@ COUNTS: Final = (
     "stored", "stored_bytes", "delivered", "redelivered", "done", "released", "retried", "dead",
     "expired", "skipped",
 )  # fmt: skip
-"""Columns that are added up."""
+"""Columns with counts, which are summed."""
 LATENCIES: Final = ("end_to_end", "handling")
-"""Columns that hold a sketch each, with ``_p50_us``, ``_p90_us``, ``_p99_us``, ``_max_us``."""
+"""Columns with a sketch each, beside ``_p50_us``, ``_p90_us``, ``_p99_us``, ``_max_us``."""
 SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 KEY: Final = ("begin", "topic", "group", "app")
 
@@ -42,14 +42,14 @@ def _schema(part: str) -> pa.Schema:
 
 
 STATS_MINUTE: Final = TableSpec("stats_minute", 1, _schema("hour"), ("hour",), ("begin",))
-"""Divided by hour (``2026-11-21T12``)."""
+"""Partitioned by hour (``2026-11-21T12``)."""
 STATS_HOUR: Final = TableSpec("stats_hour", 1, _schema("day"), ("day",), ("begin",))
-"""Divided by day (``2026-11-21``)."""
+"""Partitioned by day (``2026-11-21``)."""
 STATS_DAY: Final = TableSpec("stats_day", 1, _schema("month"), ("month",), ("begin",))
-"""Divided by month (``2026-11``)."""
+"""Partitioned by month (``2026-11``)."""
 STEPS_US: Final = {
     "stats_minute": 60_000_000,
     "stats_hour": 3_600_000_000,
     "stats_day": 86_400_000_000,
 }
-"""How long a row of each is."""
+"""Length of the step of each table."""

@@ -1,4 +1,4 @@
-"""How the tables of a folder stand: what they hold, and up to where."""
+"""Status of the tables of a folder: what they hold, and up to where."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ternmq.wire.control import TopicInfo
 
 @dataclass(slots=True, frozen=True)
 class TableStatus:
-    """A table.
+    """Status of a table.
 
     Attributes:
         name: Its name.
-        rows: That it holds.
-        files: That belong to it.
-        bytes: Of these.
-        commits: That it has had.
-        first: Of its time: a day or an hour; empty: it is not divided by time, or has no rows.
-        last: Likewise.
-        stored_us: When the newest message in it was stored, µs since 1970; None: it does not say.
-        position: Up to where it has the journal; None: it does not say.
+        rows: Number of rows.
+        files: Number of files.
+        bytes: Total size of the files.
+        commits: Number of commits.
+        first: Its oldest day or hour; empty: it is not partitioned by time, or has no rows.
+        last: Its newest day or hour; empty likewise.
+        stored_us: When its newest message was stored, µs since 1970; None: not known.
+        position: Position up to which it has the journal; None: not known.
     """
 
     name: str
@@ -45,10 +45,10 @@ class TableStatus:
 def statuses(
     specs: Sequence[TableSpec], tables: Folder, storage: Mapping[str, str] | None = None
 ) -> list[TableStatus]:
-    """Return how those tables stand that are there.
+    """Return the status of the tables that exist.
 
     Raises:
-        TableError: One is somebody else's.
+        TableError: One is not ours.
     """
     return [
         _status(Table.open(tables, spec, create=False, storage=storage))
@@ -82,11 +82,11 @@ def _highest(files: Iterable[DataFile], column: str) -> int | None:
 
 
 def behind(tables: Folder, topics: Sequence[TopicInfo]) -> dict[str, int]:
-    """Return of how many rows of topics the archive does not have; of the broker's own, nothing.
+    """Return the number of rows missing in the archive by topic, without the broker's own topics.
 
     Args:
-        tables: The folder of all tables; without an archive, nothing is known.
-        topics: As the broker tells them.
+        tables: The folder of all tables; without an archive, the result is empty.
+        topics: The topics, as the broker lists them.
     """
     if not tables.inside(ARCHIVE.name).exists():
         return {}

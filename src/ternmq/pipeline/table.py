@@ -1,14 +1,14 @@
-"""A table: Parquet files, and a Delta log that says which of them belong to it.
+"""A table: Parquet files, and a Delta log that lists those that belong to it.
 
-The one module that knows the library which writes the log: it renames things often. What is used of
-it: making a table, the list of files, and one kind of commit, which adds files, removes files and
-remembers numbers (``app -> version``), all or nothing. Two commits at once that remember a number
-for the same app, or that remove files, do not both succeed: the second is told so, and asks its
-caller to decide anew (the tests hold the installed release to it). So is one that adds files while
-another takes out rows; it goes in at the second attempt.
+The only module that uses the library which writes the log: that library renames things often. Used
+of it: creating a table, the list of files, and one kind of commit, which adds files, removes files
+and stores numbers (``app -> version``), all or nothing. Of two concurrent commits that store a
+number for the same app, or that remove files, only one succeeds: the other raises TableConflict,
+and its caller decides again (tests check this for the installed release). The same holds for a
+commit that adds files while another removes rows; it succeeds at the second attempt.
 
-Only tables that say so in their properties are touched: ``ternmq.owner`` is ``ternmq``, and
-``ternmq.schema_version`` is one that this program knows.
+Only tables that declare themselves ours in their properties are used: ``ternmq.owner`` is
+``ternmq``, and ``ternmq.schema_version`` is one that this program knows.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 
 
 class Table:
-    """A table as it stood when it was opened or ``refresh``-ed; see the module.
+    """A table as of its opening or the last ``refresh``.
 
     Attributes:
-        spec: What it is.
-        folder: Where it is.
+        spec: Its description.
+        folder: Its folder.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Table:
 
         Args:
             tables: The folder that holds all tables.
-            spec: Which.
-            create: Make it if it is not there.
-            storage: What the log's library wants to know of an object store.
+            spec: The table.
+            create: Create it if it does not exist.
+            storage: Options of the Delta library for an object store.
 
         Raises:
-            TableError: It is not there and is not to be made; or the folder holds something else,
-                a table of somebody else, or of a newer TernMQ.
+            TableError: It does not exist and ``create`` is not set; or the folder holds something
+                else, a foreign table, or a table with another schema version.
         """
         folder = tables.inside(spec.name)
         options = dict(storage) if storage else None
@@ -98,22 +98,22 @@ class Table:
         return cls(spec, folder, delta, options)
 
     def refresh(self) -> None:
-        """See what was committed since."""
+        """Load commits made since."""
         self._delta.update_incremental()
         self._files = None
 
     @property
     def version(self) -> int:
-        """How many commits it has had, the making not counted."""
+        """Number of commits, not counting the creation."""
         return int(self._delta.version())
 
     def remembered(self, app: str) -> int | None:
-        """Return the number that the last commit of an app remembered; None if there was none."""
+        """Return the number that the last commit of an app stored; None if there was none."""
         found = self._delta.transaction_version(app)
         return None if found is None else int(found)
 
     def all_remembered(self, apps: Iterable[str]) -> dict[str, int]:
-        """Return what is remembered of many apps: for planning, at once, perhaps not the newest."""
+        """Return the stored numbers of many apps at once; for planning, perhaps not the newest."""
         known = log.remembered(self.folder)
         if known is None:
             found = {app: self.remembered(app) for app in apps}
@@ -128,7 +128,7 @@ class Table:
         return [one for one in self._files if wanted <= one.partition.items()]
 
     def uris(self, **partition: str) -> list[str]:
-        """Return where its files are, as DuckDB and Spark take them."""
+        """Return the locations of its files, as DuckDB and Spark accept them."""
         return [self.folder.uri_of(one.path) for one in self.files(**partition)]
 
     def _listed(self) -> list[DataFile]:
@@ -148,7 +148,7 @@ class Table:
         return sorted(found, key=lambda one: one.path)
 
     def removed_since(self, time_us: int) -> set[str]:
-        """Return the paths of files that commits took out of the table at or after a time."""
+        """Return the paths of files that commits removed from the table at or after a time."""
         return log.removed_since(self.folder, time_us)
 
     def commit(
@@ -159,20 +159,20 @@ class Table:
         *,
         changes: bool = True,
     ) -> None:
-        """Add files, remove files and remember numbers, all or nothing. Durable at return.
+        """Add files, remove files and store numbers, all or nothing. Durable at return.
 
-        What is removed is no part of the table any more; its files stay until they are cleaned up.
+        Removed files no longer belong to the table; they stay on disk until they are cleaned up.
 
         Args:
-            add: Files that are there, finished.
+            add: Finished files.
             remove: Files as ``files`` returned them.
             remember: app -> version.
             changes: False: the rows are the same ones, in other files.
 
         Raises:
-            TableConflict: Somebody else committed what this commit rests on; ``refresh`` and decide
-                anew. Nothing was changed.
-            TableError: A file to be added is not there.
+            TableConflict: A concurrent commit changed what this one depends on; ``refresh`` and
+                decide again. Nothing was changed.
+            TableError: A file to be added does not exist.
         """
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = []
@@ -189,8 +189,8 @@ class Table:
         ]
         numbers = [Transaction(app, version) for app, version in (remember or {}).items()]
         if len(actions) > added:
-            # The library does not see that two remove the same file if one of them says that the
-            # rows are the same ones. It does see two that remember a number for the same app.
+            # The library does not detect that two commits remove the same file if one of them
+            # declares its rows unchanged. It does detect two that store a number for the same app.
             numbers.append(Transaction(_REMOVALS, self.version + 1))
         if not actions and not numbers:
             return
@@ -227,14 +227,14 @@ class Table:
         )
 
     def _shown(self, name: str, value: Value) -> Value:
-        """Return a bound as the log has it."""
+        """Return a bound as the log stores it."""
         if isinstance(value, int) and pa.types.is_timestamp(self.spec.schema.field(name).type):
             seconds, micros = divmod(value, 1_000_000)
             return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
         return value
 
     def stage(self, rows: pa.Table, *, durable: bool = True) -> list[DataFile]:
-        """Write rows to files of their partitions, which a commit may then add.
+        """Write rows to files of their partitions, for a later commit.
 
         For tables of modest size; the archive writes its own files.
         """
@@ -255,7 +255,7 @@ class Table:
         return DataFile(done.path, done.size, len(rows), partition, low, high)
 
     def append(self, rows: pa.Table, remember: Mapping[str, int] | None = None) -> None:
-        """Add rows, and remember numbers, all or nothing."""
+        """Add rows and store numbers, all or nothing."""
         self.commit(self.stage(rows) if len(rows) else [], remember=remember)
 
     def replace(
@@ -264,10 +264,10 @@ class Table:
         remember: Mapping[str, int] | None = None,
         **partition: str,
     ) -> None:
-        """Have these rows instead of all that a partition holds; readers see all or nothing of it.
+        """Replace all rows of a partition; readers see all of the change or nothing.
 
         Raises:
-            TableError: Rows are of another partition.
+            TableError: Rows belong to another partition.
         """
         added = self.stage(rows) if len(rows) else []
         for one in added:
@@ -300,10 +300,10 @@ class Table:
 
 
 def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:
-    """Try what ends in a commit; once more, on the table as it then is, if somebody was quicker.
+    """Call a function that ends in a commit; after a conflict, refresh the table and call it again.
 
     Raises:
-        TableConflict: Again.
+        TableConflict: The second attempt failed too.
     """
     try:
         return attempt()
@@ -314,7 +314,7 @@ def deciding_anew(table: Table, attempt: Callable[[], T]) -> T:
 
 def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> DeltaTable:
     if folder.local:
-        folder.begin("made").close()  # the library wants the folder to be there
+        folder.begin("made").close()  # the library requires the folder to exist
         folder.abandon("made")
     try:
         made = DeltaTable.create(
@@ -327,7 +327,7 @@ def _made(spec: TableSpec, folder: Folder, options: dict[str, str] | None) -> De
             storage_options=options,
         )
     except DeltaError:
-        # Somebody else may have made it in the same moment; if not, this fails for the same reason.
+        # Another process may have created it just now; if not, this fails for the same reason.
         return DeltaTable(folder.uri, storage_options=options)
     folder.sync_log()
     return made

@@ -1,11 +1,11 @@
-"""The fold: rows of the trace of one queue, and what happened since, become rows as they are now.
+"""The fold: rows of the trace of one queue, plus later events, give the rows as of now.
 
-Pure functions on tables and arrays: here, which messages there are and which of them have a row for
-which group; in ``trace_life``, what becomes of the rows of a group.
+Pure functions on tables and arrays. This module decides which messages exist and which of them have
+a row for which group; ``trace_life`` changes the rows of a group.
 
-The result does not depend on where the journal was cut into runs of the fold: folding all at once
-and folding piece by piece give the same rows. ``tests/unit/pipeline/trace_reference.py`` says the
-same in plain words, row by row.
+The result does not depend on where the journal was cut into pieces: folding all at once and folding
+piece by piece give the same rows. ``tests/unit/pipeline/trace_reference.py`` is the same fold in
+its simplest form, row by row.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ternmq.pipeline.trace_schema import TRACE
 __all__ = ["OF_GROUPS", "OF_MESSAGES", "Folded", "Group", "Place", "fold"]
 
 OF_MESSAGES: Final = ("stored", "resolved", "moved")
-"""Kinds of events that are about messages, whatever the group."""
+"""Kinds of events about messages, independent of any group."""
 
 
 _STORED: Final = [
@@ -62,11 +62,11 @@ class Place:
 
 @dataclass(slots=True)
 class Folded:
-    """What a fold came to.
+    """The result of a fold.
 
     Attributes:
-        rows: As ``TRACE`` has them.
-        done: A row for each message that a consumer was done with: ``position, time, group,
+        rows: Rows of ``TRACE``.
+        done: A row for each message that a consumer finished: ``position, time, group,
             group_number, app, end_to_end_us, handling_us``.
     """
 
@@ -86,10 +86,10 @@ def fold(
 
     Args:
         place: The queue.
-        rows: Rows of the trace, all those that events are about as far as there are any.
-        events: Of the queue, in the order of the journal; columns ``trace_schema.EVENTS``.
-        groups: Of the topic, those that are gone included.
-        begin: Position from which on the events are.
+        rows: All existing rows of the trace that the events are about.
+        events: Events of the queue, in the order of the journal; columns ``trace_schema.EVENTS``.
+        groups: Groups of the topic, including those that ended.
+        begin: Position at which the events begin.
         prepared: Producer, first sequence and born time of rows by the position of ``prepared``.
     """
     words = Words()
@@ -102,7 +102,7 @@ def fold(
         known.setdefault(number, Group(number, name))
     had = numbers(rows["group_number"], -1)
     for number, name in named(rows).items():
-        known.setdefault(number, Group(number, name, gone=0))  # it ended long ago
+        known.setdefault(number, Group(number, name, gone=0))  # it ended before these events
     group_of = numbers(events["group_number"].filter(about_groups(events)), -1)
     folding = _Folding(place, words, messages, begin)
     for group in sorted(known.values(), key=lambda one: one.number):
@@ -112,7 +112,7 @@ def fold(
 
 
 def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> Messages:
-    """Return the messages that events say were stored."""
+    """Return the messages that events report as stored."""
     which = pc.or_(
         pc.equal(events["kind"], "stored"),
         pc.fill_null(
@@ -145,7 +145,7 @@ def _stored(events: pa.Table, prepared: Mapping[int, tuple[int, int, int]]) -> M
 
 
 def _unheard(facts: Facts, messages: Messages) -> Messages:
-    """Return the messages that facts are about, and whose storing was not seen."""
+    """Return the messages that facts are about and whose storing was not seen."""
     there = np.searchsorted(messages.offset, facts.stop) - np.searchsorted(
         messages.offset, facts.start
     )
@@ -160,7 +160,7 @@ def _unheard(facts: Facts, messages: Messages) -> Messages:
 
 
 def _moved(events: pa.Table, messages: Messages) -> Messages:
-    """Learn of MOVED records who sent messages that nobody saw stored."""
+    """Fill in the senders of messages whose storing was not seen, from MOVED records."""
     some = events.filter(pc.equal(events["kind"], "moved"))
     if not len(some) or not (messages.sequence == NULL).any():
         return messages
@@ -207,7 +207,7 @@ class _Folding:
         return lives.table(self.messages, self.words, topic, (name, number))
 
     def _rows_of(self, group: Group, rows: pa.Table, facts: Facts) -> Numbers:
-        """Return which messages have a row for a group: to get them, or got them anyway."""
+        """Return the messages that have a row for a group: due to receive them, or received."""
         messages = self.messages
         offset, position = messages.offset, messages.position
         has = np.zeros(len(offset), bool)
@@ -231,7 +231,7 @@ class _Folding:
         return np.flatnonzero(has)
 
     def finished(self) -> Folded:
-        """Return all rows, those without a group included."""
+        """Return all rows, including those without a group."""
         alone = np.ones(len(self.messages.offset), bool)
         for message in self.covered:
             alone[message] = False

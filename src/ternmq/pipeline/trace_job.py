@@ -2,7 +2,7 @@
 
     TraceJob().run(context)
 
-reads from where the table stands to the end that the journal has now, a piece at a time.
+reads from the end of the trace to the present end of the journal, a piece at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ternmq.spark.journal_broker import BrokerJournal
 
 _TRIES: Final = 5
 _QUIET_BYTES: Final = 1 << 20
-"""So much of the journal without a word about messages is left for the next run."""
+"""A part of the journal up to this size without events about messages is left to the next run."""
 
 
 class TraceJob:
-    """See the module; and ``job.Job``."""
+    """Folds the journal into the trace; implements ``job.Job``."""
 
     name: Final = "trace"
     tables: tuple[TableSpec, ...] = (TRACE, KNOWN, STATS_MINUTE)
@@ -61,10 +61,10 @@ class TraceJob:
                     else:
                         stop, events = feed.piece(at, end)
                         if end - at < _QUIET_BYTES and passing.position and not tells(events):
-                            break  # read again next time: no commits of nothing, round by round
+                            break  # read again in the next run: avoids empty commits every round
                         rows += passing.fold(at, stop, events)
                 except TableConflict:
-                    # Another run of this job was quicker.
+                    # Another run of this job committed first.
                     conflicts += 1
                     if conflicts == _TRIES:
                         raise
@@ -82,7 +82,7 @@ class TraceJob:
 
 
 def _cut(port: BrokerJournal, start: int, end: int, most: int) -> int:
-    """Return where a piece ends: where a segment begins, or at the end."""
+    """Return where a piece ends: at the beginning of a segment, or at the end."""
     segment = port.bounds().segment_bytes
     if not segment or end - start <= most:
         return end

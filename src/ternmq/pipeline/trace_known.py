@@ -1,8 +1,8 @@
-"""What a fold must know besides its events: groups, prepared rows, how far queues and groups are.
+"""State that a fold needs besides its events: groups, prepared rows, ends of queues, cursors.
 
-It is learnt from events, and kept in a table of its own. That is written before the trace is: if
-the run ends between, the next one begins with knowledge that is ahead, and that does no harm. What
-is over is kept until the trace is behind it.
+It is collected from events, and stored in its own table. That table is written before the trace: if
+a run stops between the two, the next one begins with state that is ahead, which does no harm.
+Groups and transactions that ended are kept until the trace is past their end.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Subscription:
     """A group on a topic.
 
     Attributes:
-        topic_number: Of the topic.
-        number: Of the group.
-        name: Of the group.
+        topic_number: Number of the topic.
+        number: Number of the group.
+        name: Name of the group.
         since: Position at which it began; -1: before everything that was read.
-        since_us: When; 0: not known.
-        cursors: Where, queue by queue; None: not known.
+        since_us: When it began; 0: not known.
+        cursors: Cursors at which it began, by queue; None: not known.
         gone: Position at which it ended.
-        gone_us: When.
+        gone_us: When it ended.
     """
 
     topic_number: int
@@ -49,7 +49,7 @@ class Subscription:
     gone_us: int = 0
 
     def of_queue(self, queue: int) -> Group:
-        """Return what it is to one queue; one that came later was empty then."""
+        """Return the group as one queue sees it; a queue added later was empty when it began."""
         cursor = None
         if self.cursors is not None:
             cursor = self.cursors[queue] if queue < len(self.cursors) else 0
@@ -60,7 +60,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class Prepared:
-    """Rows that a transaction may make visible: who sent them, and whether that is decided."""
+    """Rows that a transaction may make visible: their sender, and the position of the decision."""
 
     producer: int
     sequence: int
@@ -70,23 +70,23 @@ class Prepared:
 
 @dataclass(slots=True)
 class Known:
-    """See the module."""
+    """State before a piece of the journal."""
 
     position: int = -1
-    """It knows everything below."""
+    """The state includes all events below this position."""
     groups: dict[int, Subscription] = field(default_factory=dict)
     prepared: dict[int, Prepared] = field(default_factory=dict)
     topics: dict[int, str] = field(default_factory=dict)
     ends: dict[Queue, int] = field(default_factory=dict)
     cursors: dict[tuple[int, int, int], int] = field(default_factory=dict)
-    """Of a topic, a queue and a group."""
+    """By topic, queue and group."""
 
     def of_topic(self, number: int) -> list[Subscription]:
-        """Return the groups of a topic, those that ended included."""
+        """Return the groups of a topic, including those that ended."""
         return [one for one in self.groups.values() if one.topic_number == number]
 
     def turns(self, begin: int) -> set[int]:
-        """Return topics of which a group began or ended at or behind a position."""
+        """Return the topics with a group that began or ended at or after a position."""
         return {
             one.topic_number
             for one in self.groups.values()
@@ -94,7 +94,7 @@ class Known:
         }
 
     def learn(self, events: pa.Table, position: int) -> None:
-        """Take in events, which go up to a position."""
+        """Apply events, which end at a position."""
         wanted = pa.array(["config", "prepared", "resolved"])
         some = events.filter(pc.is_in(events["kind"], value_set=wanted))
         for row in some.to_pylist():
@@ -142,7 +142,7 @@ class Known:
             self.groups[group] = replace(known, gone=position, gone_us=time)
 
     def forget(self, before: int) -> None:
-        """Forget what ended before a position: nothing about it is still to be folded."""
+        """Drop what ended before a position: no event about it remains to be folded."""
         for number in [
             n for n, one in self.groups.items() if one.gone is not None and one.gone < before
         ]:
@@ -156,7 +156,7 @@ class Known:
             del self.prepared[at]
 
     def told(self) -> dict[int, tuple[int, int, int]]:
-        """Return what a fold wants of prepared rows."""
+        """Return the prepared rows in the form that ``trace_fold.fold`` takes."""
         return {at: (one.producer, one.sequence, one.born) for at, one in self.prepared.items()}
 
     def table(self) -> pa.Table:
@@ -205,7 +205,7 @@ class Known:
 
     @staticmethod
     def of(rows: pa.Table, position: int) -> Known:
-        """Return what rows say."""
+        """Read the state from rows."""
         found = Known(position)
         for row in rows.to_pylist():
             topic, queue, group = row["topic_number"], row["queue"], row["group_number"]
@@ -238,7 +238,7 @@ class Known:
 
 
 def of_catalog(groups: Iterable[Subscription]) -> Known:
-    """Return what is known before the first event: groups that were there already."""
+    """Return the state before the first event: groups that already exist."""
     return Known(groups={one.number: one for one in groups})
 
 

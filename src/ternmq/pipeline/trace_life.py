@@ -1,9 +1,9 @@
-"""What becomes of the rows of one group: facts about it, applied to arrays.
+"""The rows of one group over time: facts about the group, applied to arrays.
 
-An event is about a run of offsets; the runs of all events are spread out at once
-(``numpy.repeat``), and of what is written to a row several times the last stands, since events come
-in the order of the journal. Only where an effect depends on what a row's state is (a cursor that
-moves, a group that ends, rows that are replayed) events are cut into pieces before and after.
+An event covers a run of offsets; the runs of all events are expanded at once (``numpy.repeat``).
+If several events write one row, the last wins, because events are in the order of the journal. Only
+where an effect depends on a row's present state (a cursor that moves, a group that ends, rows that
+are replayed) are the events split into pieces before and after.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ternmq.pipeline.trace_schema import (
 
 _PULLED, _SKIPPED, _PARKED, _REPLAYED, _CURSOR, _SETTLED, _ENDED, _GONE = range(8)
 OF_GROUPS: Final = ("pulled", "skipped", "parked", "replayed", "cursor", "settled", "ended")
-"""Kinds of events that are about rows of a group; ``gone`` is made of a known group's end."""
+"""Kinds of events about rows of a group; the kind ``gone`` is added for the end of a group."""
 _OUTCOMES: Final = ("done", "retry", "dead", "released", "held")
 _DONE, _RETRY, _DEAD, _RELEASED, _HELD = range(5)
 _AFTER: Final = np.array([DONE, WAITING, DEAD, RELEASED, HELD], np.int32)
@@ -63,10 +63,10 @@ class Group:
         number: Its number.
         name: Its name.
         since: Position at which it began; -1: before everything that was read.
-        since_us: When; 0: not known.
-        cursor: Where it began in this queue; None: not known.
+        since_us: When it began; 0: not known.
+        cursor: Its cursor in this queue when it began; None: not known.
         gone: Position at which it ended.
-        gone_us: When.
+        gone_us: When it ended.
     """
 
     number: int
@@ -105,17 +105,17 @@ class Facts:
     round: Numbers
     outcome: Codes
     by: Codes
-    """Index among ``_CAUSES``."""
+    """Index in ``_CAUSES``."""
     move: Codes
     app: Codes
     client: Codes
     told: Codes
-    """What the outcome is called."""
+    """Name of the outcome."""
     cause: Codes
     reason: Codes
 
     def cut(self, start: int, stop: int) -> Facts:
-        """Return some of them, one behind the other."""
+        """Return a slice of them."""
         return Facts(*[getattr(self, name)[start:stop] for name in Facts.__slots__])
 
     def resets(self) -> list[tuple[int, int]]:
@@ -124,17 +124,17 @@ class Facts:
         return list(zip(self.cursor[which].tolist(), self.position[which].tolist(), strict=True))
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Facts:
-        """Return some of them."""
+        """Return those that a mask selects."""
         return Facts(*[getattr(self, name)[which] for name in Facts.__slots__])
 
 
 def about_groups(events: pa.Table) -> pa.ChunkedArray:
-    """Return which events are about rows of groups."""
+    """Return a mask of the events about rows of groups."""
     return pc.is_in(events["kind"], value_set=pa.array(OF_GROUPS))
 
 
 def facts_of(events: pa.Table, words: Words) -> tuple[Facts, dict[int, str]]:
-    """Return the events about rows of groups, and the groups that they are about."""
+    """Return the events about rows of groups, and the names of these groups."""
     some = events.select(_FACTS).filter(about_groups(events))
     kind = member(some["kind"], OF_GROUPS)
     found = Facts(
@@ -159,7 +159,7 @@ def facts_of(events: pa.Table, words: Words) -> tuple[Facts, dict[int, str]]:
 
 
 def named(rows: pa.Table) -> dict[int, str]:
-    """Return the groups that rows are about."""
+    """Return the names of the groups in rows, by number."""
     group, first = np.unique(numbers(rows["group_number"], -1), return_index=True)
     names = rows["group"].take(pa.array(first)).to_pylist()
     return {
@@ -170,7 +170,7 @@ def named(rows: pa.Table) -> dict[int, str]:
 
 
 def with_end(facts: Facts, group: Group) -> Facts:
-    """Put the end of a group among its facts."""
+    """Insert the end of a group into its facts."""
     assert group.gone is not None
     at = int(np.searchsorted(facts.position, group.gone))
     given: dict[str, int] = {
@@ -182,7 +182,7 @@ def with_end(facts: Facts, group: Group) -> Facts:
 
 
 def spread(counts: Numbers) -> tuple[Numbers, Numbers]:
-    """Return, for runs of so many rows each, the run of every row, and its place in the run."""
+    """Expand runs with these numbers of rows: return each row's run, and its place in the run."""
     ev = np.repeat(np.arange(len(counts)), counts)
     begins = np.cumsum(counts) - counts
     return ev, np.arange(len(ev)) - begins[ev]
@@ -199,10 +199,10 @@ class Life:
     words: Words
     done: list[pa.Table]
     unread: int = 0
-    """Rows below this index are not ``stored``: cursors have passed them."""
+    """No row below this index is ``stored``: cursors have passed them."""
 
     def run(self) -> None:
-        """Apply all of them."""
+        """Apply all facts."""
         kind = self.facts.kind
         cuts = np.flatnonzero((kind == _CURSOR) | (kind == _GONE) | (kind == _REPLAYED)).tolist()
         begin = 0
@@ -213,7 +213,7 @@ class Life:
         self._runs(self.facts.cut(begin, len(kind)))
 
     def _runs(self, facts: Facts) -> None:
-        """Apply facts about runs of rows: the last about a row stands."""
+        """Apply facts about runs of rows: the last fact about a row wins."""
         if not len(facts.kind):
             return
         lives = self.lives
@@ -249,7 +249,7 @@ class Life:
         np.add.at(lives.deliveries, row, np.int32(1))
         new = lives.first_delivered[row] == NULL
         if new.any():
-            row, ev = row[new][::-1], ev[new][::-1]  # what is written last is the first
+            row, ev = row[new][::-1], ev[new][::-1]  # reversed: the earliest is written last
             lives.first_delivered[row] = facts.time[ev]
             lives.first_client[row] = facts.client[ev]
 
@@ -297,7 +297,7 @@ class Life:
         )
 
     def _turn(self, fact: Facts) -> None:
-        """Apply a fact whose effect depends on how rows stand."""
+        """Apply a fact whose effect depends on the rows' current state."""
         lives = self.lives
         kind, time = int(fact.kind[0]), fact.time[0]
         if kind == _REPLAYED:
@@ -337,7 +337,7 @@ class Life:
 
 
 def _put(column: Codes, values: Numbers, row: Numbers, ev: Numbers) -> None:
-    """Write what is told to rows; -1: nothing is."""
+    """Write values to rows; -1: leave the row as it is."""
     told = values >= 0
     if told.all():
         column[row] = values[ev]

@@ -1,4 +1,4 @@
-"""What became of a message, from the table ``trace``: by its id, or its place."""
+"""Looks up the history of a message in the table ``trace``: by its id, or its place."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_ROWS: Final = 1000
 
 
 class TraceLookup:
-    """See the module. Not for more than one thread at a time.
+    """Reads the trace. Not thread-safe.
 
     Args:
         tables: The folder of all tables.
-        storage: What the log's library wants to know of an object store.
+        storage: Options of the Delta library for an object store.
 
     Raises:
         TableError: There is no trace.
@@ -28,20 +28,20 @@ class TraceLookup:
 
     def __init__(self, tables: Folder, storage: Mapping[str, str] | None = None) -> None:
         self._table = Table.open(tables, TRACE, create=False, storage=storage)
-        # What comes from the library is not checked.
+        # The library is not fully typed.
         self._database: Any = duckdb.connect(":memory:")
         self._database.execute("set timezone = 'UTC'")
 
     def close(self) -> None:
-        """Forget what was read."""
+        """Close the database."""
         self._database.close()
 
     def by_id(self, message_id: str) -> list[dict[str, Any]]:
-        """Return the rows of a message, one for each group: every file is looked at."""
+        """Return the rows of a message, one for each group. Reads every file."""
         return self._rows(self._table.files(), "message_id = $id", {"id": message_id})
 
     def at(self, topic: str, queue: int, offset: int) -> list[dict[str, Any]]:
-        """Return the rows of the message of a place; only files that may hold it are looked at."""
+        """Return the rows of the message at a place. Reads only files that may hold it."""
         files = [
             one
             for one in self._table.files()

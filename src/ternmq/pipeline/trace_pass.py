@@ -1,9 +1,9 @@
-"""A piece of the journal goes into the tables: trace, and statistics by minute.
+"""Adds a piece of the journal to the tables: the trace, and statistics by minute.
 
-Three commits, in this order: statistics, what the fold must know, the trace. Each remembers up to
-which position of the journal its table has everything; the trace's number is what the next piece
-begins with. A run that breaks off between them is repeated from there: statistics leave out what
-they have counted, and the knowledge is ahead, which does no harm.
+Three commits, in this order: statistics, the state of the fold, the trace. Each stores the position
+up to which its table has the journal; the next piece begins at the trace's position. A run that
+stops between them is repeated from there: statistics leave out what they have counted, and the
+state is ahead, which does no harm.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ternmq.pipeline.trace_rows import Numbers, numbers
 from ternmq.pipeline.trace_schema import KNOWN, TRACE
 
 APP: Final = "trace"
-"""Under this name the tables remember positions."""
+"""The app under which the tables store positions."""
 PIPELINE: Final = "spark."
-"""Groups of the pipeline are named so; they have no rows."""
+"""Prefix of the pipeline's own groups; they have no rows."""
 
 Dones = Callable[[Sequence[Work]], Iterable[Done]]
 
 
 class TracePass:
-    """Brings the tables forward; see the module.
+    """Folds pieces of the journal into the tables.
 
     Args:
         open_: Opens a table.
-        before: Returns the groups that were there before a position, for tables that are new.
+        before: Returns the groups that existed before a position, for tables that are new.
     """
 
     def __init__(
@@ -53,26 +53,26 @@ class TracePass:
 
     @property
     def position(self) -> int | None:
-        """Up to where the trace has everything; None: it is new."""
+        """Position up to which the trace has the journal; None: it is new."""
         return self.trace.remembered(APP)
 
     def refresh(self) -> None:
-        """See what somebody else committed."""
+        """Load commits of other processes."""
         for table in (self.trace, self._known_table, self._stats):
             table.refresh()
 
     def known(self, begin: int) -> Known:
-        """Return what is known before the piece that begins at a position."""
+        """Return the state before the piece that begins at a position."""
         position = self._known_table.remembered(APP)
         if position is None:
             return of_catalog(self._before(begin))
         return Known.of(self._known_table.read(), position)
 
     def fold(self, begin: int, stop: int, events: pa.Table) -> int:
-        """Fold the events between two positions; return how many rows were written.
+        """Fold the events between two positions; return the number of rows written.
 
         Raises:
-            TableConflict: Somebody else committed at once: ``refresh``, and see where it stands.
+            TableConflict: Another process committed: ``refresh``, and read ``position`` again.
         """
         known = self.known(begin)
         was = known.position
@@ -96,14 +96,14 @@ class TracePass:
         queues: Iterable[Queue],
         topics: Mapping[int, str] | None = None,
     ) -> list[Work]:
-        """Return what is to be done for the queues that events are about.
+        """Return the work for the queues with events.
 
         Args:
-            known: After the events.
-            was: Up to which position it had been known before.
+            known: The state after the events.
+            was: Position of the state before them.
             begin: Where the piece begins.
-            queues: Those with events.
-            topics: Names, where ``known`` has none.
+            queues: The queues with events.
+            topics: Names of topics, for those missing in ``known``.
         """
         files: dict[Queue, list[DataFile]] = {}
         for one in self.trace.files():
@@ -138,7 +138,7 @@ class TracePass:
         ]
 
     def commit(self, known: Known, begin: int, stop: int, dones: Sequence[Done]) -> int:
-        """Commit what was done for queues; return how many rows of the trace were written."""
+        """Commit the results of queues; return the number of rows of the trace written."""
         if (self._stats.remembered(APP) or 0) < stop:
             self._commit_stats(known, stop, dones)
         if (self._known_table.remembered(APP) or -1) < stop:
@@ -170,9 +170,9 @@ class TracePass:
 
 
 def tells(events: pa.Table) -> bool:
-    """Return whether events are about a queue, a topic or a group of users: else nothing changes.
+    """Return whether events are about a queue, a topic or a user's group: else nothing changes.
 
-    Every run of the pipeline leaves facts of its own (who came, where holds stand).
+    Every run of the pipeline adds facts of its own (its sessions, its holds).
     """
     some = events.filter(_of_users(events))
     settings = pc.and_(pc.equal(some["kind"], "config"), pc.is_valid(some["topic_number"]))
@@ -185,7 +185,7 @@ def _of_users(events: pa.Table) -> pa.ChunkedArray:
 
 
 def _by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
-    """Return the events that are about queues, by queue, each in order."""
+    """Return the events about queues, by queue, each in order."""
     some = events.filter(
         pc.and_(pc.is_in(events["kind"], value_set=pa.array(KINDS)), pc.is_valid(events["queue"]))
     )
@@ -202,7 +202,7 @@ def _by_queue(events: pa.Table) -> dict[Queue, pa.Table]:
 
 
 def _lags(known: Known, dones: Sequence[Done]) -> list[pa.Table]:
-    """Return statistics that say how far groups were behind, over all queues of their topic."""
+    """Return statistics with the lags of groups, over all queues of their topic."""
     found = []
     by_topic: dict[int, list[Done]] = {}
     for one in dones:

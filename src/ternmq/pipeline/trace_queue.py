@@ -1,7 +1,7 @@
-"""The trace of one queue: which files hold rows that events are about, the fold, the files then.
+"""The trace of one queue: finds the files with affected rows, folds, writes the new files.
 
-What one worker does. It writes files and says which ones they are and which they stand for; what
-belongs to the table is decided by whoever commits it (``trace_job``).
+This is the work of one worker. It writes files and returns which ones, and which files they
+replace; the process that commits them decides what belongs to the table (``trace_pass``).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ternmq.pipeline.trace_rows import NULL, Numbers, from_position, member, num
 
 _FOREVER: Final = 1 << 62
 BLOCK_BITS = 18
-"""A file has rows of one hour and of 2^18 offsets at most: what is written anew when one of its
-messages moves on."""
+"""A file has rows of one hour and of at most 2^18 offsets: it is rewritten when one of its
+messages changes."""
 KINDS: Final = (*OF_GROUPS, *OF_MESSAGES)
-"""Kinds of events that are about a queue."""
+"""Kinds of events about a queue."""
 
 
 @dataclass(slots=True, frozen=True)
 class Work:
-    """What is to be done for a queue.
+    """The work to do for a queue.
 
     Attributes:
-        place: Which.
-        groups: Of its topic.
+        place: The queue.
+        groups: Groups of its topic.
         begin: Position from which on events are folded.
         counted: Position from which on events are counted in statistics.
-        known_from: Position from which on ``end`` and ``cursors`` are to be moved on.
-        end: Behind its newest message, before the events.
-        cursors: Of groups, before the events.
-        files: Of the table, that hold rows of the queue.
-        prepared: See ``trace_fold.fold``.
+        known_from: Position from which on events move ``end`` and ``cursors``.
+        end: Offset after its newest message, before the events.
+        cursors: Cursors of groups, before the events.
+        files: Files of the table with rows of the queue.
+        prepared: As in ``trace_fold.fold``.
     """
 
     place: Place
@@ -58,17 +58,17 @@ class Work:
 
 @dataclass(slots=True)
 class Done:
-    """What came of it.
+    """The result of the work.
 
     Attributes:
-        place: Which queue.
-        add: Files that were written.
-        remove: Files that they stand for.
-        rows: How many were written.
+        place: The queue.
+        add: Files written.
+        remove: Files that they replace.
+        rows: Number of rows written.
         stats: Statistics by minute.
         lags: ``begin`` (minute), ``group_number``, ``end``, ``cursor`` at the minute's end.
         end: As in ``Work``, after the events.
-        cursors: The same.
+        cursors: Likewise.
     """
 
     place: Place
@@ -82,12 +82,12 @@ class Done:
 
 
 def fold_queue(table: Table, work: Work, events: pa.Table) -> Done:
-    """Fold events of a queue; see the module.
+    """Fold the events of a queue.
 
     Args:
         table: The trace.
-        work: What is to be done.
-        events: Of the queue, of ``KINDS``, in the order of the journal.
+        work: The work to do.
+        events: Events of the queue, of ``KINDS``, in the order of the journal.
     """
     old = touched(work, events)
     rows = table.read_files(old)
@@ -102,7 +102,7 @@ def fold_queue(table: Table, work: Work, events: pa.Table) -> Done:
 def _changed(
     table: Table, files: Sequence[DataFile], before: pa.Table, after: pa.Table
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Write the blocks in which rows changed; return what was written, and what it stands for."""
+    """Write the blocks with changed rows; return the new files, and the files they replace."""
     was = dict(_blocks(before))
     add: list[DataFile] = []
     same: set[tuple[str, int]] = set()
@@ -115,7 +115,7 @@ def _changed(
 
 
 def _blocks(rows: pa.Table) -> Iterable[tuple[tuple[str, int], pa.Table]]:
-    """Yield rows by hour and block of offsets: what one file has."""
+    """Split rows by hour and block of offsets, as in files."""
     for partition, part in parts(rows, ("hour",)):
         block = numbers(part["offset"]) >> BLOCK_BITS
         numbered = np.unique(block).tolist()
@@ -129,7 +129,7 @@ def _block_of(file: DataFile) -> tuple[str, int]:
 
 
 def touched(work: Work, events: pa.Table) -> list[DataFile]:
-    """Return the files with rows that events are about."""
+    """Return the files with rows that the events affect."""
     start, stop = numbers(events["start"], 0), numbers(events["stop"], 0)
     kind = member(events["kind"], ("cursor",))
     reset = pc.fill_null(pc.equal(events["cause"], "reset"), False).to_numpy()
@@ -168,7 +168,7 @@ def _number(value: Value) -> int:
 
 
 def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
-    """Yield the spans that runs cover, ascending."""
+    """Yield the spans covered by runs, ascending."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(stop[order]) if len(stop) else stop
     if not len(start):
@@ -182,7 +182,7 @@ def _union(start: Numbers, stop: Numbers) -> Iterable[tuple[int, int]]:
 
 
 def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, int]]:
-    """Return how far the queue and its groups were at the end of each minute with events."""
+    """Return the end and the groups' cursors of the queue after each minute with events."""
     later = from_position(events, work.known_from)
     time = numbers(later["time"])
     step = STEPS_US["stats_minute"]
@@ -220,7 +220,7 @@ def lag_steps(work: Work, events: pa.Table) -> tuple[pa.Table, int, dict[int, in
 def _steps(
     time: Numbers, value: Numbers, minutes: Numbers, step: int, before: int
 ) -> tuple[Numbers, int]:
-    """Return what a value is at the end of each minute, and at the end."""
+    """Return a value at the end of each minute, and at the end."""
     at = np.searchsorted(time, minutes + step)
     whole = np.concatenate([[before], value])
     found: Numbers = whole[at]

@@ -1,7 +1,7 @@
-"""Rows of the trace as arrays of numbers, and back: what the fold works on.
+"""Rows of the trace as arrays of numbers, and back: the form that the fold uses.
 
-Texts are numbers of a pool (``Words``); what is null is ``NULL``, or -1 where numbers count up from
-0.
+Texts are numbers in a pool (``Words``); null is ``NULL``, or -1 for numbers that are never
+negative.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOUR_US: Final = 3_600_000_000
 
 
 class Words:
-    """Texts by number."""
+    """A pool of texts, numbered."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -58,7 +58,7 @@ class Words:
 
 
 def numbers(column: pa.Array | pa.ChunkedArray, null: int = NULL) -> Numbers:
-    """Return a column of numbers or times."""
+    """Return a column of numbers or times as an array."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     plain = whole.cast(pa.int64())
     filled = pc.fill_null(plain, null) if plain.null_count else plain
@@ -67,19 +67,19 @@ def numbers(column: pa.Array | pa.ChunkedArray, null: int = NULL) -> Numbers:
 
 
 def from_position(events: pa.Table, position: int) -> pa.Table:
-    """Return the events at or behind a position; they are in the order of the journal."""
+    """Return the events at or after a position; they are in the order of the journal."""
     return events.slice(int(np.searchsorted(numbers(events["position"]), position)))
 
 
 def column(values: Numbers | Codes, kind: pa.DataType, null: int = NULL) -> pa.Array:
-    """Return numbers or times as a column."""
+    """Return an array of numbers or times as a column."""
     missing = values == null
     made = pa.array(values, mask=missing if missing.any() else None)
     return made.cast(pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else made.cast(kind)
 
 
 def member(texts: pa.Array | pa.ChunkedArray, of: tuple[str, ...]) -> Codes:
-    """Return which of some texts each is; -1: none of them."""
+    """Return the index of each text in ``of``; -1: it is not there."""
     whole = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     found = pc.index_in(whole, value_set=pa.array(of, pa.string()))
     made: Codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False)
@@ -96,13 +96,13 @@ class Messages:
     born: Numbers
     stored: Numbers
     position: Numbers
-    """-1: what was stored is not known, only what came of it."""
+    """-1: its storing was not seen, only later facts."""
     seen: Numbers
-    """When it was first heard of: stored, or else the first fact about it."""
+    """When it was stored, or else the time of the first fact about it."""
 
     @staticmethod
     def of(rows: pa.Table) -> Messages:
-        """Return those of rows of the trace, each once."""
+        """Return the messages in rows of the trace, each once."""
         offset, first = np.unique(numbers(rows["offset"]), return_index=True)
         some = rows.select(
             ["producer_id", "sequence", "born_time", "stored_time", "position", "hour"]
@@ -123,7 +123,7 @@ class Messages:
         )
 
     def joined(self, others: Messages) -> Messages:
-        """Return these and others; what is there already stays as it is."""
+        """Add other messages; those already there stay unchanged."""
         if not len(others.offset):
             return self
         names = self.__slots__
@@ -136,12 +136,12 @@ class Messages:
 
 @dataclass(slots=True)
 class Failures:
-    """What failed: row, and what is told of it. Pieces, in order of time."""
+    """Failures: the row, and the columns of ``FAILURE``. In pieces, in order of time."""
 
     pieces: list[dict[str, Numbers | Codes]] = field(default_factory=list)
 
     def add(self, **piece: Numbers | Codes) -> None:
-        """Take in what is later than all before."""
+        """Append failures that are later than all before."""
         if len(piece["row"]):
             self.pieces.append(piece)
 
@@ -180,10 +180,10 @@ class Failures:
 
 @dataclass(slots=True)
 class Lives:
-    """Rows of one queue and group, by offset: what became of its messages."""
+    """Rows of one queue and group, by offset: the state of its messages in the group."""
 
     message: Numbers
-    """Index among the messages."""
+    """Index in the messages."""
     offset: Numbers
     first_delivered: Numbers
     last_delivered: Numbers
@@ -201,7 +201,7 @@ class Lives:
 
     @staticmethod
     def begun(message: Numbers, messages: Messages) -> Lives:
-        """Return rows of which nothing is known but that they were stored."""
+        """Return rows of messages that were stored, and nothing more."""
         count = len(message)
 
         def none() -> Codes:
@@ -226,7 +226,7 @@ class Lives:
         )
 
     def take_in(self, rows: pa.Table, words: Words) -> None:
-        """Have those rows stand as a table says."""
+        """Set rows to the values of a table."""
         at = np.searchsorted(self.offset, numbers(rows["offset"]))
         for name in ("first_delivered", "last_delivered", "state_time"):
             getattr(self, name)[at] = numbers(rows[name])
@@ -252,7 +252,7 @@ class Lives:
     def table(
         self, messages: Messages, words: Words, topic: tuple[str, int, int], group: tuple[str, int]
     ) -> pa.Table:
-        """Return the rows as the table has them."""
+        """Return the rows as rows of the table."""
         count, kinds = len(self.message), TRACE.schema
         at = self.message
         same = {
@@ -301,7 +301,7 @@ class Lives:
 
 
 def hours(times: Numbers) -> pa.Array:
-    """Return the hour of each time, as the table is divided by it."""
+    """Return the hour of each time, as the table's partitions write it."""
     begun, which = np.unique(times // _HOUR_US, return_inverse=True)
     texts = [str(np.datetime64(int(one) * 3600, "s"))[:13] for one in begun]
     return pa.array(texts, pa.string()).take(pa.array(which))

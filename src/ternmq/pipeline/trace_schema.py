@@ -1,4 +1,4 @@
-"""The tables of the trace: what became of every message in every group.
+"""The tables of the trace: the state of every message in every group.
 
 A change of a table's columns raises its version, here and in ``docs/reference/tables.md``.
 """
@@ -24,7 +24,7 @@ EXPIRED: Final = 8
 STATES: Final = (
     "stored", "leased", "waiting", "released", "held", "done", "dead", "skipped", "expired",
 )  # fmt: skip
-"""By number. Those before ``done`` are open: something is still to come."""
+"""Names, by number. States before ``done`` are open: they will still change."""
 
 FAILURE: Final = pa.struct(
     [
@@ -37,7 +37,7 @@ FAILURE: Final = pa.struct(
     ]
 )
 FAILURES_KEPT: Final = 50
-"""The newest ones of a row; a message that nobody can handle may fail for years."""
+"""Newest failures kept of a row; a message that always fails may do so for years."""
 
 TRACE: Final = TableSpec(
     name="trace",
@@ -79,9 +79,9 @@ TRACE: Final = TableSpec(
     partition_by=("hour",),
     bounds=("topic_number", "queue", "offset", "position", "state_time", "open"),
 )
-"""One row for each message and group; for a message that no group is to get, one without a group.
-``hour`` is that of the stored time, in UTC (``2026-11-21T12``). Each file is of one queue
-and of 2^18 offsets at most."""
+"""One row for each message and group; for a message that no group receives, one without a group.
+``hour`` is that of the stored time, in UTC (``2026-11-21T12``). Each file has rows of one queue and
+of at most 2^18 offsets."""
 
 KNOWN: Final = TableSpec(
     name="trace_known",
@@ -105,9 +105,9 @@ KNOWN: Final = TableSpec(
         ]
     ),
 )
-"""What a fold must know besides its events: ``group`` (who consumes what, since when, from where),
-``prepared`` (rows that a transaction may still make visible), ``cursor`` and ``end`` (how far a
-group and a queue are)."""
+"""State that a fold needs besides its events: ``group`` (its topic, when and where it began),
+``prepared`` (rows that a transaction may still make visible), ``cursor`` and ``end`` (cursors of
+groups and ends of queues)."""
 
 EVENTS: Final = (
     "position", "part", "time", "kind", "topic_number", "topic", "queue", "group_number", "group",

@@ -1,8 +1,8 @@
 """The trace by Spark: the same fold, spread over workers queue by queue.
 
-Events go through ``format("ternmq.journal")`` and are brought together by queue; a worker folds
-those of a queue, writes the files, and hands back which they are. Rows of the trace never enter the
-JVM. What belongs to the table is decided here, in one commit (``trace_pass``).
+Events are read with ``format("ternmq.journal")`` and grouped by queue; a worker folds those of a
+queue, writes the files, and returns their description. Rows of the trace never enter the JVM. The
+driver decides what belongs to the table, in one commit (``trace_pass``).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _LEARNT: Final = ("config", "prepared", "resolved")
 def fold_by_spark(
     spark: SparkSession, options: Mapping[str, str], passing: TracePass, begin: int, stop: int
 ) -> int:
-    """Fold the journal between two positions; return how many rows were written.
+    """Fold the journal between two positions; return the number of rows written.
 
     Args:
         spark: The session.
-        options: Of ``format("ternmq.journal")``: which broker.
+        options: Options of ``format("ternmq.journal")``: the broker.
         passing: The tables.
-        begin: Where the trace stands.
+        begin: Position of the trace.
         stop: A position where a record begins.
 
     Raises:
@@ -75,7 +75,7 @@ def fold_by_spark(
     dones = [*_spread(of_users, passing.trace.folder, works)]
     heard = {(one.place.topic_number, one.place.queue) for one in dones}
     nothing = schema.arrow({name: COLUMNS[name] for name in EVENTS}).empty_table()
-    for work in works:  # a group began or ended, and else nothing happened there
+    for work in works:  # a group began or ended, and nothing else happened in the queue
         if (work.place.topic_number, work.place.queue) not in heard:
             dones.append(fold_queue(passing.trace, work, nothing))
     return passing.commit(known, begin, stop, dones)
@@ -94,7 +94,7 @@ def _spread(events: DataFrame, table: Folder, works: Sequence[Work]) -> Iterable
 def _task(
     table: str, works: Mapping[Queue, Work]
 ) -> Callable[[tuple[Any, ...], pa.Table], pa.Table]:
-    """Return what a worker does with the events of a queue."""
+    """Return a worker's function for the events of a queue."""
 
     def run(key: tuple[Any, ...], events: pa.Table) -> pa.Table:
         topic, queue = (one.as_py() for one in key)

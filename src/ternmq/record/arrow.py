@@ -1,9 +1,9 @@
 """A batch as Arrow columns that are views of the batch's own memory.
 
-What comes out, in this order (``schema`` returns it); every field may be null::
+The columns, in this order (``schema`` returns it); the schema allows null in every field::
 
     topic           string                only when a topic's name is given
-    producer_id     int64                 the u64's bits: Spark knows no unsigned numbers
+    producer_id     int64                 the u64's bits: Spark has no unsigned numbers
     sequence        int64                 producer_id and sequence are the message's id
     born_time       timestamp[us, UTC]
     key             string       view
@@ -63,17 +63,17 @@ def schema(*, topic: bool = False) -> pa.Schema:
 
 
 def to_arrow(batch: bytes | Batch, *, topic: str | None = None) -> pa.RecordBatch:
-    """Return a batch's rows as Arrow columns; see the module's docstring.
+    """Return a batch's rows as Arrow columns, as the module describes.
 
-    The result keeps the batch's bytes alive. The batch must be one that ``verify`` accepted: Arrow
-    trusts offsets and text as they are.
+    The result keeps the batch's bytes alive. ``verify`` must have accepted the batch: Arrow does
+    not check offsets and text.
 
     Args:
-        batch: Its bytes, or a reader of them (whose output cap then holds for compressed bodies).
+        batch: The batch's bytes, or a reader of them (its output cap limits compressed bodies).
         topic: If given, the first column repeats it.
 
     Raises:
-        BatchError: The header is not sound, or compressed bodies are damaged or pass the cap.
+        BatchError: The header is not sound, or compressed bodies are damaged or exceed the cap.
     """
     import pyarrow as pa
 

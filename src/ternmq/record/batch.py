@@ -1,8 +1,8 @@
-"""The columnar batch: messages of one topic, as they travel, rest in the journal and meet Arrow.
+"""The columnar batch: messages of one topic, with the same bytes on the wire and in the journal.
 
-Everything about batches is imported from here. Where it is, in reading order: ``batch_layout`` (the
+Everything about batches is imported from here. The modules, in reading order: ``batch_layout`` (the
 ruler, numbers), ``row``, ``batch_encode`` (with ``batch_columns`` and ``batch_binary``),
-``batch_reader``, ``batch_slice``, ``batch_verify``. ``Batch`` and ``slice_batch`` trust what
+``batch_reader``, ``batch_slice``, ``batch_verify``. ``Batch`` and ``slice_batch`` expect bytes that
 ``verify`` accepted.
 """
 

@@ -1,4 +1,4 @@
-"""``binary``: strings and bytes as Arrow lays them out, to be packed, cut and decoded.
+"""Packing, cutting and decoding ``binary`` columns: strings and bytes in Arrow's layout.
 
 ``n + 1`` i32 offsets into the bytes that follow, the first 0, none below the one before.
 """
@@ -16,7 +16,7 @@ def pack_offsets(values: Sequence[bytes]) -> bytes:
     """Return the offsets of a column of these values.
 
     Raises:
-        ValueError: They come to 2 GiB or more.
+        ValueError: The values have 2 GiB or more together.
     """
     try:
         return struct.pack(
@@ -37,15 +37,15 @@ def pack_one(value: bytes) -> bytes:
 
 
 def pack_dictionary(entries: Sequence[bytes]) -> bytes:
-    """Return a tag dictionary: how many entries, and their column."""
+    """Return a tag dictionary: the number of entries, and their column."""
     return U32_PAIR.pack(len(entries), 0) + pack_binary(entries)
 
 
 def decode_texts(content: bytes, offsets: tuple[int, ...]) -> list[str]:
-    """Return the texts that lie between the offsets.
+    """Return the texts between the offsets.
 
     Raises:
-        UnicodeDecodeError: One is not UTF-8.
+        UnicodeDecodeError: A text is not UTF-8.
     """
     if content.isascii():
         text = content.decode()
@@ -54,19 +54,19 @@ def decode_texts(content: bytes, offsets: tuple[int, ...]) -> list[str]:
 
 
 def binary_end(data: bytes, start: int, entries: int) -> int:
-    """Return where a column of so many entries, which begins at ``start``, ends."""
+    """Return the end of a column that begins at ``start`` and has ``entries`` entries."""
     (last,) = struct.unpack_from("<i", data, start + 4 * entries)
     end: int = start + 4 * (entries + 1) + last
     return end
 
 
 def slice_binary(data: bytes, place: int, count: int, start: int, stop: int) -> bytes:
-    """Return the entries ``[start, stop)`` of the column of ``count`` at ``place``."""
+    """Return the entries ``[start, stop)`` of the column at ``place``, which has ``count``."""
     rows = stop - start
     base = place + 4 * (count + 1)
     offsets: bytes
     if rows >= NUMPY_FROM:
-        import numpy as np  # not before: see NUMPY_FROM
+        import numpy as np  # imported here: see NUMPY_FROM
 
         old = np.frombuffer(data, "<i4", rows + 1, place + 4 * start)
         first, last = int(old[0]), int(old[-1])

@@ -51,12 +51,12 @@ class Columns:
     """The columns of a batch being made; they must be added in the order of their numbers.
 
     Args:
-        count: Rows.
+        count: Number of rows.
 
     Attributes:
-        count: Rows.
-        flags: Which columns were added, and which of them are constant.
-        parts: Their bytes, not padded.
+        count: Number of rows.
+        flags: The header's flags of the columns added: present, constant.
+        parts: The columns' bytes, not padded.
 
     Raises:
         ValueError: No rows or too many. Every method raises it for values that a batch cannot hold.
@@ -77,8 +77,8 @@ class Columns:
         self.parts.append(content)
 
     def constant(self, column: int, content: bytes) -> None:
-        """Add a column whose one entry goes for all rows."""
-        # With one row it saves nothing; then the bit stays 0, so that equal rows give equal bytes.
+        """Add a column with one entry for all rows."""
+        # With one row it saves nothing: the bit stays 0, so that equal rows give equal bytes.
         self.flags |= (1 if self.count == 1 else 1 | 1 << CONSTANT) << column
         self.parts.append(content)
 
@@ -87,7 +87,7 @@ class Columns:
         return self.count > 1 and values.count(values[0]) == self.count
 
     def keys(self, hash_column: int, keys: Sequence[str]) -> None:
-        """Add a column of keys behind that of their hashes; nothing if all are empty."""
+        """Add a column of hashes and a column of their keys; nothing if all keys are empty."""
         if not any(keys):
             return
         if self.same(keys):
@@ -118,7 +118,7 @@ class Columns:
         """Add the headers; nothing if all are empty."""
         if not any(headers):
             return
-        # Compared as bytes: two maps of another order are equal, yet not the same to a reader.
+        # Compared as bytes: two maps in different order are equal, but not the same for a reader.
         self.binary(HEADERS, [_pack_headers(one) if one else b"" for one in headers])
 
     def texts(self, column: int, texts: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ class Columns:
             self.add(column, pack_binary(values))
 
     def numbers(self, column: int, code: str, numbers: Sequence[int]) -> None:
-        """Add a column of numbers of a ``struct`` code; nothing if all are 0."""
+        """Add a column of numbers with this ``struct`` code; nothing if all are 0."""
         if not any(numbers):
             return
         if min(numbers) < 0:
@@ -148,7 +148,7 @@ class Columns:
             raise ValueError(f"{Column(column).name.lower()} is out of range: {error}") from error
 
     def application_ids(self, texts: Sequence[str], bodies: Sequence[bytes]) -> None:
-        """Add the ids, their hashes and those of all bodies; nothing if all ids are empty."""
+        """Add the ids, their hashes and the body hashes; nothing if all ids are empty."""
         if not any(texts):
             return
         ids = [text.encode() for text in texts]
@@ -183,7 +183,7 @@ class Columns:
         *,
         keyed: bool = False,
     ) -> bytes:
-        """Return the batch of what was added."""
+        """Return the batch of the columns added."""
         column_count = len(self.parts)
         place = HEADER_BYTES + (4 * column_count + 7 & ~7)
         starts: list[int] = []

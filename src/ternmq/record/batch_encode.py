@@ -1,4 +1,4 @@
-"""Making batches: of rows with all their properties, and two fast forms."""
+"""Making batches: from rows with all their properties, and two fast forms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ONE_KEY: Final = struct.Struct("<Qii")  # hash column and key column of one row
 _ONE_TAG: Final = struct.Struct("<H6xIIiii")  # code column and dictionary of one row, up to the tag
 _ONE_BODY: Final = struct.Struct(
     "<IBBHIIQQqIIii"
-)  # such a batch of one row, from byte 8 to its body
+)  # a batch of one row with a body only, from byte 8 to the body
 
 
 def encode(
@@ -58,12 +58,12 @@ def encode(
 ) -> bytes:
     """Return the batch of these rows.
 
-    Bodies that do not shrink as a whole are stored uncompressed, whatever ``compression`` says: the
-    broker can then cut the batch.
+    Bodies that compression does not make smaller as a whole are stored uncompressed: the broker can
+    then cut the batch.
 
     Args:
-        rows: 1 to ``MAX_COUNT`` of them.
-        topic_seed: What ``topic_seed`` returned for the topic's name.
+        rows: 1 to ``MAX_COUNT`` rows.
+        topic_seed: Result of ``topic_seed`` for the topic's name.
         producer_id: u64.
         first_sequence: Sequence of the first row; the others follow without gaps.
         born_us: Microseconds since the Unix epoch.
@@ -106,7 +106,7 @@ def encode_bodies(
     compression: Compression = Compression.NONE,
     keyed: bool = False,
 ) -> bytes:
-    """Return the batch of bare bodies; key, ordering key, tag, content type (UTF-8) go for all.
+    """Return the batch of bodies with the same key, ordering key, tag and content type (UTF-8).
 
     The fast form of ``encode``: 0.1 us a body. Raises as ``encode`` does.
     """
@@ -152,7 +152,7 @@ def encode_one(
     tag: bytes = b"",
     keyed: bool = False,
 ) -> bytes:
-    """Return the batch of a single row (texts as UTF-8). The fast form for single sends: 1 us."""
+    """Return the batch of one row (texts as UTF-8). The fast form for single sends: 1 us."""
     size = len(body)
     padding = -size & 7
     try:
@@ -181,7 +181,10 @@ def _one_with_texts(
     *,
     keyed: bool,
 ) -> bytes:
-    """Return a row with key, ordering key or tag from byte 8 on; as ``Columns`` would, in half."""
+    """Return a batch of one row with key, ordering key or tag, from byte 8 on.
+
+    The same bytes as from ``Columns``, in half the time.
+    """
     if keyed and not ordering_key:
         raise ValueError("every row of a keyed batch needs an ordering key")
     flags = BODIES_ONLY | KEYED if keyed else BODIES_ONLY

@@ -1,4 +1,4 @@
-"""How a batch is laid out: the numbers that everything which makes or reads batches shares.
+"""The layout of a batch: the numbers shared by all code that makes or reads batches.
 
 Ruler (little-endian, everything 8-aligned; the same text is in ``docs/format/batch.md``)::
 
@@ -67,14 +67,14 @@ VERSION: Final = 1
 HEADER: Final = struct.Struct("<IIIBBHIIQQq")
 HEADER_BYTES: Final = 48
 COMPRESSION_AT: Final = 13
-"""Where the byte of the header stands that says how the bodies are compressed."""
+"""Byte of the header that states how the bodies are compressed."""
 MAX_COUNT: Final = 1_000_000
 MAX_APPLICATION_ID_BYTES: Final = 128
 NUMPY_FROM: Final = 16
-"""Rows from which numpy beats a Python loop; one row costs it 2 us.
+"""Number of rows from which numpy is faster than a Python loop; for one row numpy takes 2 us.
 
-Those who need it from here on import it there: it takes 0.1 s and 15 MB, and a command of the
-command line, or a client of single sends, never comes to it.
+Code below this number of rows does not import numpy: the import takes 0.1 s and 15 MB, and a
+command of the command line, or a client of single sends, never needs it.
 """
 
 assert HEADER.size == HEADER_BYTES
@@ -125,7 +125,7 @@ class BatchFlag(enum.IntFlag):
     CONSTANT_ORDERING_HASH = 1 << 18
     CONSTANT_ORDERING_KEY = 1 << 19
     CONSTANT_TAG_CODES = 1 << 20
-    # Bit 21 would be the tag dictionary, which is no column of rows.
+    # Bit 21 would be the tag dictionary, which is not a column of rows.
     CONSTANT_HEADERS = 1 << 22
     CONSTANT_CONTENT_TYPE = 1 << 23
     CONSTANT_DUE_US = 1 << 24
@@ -136,7 +136,7 @@ class BatchFlag(enum.IntFlag):
 
 
 class BatchError(ValueError):
-    """Bytes that are no batch of this topic.
+    """Bytes are not a valid batch of this topic.
 
     Attributes:
         reason: What is wrong, as one stable word: ``short``, ``magic``, ``version``, ``length``,
@@ -172,7 +172,7 @@ WIDTHS: Final = {
 }
 ZEROS: Final = tuple(bytes(n) for n in range(8))
 PREFIX: Final = struct.Struct("<II")  # magic and CRC
-REST: Final = struct.Struct("<IBBHIIQQq")  # the header behind them
+REST: Final = struct.Struct("<IBBHIIQQq")  # the rest of the header
 U16: Final = struct.Struct("<H")
 I32_PAIR: Final = struct.Struct("<ii")
 U32_PAIR: Final = struct.Struct("<II")
@@ -189,13 +189,13 @@ def flags_of(batch: bytes) -> int:
 
 
 def topic_seed(name: str) -> int:
-    """Return the CRC32C of a topic's name: where the checksum of each of its batches begins."""
+    """Return the CRC32C of a topic's name: the start value of its batches' checksums."""
     seed: int = _crc32c(name.encode())
     return seed
 
 
 def refuse_header(data: bytes) -> NoReturn:
-    """Say what is wrong with the header of bytes that are no batch, at least ``HEADER_BYTES``.
+    """Raise the error that describes a wrong header; ``data`` has at least ``HEADER_BYTES``.
 
     Raises:
         BatchError: Always.

@@ -50,15 +50,15 @@ from ternmq.record.row import Row
 
 
 class Batch:
-    """Reads a batch in place: nothing is copied or decoded before it is asked for.
+    """Reads a batch in place: nothing is copied or decoded before it is requested.
 
-    Meant for bytes that ``verify`` accepted; of others it only promises to raise an exception or to
-    return nonsense. Of a hash column that is absent the readers return nothing (an empty array or
-    list); every other reader returns ``count`` values.
+    For bytes that ``verify`` accepted; for others, methods raise an exception or return wrong
+    values. If a hash column is absent, its readers return an empty array or list; every other
+    reader returns ``count`` values.
 
     Args:
-        data: The batch, whole.
-        output_cap: Most bytes that compressed bodies may come to in memory.
+        data: The whole batch.
+        output_cap: Most bytes that compressed bodies may have when inflated.
 
     Raises:
         BatchError: The header is not that of a batch of this length.
@@ -87,7 +87,7 @@ class Batch:
         ) = HEADER.unpack_from(data)  # fmt: skip
         if magic != MAGIC or version != VERSION or self.length != len(data) or compression > 2:
             refuse_header(data)
-        if not 0 < self.count <= MAX_COUNT:  # readers make columns of that many values
+        if not 0 < self.count <= MAX_COUNT:  # the readers make columns with this many values
             raise BatchError("count", f"{self.count} rows, 1 to {MAX_COUNT} are allowed")
         self.data = data
         self._constants = self.flags >> CONSTANT & CONSTANT_MASK
@@ -102,7 +102,7 @@ class Batch:
 
     @property
     def is_slice(self) -> bool:
-        """True when a broker cut these rows out of another batch."""
+        """True when a broker cut the rows out of another batch, or inflated its bodies."""
         return bool(self.flags & SLICE)
 
     def has(self, column: int) -> bool:
@@ -166,7 +166,7 @@ class Batch:
         return self._texts(ORDERING_KEY)
 
     def tags(self) -> tuple[array[int], list[str]]:
-        """Return (each row's place in the dictionary, the dictionary); place 0 is "no tag"."""
+        """Return (each row's index in the dictionary, the dictionary); index 0 is "no tag"."""
         codes = self._fixed(TAG_CODES, 2) or bytes(2 * self.count)
         return _numbers("H", codes), self.tag_dictionary()
 
@@ -182,7 +182,8 @@ class Batch:
         """Return each row's headers.
 
         Raises:
-            BatchError: A row's headers are no msgpack map of strings (``verify`` does not look).
+            BatchError: A row's headers are not a msgpack map of strings; ``verify`` does not check
+                this.
         """
         return list(map(_headers, self._values(HEADERS)))
 
@@ -213,7 +214,7 @@ class Batch:
 
         Raises:
             IndexError: There is no such row.
-            BatchError: Compressed bodies are damaged or pass the cap.
+            BatchError: Compressed bodies are damaged or exceed the cap.
         """
         if not 0 <= row < self.count:
             raise IndexError(row)
@@ -228,7 +229,7 @@ class Batch:
         """Return all bodies.
 
         Raises:
-            BatchError: Compressed bodies are damaged or pass the cap.
+            BatchError: Compressed bodies are damaged or exceed the cap.
         """
         content, offsets = self._split(self.start(BODIES), self.count)
         if self.compression:

@@ -1,4 +1,4 @@
-"""Cutting rows out of a batch, and taking the compression off; rows are not looked into."""
+"""Cutting rows out of a batch, and decompressing its bodies; rows are not decoded."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ternmq.record.batch_reader import Batch
 def slice_batch(batch: bytes, start: int, stop: int, topic_seed: int) -> bytes:
     """Return rows ``[start, stop)`` as a batch with the SLICE flag and a CRC of its own.
 
-    Ids and born time stay; constant columns and the tag dictionary are taken over whole. All rows
-    asked for: the batch itself, unchanged.
+    Ids and born time stay the same; constant columns and the tag dictionary are copied whole. If
+    all rows are requested, the batch itself is returned.
 
     Args:
         batch: A batch that ``verify`` accepted.
         start: First row.
         stop: Row after the last.
-        topic_seed: What ``topic_seed`` returned for the topic's name.
+        topic_seed: Result of ``topic_seed`` for the topic's name.
 
     Raises:
         ValueError: The batch is compressed, or the rows are not a non-empty part of it.
@@ -43,13 +43,13 @@ def slice_batch(batch: bytes, start: int, stop: int, topic_seed: int) -> bytes:
 
 
 def uncompressed(batch: bytes, topic_seed: int) -> bytes:
-    """Return all rows of a batch with their bodies as they are, so that ``slice_batch`` can cut it.
+    """Return a batch with uncompressed bodies, so that ``slice_batch`` can cut it.
 
-    A compressed batch comes back with the SLICE flag and a CRC of its own, any other one unchanged.
+    A compressed batch gets the SLICE flag and a new CRC; any other is returned unchanged.
 
     Args:
         batch: A batch that ``verify`` accepted.
-        topic_seed: What ``topic_seed`` returned for the topic's name.
+        topic_seed: Result of ``topic_seed`` for the topic's name.
 
     Raises:
         BatchError: The compressed bodies are damaged.
@@ -61,7 +61,7 @@ def uncompressed(batch: bytes, topic_seed: int) -> bytes:
 
 
 def _part(whole: Batch, start: int, stop: int, topic_seed: int) -> bytes:
-    """Return rows ``[start, stop)`` as a slice; of a compressed batch, inflated."""
+    """Return rows ``[start, stop)`` as a slice, with uncompressed bodies."""
     batch = whole.data
     part = Columns(stop - start)
     flags = whole.flags

@@ -1,4 +1,4 @@
-"""Judging bytes that are said to be a batch: all that comes from outside goes through here."""
+"""Checking batches: every batch that comes from outside goes through ``verify``."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ from ternmq.record.batch_layout import (
 from ternmq.record.compress import CompressionError
 
 _KNOWN_FLAGS: Final = int(functools.reduce(operator.or_, BatchFlag))
-_ONE_OF_TWO: Final = struct.Struct("<IIiii")  # such a dictionary alone
+_ONE_OF_TWO: Final = struct.Struct("<IIiii")  # a dictionary of "" and one tag, up to the tag
 _SOLE_BODY: Final = struct.Struct(
     "<IIii"
-)  # ... its start, padding, and the two offsets of one body
+)  # the table of one column (start, padding), and the two offsets of one body
 
 
 def verify(data: bytes, topic_seed: int) -> None:
-    """Check that bytes are one whole, sound batch of a topic: the broker's front door.
+    """Check that bytes are one whole, sound batch of a topic; the broker calls it for each batch.
 
-    What passes can be read, sliced and stored without a further look, save two things that are the
-    producer's word: that hashes are those of their texts, and that headers are msgpack. Compressed
-    bodies are not inflated; their table is checked.
+    An accepted batch can be read, sliced and stored without another check. Two things are not
+    checked, but trusted from the producer: that hashes are those of their texts, and that headers
+    are msgpack. Compressed bodies are not inflated; their table is checked.
 
-    Takes no memory beyond a copy of ``data``, whatever the lengths in it say.
+    Takes no memory beyond a copy of ``data``, whatever lengths it states.
 
     Raises:
-        BatchError: It is not; ``reason`` says in one word why.
+        BatchError: It is not a sound batch; ``reason`` is one word for why.
     """
     length = len(data)
     if length < MIN_BYTES:
@@ -100,20 +100,20 @@ def verify(data: bytes, topic_seed: int) -> None:
 
 @dataclass(slots=True, frozen=True)
 class _Plan:
-    """What follows from sound flags: which columns there are, and how each is checked."""
+    """The columns that sound flags name, and how each is checked."""
 
     column_count: int
     starts: struct.Struct
     first: int
     columns: tuple[tuple[int, int, bool], ...]
-    """(number, bytes an entry or 0 for binary, constant) of each column."""
+    """(number, bytes of an entry or 0 for binary, constant) of each column."""
     compressed: bool
     keyed: bool
     simple: bool
-    """Keys, tag and body only: what ``_is_sound_row`` knows."""
+    """Only keys, tag and body, which ``_is_sound_row`` can check."""
 
 
-@functools.lru_cache(maxsize=1024)  # flags come from outside: bounded, and few in practice
+@functools.lru_cache(maxsize=1024)  # flags come from outside: so bounded; few occur in practice
 def _plan(flags: int) -> _Plan:
     _check_flags(flags)
     constants = flags >> CONSTANT & CONSTANT_MASK
@@ -166,9 +166,9 @@ def _check_flags(flags: int) -> None:
 
 
 def _is_sound_row(data: bytes, plan: _Plan, column_count: int) -> bool:
-    """Return whether a batch of one row with keys, tag and body is surely sound.
+    """Return whether a batch of one row with keys, tag and body is certainly sound.
 
-    Quicker than ``_check_columns``, which decides, and says why, where this returns False.
+    Faster than ``_check_columns``, which decides and gives the reason if this returns False.
     """
     length = len(data)
     end = plan.first
@@ -251,7 +251,7 @@ _TIMES: Final = (DUE_US, EXPIRY_US)
 
 
 def _check_padding(data: bytes, end: int) -> int:
-    """Return where the next column begins."""
+    """Check the padding of a column that ends at ``end``; return where the next one begins."""
     padding = -end & 7
     if padding and data[end : end + padding] != ZEROS[padding]:
         raise BatchError("padding", f"the column that ends at {end} is not padded with zeros")
@@ -259,7 +259,7 @@ def _check_padding(data: bytes, end: int) -> int:
 
 
 def _check_binary(data: bytes, start: int, entries: int, *, text: bool, filled: bool) -> int:
-    """Return where the content ends. ``filled``: no entry may be empty."""
+    """Check a binary column; return where its content ends. ``filled``: no entry may be empty."""
     base = start + 4 * (entries + 1)
     end = base + _check_offsets(data, start, entries, filled=filled)
     if end > len(data):
@@ -272,7 +272,7 @@ def _check_binary(data: bytes, start: int, entries: int, *, text: bool, filled: 
 
 
 def _check_offsets(data: bytes, start: int, entries: int, *, filled: bool) -> int:
-    """Return the last offset."""
+    """Check the offsets of a binary column; return the last one."""
     if start + 4 * (entries + 1) > len(data):
         raise BatchError("columns", f"the offsets at {start} are cut short")
     if entries == 1:
@@ -285,7 +285,7 @@ def _check_offsets(data: bytes, start: int, entries: int, *, filled: bool) -> in
         ascending = list(offsets) == sorted(offsets)
         empty = filled and len(set(offsets)) <= entries
     else:
-        import numpy as np  # not before: see NUMPY_FROM
+        import numpy as np  # imported here: see NUMPY_FROM
 
         numbers = np.frombuffer(data, "<i4", entries + 1, start)
         first, last = int(numbers[0]), int(numbers[-1])
@@ -347,7 +347,7 @@ def _check_compressed(data: bytes, count: int, start: int, table_start: int) -> 
 def _largest_u16(data: bytes, start: int, end: int) -> int:
     count = (end - start) // 2
     if count >= NUMPY_FROM:
-        import numpy as np  # not before: see NUMPY_FROM
+        import numpy as np  # imported here: see NUMPY_FROM
 
         return int(np.frombuffer(data, "<u2", count, start).max())
     return int(max(struct.unpack_from(f"<{count}H", data, start)))

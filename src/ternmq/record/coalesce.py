@@ -1,16 +1,16 @@
-"""Arrow record batches of a few megabytes out of many stored batches, also of batches of one row.
+"""Arrow record batches of a few megabytes, made from many stored batches, even of one row each.
 
-``Coalescer`` takes pages of MESSAGES records as a broker or the journal has them, and yields record
+``Coalescer`` takes pages of MESSAGES records from a broker or the journal, and yields record
 batches. Work is done for whole columns of all records at once: a record costs a few microseconds,
-a row of a large batch some hundredths of one. What comes out, of these columns those that are
-asked for; every field may be null but those marked::
+a row of a large batch some hundredths of one. The columns, of which the requested ones are made;
+every field may be null except those marked *never*::
 
     topic           string                the name given to ``add``
     queue           int32         never
     offset          int64         never
     stored_time     timestamp[us] never   broker time at which the record was stored
     position        int64         never   of the record in the journal
-    producer_id     int64         never   the u64's bits: Spark knows no unsigned numbers
+    producer_id     int64         never   the u64's bits: Spark has no unsigned numbers
     sequence        int64         never   producer_id and sequence are the message's id
     born_time       timestamp[us] never
     key             string
@@ -22,12 +22,12 @@ asked for; every field may be null but those marked::
     expiry_time     timestamp[us]
     priority        int16         never   0 when the batch has none
     application_id  string
-    body            binary                null only where the record came without bodies
-    body_bytes      int64         never   length of the body, also where it is not there
+    body            binary                null only if the record was sent without bodies
+    body_bytes      int64         never   length of the body, even if the body is null
 
 ``key_bytes`` and ``ordering_key_bytes`` are the texts as binary. Empty texts and zero times are
-null, as in ``record.arrow``. Records are believed, as everything is that a broker has verified;
-``check`` looks at their checksums first.
+null, as in ``record.arrow``. Records are not checked, since a broker has verified them; call
+``check`` first to compare their checksums.
 
 pyarrow is an extra (``pip install 'ternmq[arrow]'``) and is imported when a coalescer is made.
 """
@@ -80,24 +80,24 @@ COLUMNS: Final = (
     "key_bytes",
     "ordering_key_bytes",
 )
-"""What may be asked for; the order in which it is asked is that of the columns."""
+"""The columns that may be requested; the result has them in the order of the request."""
 
 
 class Coalescer:
-    """Gathers rows of records and yields record batches of about a size; see the module.
+    """Gathers rows of records and yields record batches of about the target size.
 
     Args:
-        columns: Names out of ``COLUMNS``, in the order that is wanted.
-        target_bytes: A batch is yielded as soon as it has so many bytes of records.
-        target_rows: Or so many rows.
+        columns: Names from ``COLUMNS``, in the order of the result.
+        target_bytes: A batch is yielded as soon as it has this many bytes of records,
+        target_rows: or this many rows.
 
     Attributes:
-        schema: Of what is yielded.
-        rows: Taken so far, over all batches.
+        schema: Schema of the record batches.
+        rows: Number of rows taken so far, over all batches.
 
     Raises:
-        InvalidRequest: A column's name is none.
-        ImportError: There is no pyarrow.
+        InvalidRequest: A column name is unknown.
+        ImportError: pyarrow is not installed.
     """
 
     def __init__(
@@ -124,13 +124,13 @@ class Coalescer:
         """Take a page of records; yield the batches that are full now.
 
         Args:
-            records: Whole records, back to back; kinds other than MESSAGES are passed over.
-            start: Rows below this offset are not wanted.
-            stop: Nor those from here on.
-            topic: For the column ``topic``.
+            records: Whole records, back to back; kinds other than MESSAGES are ignored.
+            start: First offset to take.
+            stop: Offset after the last one to take.
+            topic: Value of the column ``topic``.
 
         Raises:
-            ProtocolError: These are no records.
+            ProtocolError: The bytes are not records.
             BatchError: Compressed bodies are damaged.
         """
         page = Page(records, pieces(records, start, stop))
@@ -144,7 +144,7 @@ class Coalescer:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left, if anything."""
+        """Yield the remaining rows, if there are any."""
         import pyarrow as pa
 
         made, self._made = self._made, []
@@ -180,7 +180,7 @@ def check(records: bytes) -> None:
     """Check the frame of every record of a page: length, magic, checksum.
 
     Raises:
-        ProtocolError: One is damaged, or the page ends in it.
+        ProtocolError: A record is damaged, or the page ends within it.
     """
     at, end = 0, len(records)
     while at < end:

@@ -15,9 +15,9 @@ The bodies, joined, are cut every 65,536 bytes; only the last block may be short
 does not shrink is stored as it is: then its two lengths are equal. lz4 blocks are raw LZ4 blocks
 without a size in front; zstd blocks are one frame each, which states its content size.
 
-Nothing here trusts a length before it was compared with what is really there: a block is inflated
-into at most its declared length, declared lengths are at most 64 KiB, and their sum is checked
-against the offsets and the caller's cap before the first block is touched.
+No length is trusted before it was compared with the bytes that are there: a block is inflated to at
+most its declared length, declared lengths are at most 64 KiB, and their sum is checked against the
+offsets and the caller's cap before the first block is inflated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import zstandard
 
 BLOCK_BYTES: Final = 64 * 1024
 MAX_INFLATED_BYTES: Final = 64 * 1024 * 1024
-"""Most that the bodies of one compressed batch may come to: four times the largest body limit."""
+"""Most bytes of a batch's compressed bodies when inflated: four times the largest body limit."""
 
 _TABLE_HEAD: Final = struct.Struct("<II")
 _TABLE_ENTRY: Final = struct.Struct("<II")
@@ -48,14 +48,14 @@ class Compression(enum.IntEnum):
 
 
 class CompressionError(ValueError):
-    """Compressed bodies do not hold what their batch declares, or more than the reader allows."""
+    """Compressed bodies differ from what their batch declares, or exceed the reader's cap."""
 
 
 def compress_blocks(bodies: bytes, compression: Compression) -> tuple[bytes, bytes]:
     """Return (blocks back to back, block table) for joined bodies.
 
     Raises:
-        ValueError: The bodies come to more than ``MAX_INFLATED_BYTES``.
+        ValueError: The bodies have more than ``MAX_INFLATED_BYTES``.
     """
     if len(bodies) > MAX_INFLATED_BYTES:
         raise ValueError(f"{len(bodies)} bytes of bodies, at most {MAX_INFLATED_BYTES} compressed")
@@ -72,17 +72,17 @@ def compress_blocks(bodies: bytes, compression: Compression) -> tuple[bytes, byt
 
 
 def table_bytes(inflated: int) -> int:
-    """Return the length of the block table for so many bytes of bodies."""
+    """Return the length of the block table for ``inflated`` bytes of bodies."""
     return _TABLE_HEAD.size + _TABLE_ENTRY.size * _block_count(inflated)
 
 
 def read_table(data: bytes, start: int, inflated: int) -> list[tuple[int, int]]:
-    """Return (stored length, uncompressed length) of each block, checked against the bodies' sum.
+    """Return (stored length, uncompressed length) of each block, checked against ``inflated``.
 
     Args:
         data: The batch.
-        start: Where the block table begins.
-        inflated: The last body offset: what the blocks must come to.
+        start: Byte at which the block table begins.
+        inflated: The last body offset: the sum of the uncompressed lengths.
 
     Raises:
         CompressionError: The table is cut short, or disagrees with ``inflated``.
@@ -108,14 +108,14 @@ def read_table(data: bytes, start: int, inflated: int) -> list[tuple[int, int]]:
 def decompress_blocks(
     data: bytes, start: int, entries: list[tuple[int, int]], compression: Compression, cap: int
 ) -> bytes:
-    """Return the joined bodies. Never holds more than the declared length, nor more than ``cap``.
+    """Return the joined bodies. They never take more than the declared length, nor than ``cap``.
 
     Args:
         data: The batch.
-        start: Where the first block begins.
-        entries: What ``read_table`` returned.
-        compression: How the blocks were made.
-        cap: Most bytes that the caller is ready to hold.
+        start: Byte at which the first block begins.
+        entries: Result of ``read_table``.
+        compression: How the blocks were compressed.
+        cap: Most bytes that the bodies may have.
 
     Raises:
         CompressionError: More than the cap is declared, or a block is damaged or of another length.

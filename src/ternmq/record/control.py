@@ -1,8 +1,8 @@
 """Records of the control plane, and the journal's own EPOCH, MARK and SEGMENT.
 
 CONFIG, JOINED, LEFT and ALARM hold one msgpack map each; its field ``type`` names the struct below.
-They are rare, so they are readable rather than small. Objects are named by number: a recreated name
-gets a new number.
+They are rare, so they are readable rather than small. Objects are named by number; a name that is
+created again gets a new number.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ COUNTS_RUN: Final = struct.Struct("<QQ")
 """Sequences [first, stop) that were given up or left out."""
 COUNTS_CLOSED: Final = 1
 BUCKET_US: Final = 10 * MINUTE_US
-"""Producers count the rows of so much born time together; a bucket is named by its beginning."""
+"""Length of a bucket: producers count the rows born in one bucket together. A bucket is named by
+the time at which it begins."""
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic-created"):
-    """A topic is there from now on."""
+    """A topic was created."""
 
     number: int
     spec: TopicSpec
 
 
 class TopicChanged(msgspec.Struct, frozen=True, tag="topic-changed"):
-    """A topic has other settings from now on."""
+    """A topic's settings were changed."""
 
     number: int
     spec: TopicSpec
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, tag="topic-deleted"):
-    """A topic, its queues and its subscriptions are gone."""
+    """A topic was deleted, with its queues and subscriptions."""
 
     number: int
 
@@ -65,7 +66,7 @@ class Subscribed(msgspec.Struct, frozen=True, tag="subscribed"):
 
 
 class SubscriptionChanged(msgspec.Struct, frozen=True, tag="subscription-changed"):
-    """A group has other settings on a topic from now on."""
+    """A group's settings on a topic were changed."""
 
     group: int
     topic: int
@@ -73,25 +74,25 @@ class SubscriptionChanged(msgspec.Struct, frozen=True, tag="subscription-changed
 
 
 class Unsubscribed(msgspec.Struct, frozen=True, tag="unsubscribed"):
-    """A group no longer consumes a topic; what it was owed is forgotten."""
+    """A group no longer consumes a topic; the rows owed to it are forgotten."""
 
     group: int
     topic: int
 
 
 class Grant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that an app may do, or (``deny``) must not do."""
+    """A right that an app has, or (``deny``) does not have."""
 
     right: str
     """``produce``, ``consume``, ``manage`` or ``audit``."""
     topic: str = "*"
-    """A name, or the beginning of names with a ``*`` behind it."""
+    """A name, or the beginning of names followed by ``*``."""
     group: str = "*"
     deny: bool = False
 
 
 class App(msgspec.Struct, frozen=True, tag="app-put"):
-    """An app is there from now on, or has another token, other grants, another owner."""
+    """An app was created, or its token, grants or owner were changed."""
 
     name: str
     owner: str
@@ -107,26 +108,26 @@ class App(msgspec.Struct, frozen=True, tag="app-put"):
 
 
 class AppDeleted(msgspec.Struct, frozen=True, tag="app-deleted"):
-    """An app is gone; its token opens nothing any more."""
+    """An app was deleted; its token is no longer valid."""
 
     name: str
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold-put"):
-    """A hold stands here from now on: no segment goes that has a byte at or above its position."""
+    """A hold was set: no segment with a byte at or above its position is removed."""
 
     name: str
     position: int
     note: str = ""
     app: str = ""
-    """Who put it there."""
+    """The app that set it."""
     created_us: int = 0
     moved_us: int = 0
     """When its position changed last."""
 
 
 class HoldDeleted(msgspec.Struct, frozen=True, tag="hold-deleted"):
-    """A hold is gone."""
+    """A hold was deleted."""
 
     name: str
 
@@ -146,7 +147,7 @@ Config = (
 
 
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
-    """A client came."""
+    """A session of a client began."""
 
     session: int
     app: str
@@ -155,18 +156,18 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
     pid: int = 0
     version: str = ""
     since_us: int = 0
-    """When it came."""
+    """When the session began."""
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):
-    """A client went, or did not come back within the grace."""
+    """A session ended: the client closed it, or did not come back within the grace."""
 
     session: int
     reason: str
 
 
 class Alarm(msgspec.Struct, frozen=True, tag="alarm"):
-    """Something needs a person."""
+    """An alarm for an operator."""
 
     name: str
     text: str
@@ -191,23 +192,23 @@ def _payload(body: bytes) -> bytes:
 
 
 def unpack_config(body: bytes) -> Config:
-    """Return the change that a CONFIG body tells of."""
+    """Return the change in a CONFIG body."""
     change: Config = _config.decode(_payload(body))
     return change
 
 
 def unpack_joined(body: bytes) -> Joined:
-    """Return the client that a JOINED body tells of."""
+    """Return the session in a JOINED body."""
     return _joined.decode(_payload(body))
 
 
 def unpack_left(body: bytes) -> Left:
-    """Return the client that a LEFT body tells of."""
+    """Return the ended session in a LEFT body."""
     return _left.decode(_payload(body))
 
 
 def unpack_alarm(body: bytes) -> Alarm:
-    """Return the alarm that an ALARM body tells of."""
+    """Return the alarm in an ALARM body."""
     return _alarm.decode(_payload(body))
 
 
@@ -219,22 +220,22 @@ class Run(NamedTuple):
 
 
 class Count(NamedTuple):
-    """What a producer reports of the rows born in one bucket, since it began."""
+    """A producer's totals of the rows born in one bucket, since the producer began."""
 
     bucket_us: int
     """Beginning of the bucket, a multiple of ``BUCKET_US``."""
     sent: int
     given_up: int
     first: int = 0
-    """The least sequence among those sent."""
+    """The smallest sequence sent."""
     stop: int = 0
-    """Above the greatest; those between may belong to other topics. 0: it is not said."""
+    """One above the largest sequence sent; those between may be of other topics. 0: not stated."""
     closed: bool = False
     """No more rows will be born in the bucket."""
     runs: tuple[Run, ...] = ()
-    """Which sequences were given up or left out, as far as it is said."""
+    """Sequences that were given up or left out; perhaps not all of them."""
     left_out: int = 0
-    """Rows that were not stored, because their application id was there."""
+    """Number of rows that were not stored, because their application id was already stored."""
 
 
 class Counts(NamedTuple):
@@ -256,7 +257,7 @@ def pack_counts(counts: Counts) -> bytes:
 
 
 def unpack_counts(body: bytes) -> Counts:
-    """Return the report that a COUNTS body tells of."""
+    """Return the report in a COUNTS body."""
     producer, topic, count = COUNTS_HEAD.unpack_from(body)
     at = COUNTS_HEAD.size
     entries: list[Count] = []

@@ -1,15 +1,15 @@
 """Facts about deliveries: PULLED, EXTENDED, ENDED, SETTLED, CURSOR.
 
 The body of a PULLED, EXTENDED, ENDED or SETTLED record is ``u32 fact_count, u32 0`` and that many
-facts, back to back; each begins 8-aligned. Applying a fact needs the fact and the object that it
-names, nothing else: so PULLED names the cursor after it and the rows that it skipped or parked, and
+facts, back to back; each begins 8-aligned. A fact can be applied with only the object that it
+names: so PULLED contains the cursor after the pull and the rows that were skipped or parked, and
 SETTLED the attempt and the due time. Rulers::
 
     PULLED                                   SETTLED and ENDED
      0 u32 group                              0 u32 group
      4 u32 topic                              4 u32 topic
      8 u32 queue                              8 u32 queue
-    12 u32 session                           12 u32 session      0: nobody's (operator, expiry)
+    12 u32 session                           12 u32 session      0: none (operator, expiry)
     16 u64 lease      number in this epoch   16 u64 lease        its number
     24 i64 until_us                          24 u32 lease_epoch  its epoch
     32 u64 cursor     after this pull        28 u32 round
@@ -24,10 +24,9 @@ SETTLED the attempt and the due time. Rulers::
      .     parked  x (u64 start, u64 stop)
      .     keyed: u64 ordering hash of every leased row, then of every parked row
 
-``attempt`` counts against the retry policy, ``deliveries`` counts hand-outs, this one included; in
-SETTLED and ENDED they are those of the lease that ended. ``previous`` is there when the outcome is
-RETRY, DEAD or HELD: the position of the record that tells of the row's failure before this one, 0
-if none.
+``attempt`` counts against the retry policy, ``deliveries`` counts deliveries, this one included; in
+SETTLED and ENDED they are those of the lease that ended. ``previous`` is present when the outcome
+is RETRY, DEAD or HELD: the position of the record that holds the row's previous failure, 0 if none.
 
     EXTENDED: u32 group, u32 topic, u32 queue, u32 session, u64 lease, u32 lease_epoch, u32 0,
               i64 until_us
@@ -53,7 +52,7 @@ LEASED_RUN: Final = struct.Struct("<QIHH")
 FAILED_RUN: Final = struct.Struct("<QIHHQ")
 SPAN: Final = struct.Struct("<QQ")
 ONE_PULLED: Final = struct.Struct("<II" + "IIIIQqQHHHH" + "QIHH")
-"""A PULLED body with one fact of one leased run: what most pulls are."""
+"""A PULLED body with one fact of one leased run, as most pulls make it."""
 ONE_SETTLED: Final = struct.Struct("<II" + "IIIIQIIqHBBI" + "QIHH")
 """A SETTLED body with one fact of one run, done or released."""
 
@@ -62,7 +61,7 @@ FLAG_KEYED: Final = 1
 
 
 class Outcome(enum.IntEnum):
-    """What became of a row when its lease ended."""
+    """The outcome of a row when its lease ended."""
 
     DONE = 0
     RETRY = 1
@@ -72,7 +71,7 @@ class Outcome(enum.IntEnum):
 
 
 class Cause(enum.IntEnum):
-    """Why a lease ended, or who settled."""
+    """Why a lease ended, or what settled the rows."""
 
     CONSUMER = 0
     TIME = 1
@@ -99,13 +98,13 @@ class Move(enum.IntEnum):
 LeasedRun = tuple[int, int, int, int]
 """Rows ``[start, stop)`` with their attempt and deliveries."""
 FailedRun = tuple[int, int, int, int, int]
-"""A ``LeasedRun`` and the position that tells of the failure before."""
+"""A ``LeasedRun`` and the position of the record that holds the previous failure."""
 Span = tuple[int, int]
 """Offsets ``[start, stop)``."""
 
 
 class Pulled(msgspec.Struct, frozen=True):
-    """Rows handed out in one pull."""
+    """Rows delivered by one pull."""
 
     group: int
     topic: int
@@ -118,11 +117,11 @@ class Pulled(msgspec.Struct, frozen=True):
     skipped: Sequence[Span] = ()
     parked: Sequence[Span] = ()
     hashes: Sequence[int] = ()
-    """Of ordered groups: ordering hash of every leased row, then of every parked row."""
+    """For an ordered group: ordering hash of every leased row, then of every parked row."""
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What became of rows; the same layout says that a lease ENDED."""
+    """The outcome of rows: of a SETTLED or, when their lease ended, an ENDED record."""
 
     group: int
     topic: int
@@ -136,12 +135,12 @@ class Settled(msgspec.Struct, frozen=True):
     due_us: int
     runs: Sequence[LeasedRun]
     previous: Sequence[int] = ()
-    """Of RETRY, DEAD and HELD: one a run."""
+    """For RETRY, DEAD and HELD: the position of the previous failure, one for each run."""
     reason: bytes = b""
 
 
 class Extended(msgspec.Struct, frozen=True):
-    """A lease lasts longer."""
+    """A lease was extended until ``until_us``."""
 
     group: int
     topic: int
@@ -241,7 +240,7 @@ def unpack_pulled(body: bytes) -> list[Pulled]:
 
 
 def failing(outcome: int) -> bool:
-    """Return whether runs of this outcome name the failure before."""
+    """Return whether runs of this outcome name the previous failure."""
     return outcome in (Outcome.RETRY, Outcome.DEAD, Outcome.HELD)
 
 
@@ -249,7 +248,7 @@ def pack_settled(facts: Sequence[Settled]) -> bytes:
     """Return the body of a SETTLED or ENDED record.
 
     Raises:
-        ValueError: a reason is longer than ``MAX_REASON_BYTES``.
+        ValueError: A reason is longer than ``MAX_REASON_BYTES``.
     """
     parts = [COUNT.pack(len(facts), 0)]
     for fact in facts:
@@ -287,7 +286,7 @@ def unpack_settled(body: bytes) -> list[Settled]:
     """Return the facts of a SETTLED or ENDED body in order.
 
     Raises:
-        struct.error, ValueError: It is cut short, or holds what no fact does.
+        struct.error, ValueError: The body is cut short, or a value is not valid.
     """
     found: list[Settled] = []
     count, _ = COUNT.unpack_from(body)

@@ -1,8 +1,8 @@
-"""The records of a page, found and checked all together: where each begins, and views of numbers.
+"""The records of a page, found and checked at once: where each begins, and views of numbers.
 
-A page is whole records, back to back, as the journal has them or as a broker gives them out. What
-stands in their headers, and in bodies of one kind, is read for all of them at once out of views:
-a number at byte ``b`` is ``u4[b >> 2]``. Records are multiples of 8 bytes, so all views fit.
+A page is whole records, back to back, as the journal stores or a broker sends them. The fields of
+headers, and of bodies of one kind, are read for all records at once from views: a u32 at byte ``b``
+is ``u4[b >> 2]``. Records are multiples of 8 bytes, so all views fit.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ I64 = npt.NDArray[np.int64]
 
 
 class Frames:
-    """Records of a page; they are believed.
+    """The records of a page; ``check`` compares their checksums, nothing else does.
 
     Args:
         records: Whole records, back to back.
-        starts: Where each begins in it; None: they are looked for.
+        starts: Byte at which each begins; None finds them.
 
     Attributes:
-        at: Where each begins, in bytes.
-        end: Where each ends.
-        kinds: Their kinds.
+        at: Byte at which each record begins.
+        end: Byte at which each record ends.
+        kinds: Kind of each record.
 
     Raises:
-        ProtocolError: These are no records.
+        ProtocolError: The bytes are not records.
     """
 
     __slots__ = ("at", "end", "i8", "kinds", "records", "u1", "u2", "u4")
@@ -56,7 +56,7 @@ class Frames:
         return len(self.at)
 
     def positions(self) -> I64:
-        """Return where each record stands in the journal."""
+        """Return the position of each record in the journal."""
         found: I64 = self.i8[(self.at >> 3) + 2]
         return found
 
@@ -73,7 +73,7 @@ class Frames:
         return self.records[int(self.at[number]) + HEADER_BYTES : int(self.end[number])]
 
     def sums(self) -> npt.NDArray[Any]:
-        """Return the CRC32C of each record, of what it should cover: bytes 4 to its end."""
+        """Return the computed CRC32C of each record: of bytes 4 to its end."""
         records = self.records
         begins, ends = (self.at + 4).tolist(), self.end.tolist()
         return np.fromiter(
@@ -84,7 +84,7 @@ class Frames:
         """Compare every record with its checksum.
 
         Raises:
-            ProtocolError: One is damaged.
+            ProtocolError: A record is damaged.
         """
         wrong = np.flatnonzero(self.sums() != self.u4[self.at >> 2])
         if len(wrong):

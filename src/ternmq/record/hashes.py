@@ -1,10 +1,10 @@
-"""The hashes that stand in batches; their names are part of the format.
+"""The hashes in batches; which hash is used is part of the format.
 
 ``xxh3_64`` with seed 0 for keys, ordering keys and bodies; ``xxh3_128`` with seed 0 for application
-ids. Both are taken over bytes (UTF-8 for text). The hash of an absent (empty) text is 0, so that a
-row without a key needs no look at the key column to be told apart.
+ids. Both are computed over bytes (UTF-8 for text). The hash of an absent (empty) text is 0, so that
+a row without a key is recognised without reading the key column.
 
-The producer makes them; the broker indexes and routes by them and does not compute them again.
+The producer computes them; the broker indexes and routes by them and does not compute them again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LOW_64: Final = 2**64 - 1
 
 
 def key_hash(key: bytes) -> int:
-    """Return the u64 under which a key or an ordering key is indexed; 0 for an empty one."""
+    """Return the u64 by which a key or an ordering key is indexed; 0 for an empty one."""
     return xxh3_64_intdigest(key) if key else NO_HASH
 
 
 def body_hash(body: bytes) -> int:
-    """Return the u64 that tells two bodies of one application id apart; empty bodies count too."""
+    """Return the u64 that distinguishes two bodies with one application id; not 0 if empty."""
     return xxh3_64_intdigest(body)
 
 
@@ -52,7 +52,7 @@ def body_hash_column(bodies: Sequence[bytes]) -> bytes:
 
 def application_id_hash_column(application_ids: Sequence[bytes]) -> bytes:
     """Return the 16-byte column of many application ids: u64 low, u64 high, little-endian."""
-    # The digest is big-endian, high half first: turned round it is what the layout asks for.
+    # The digest is big-endian, high half first: reversed, it has the layout's order.
     return b"".join(
         [xxh3_128_digest(one)[::-1] if one else NO_APPLICATION_ID for one in application_ids]
     )

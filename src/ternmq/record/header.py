@@ -31,11 +31,11 @@ HEADER: Final = struct.Struct("<IIIBBHQQqII")
 HEADER_BYTES: Final = 48
 FLAG_SKIPPABLE: Final = 1
 FLAG_MADE: Final = 1 << 15
-"""Never on the disk: a record that was made for an answer, in the place of the one stored."""
+"""Never on the disk: a record that was made for a reply, in place of the stored one."""
 ALIGNMENT: Final = 8
 
 KIND_AT: Final = 13
-"""Where a record states its kind; ``kind_of`` for loops over many."""
+"""Byte of the kind in a record: for loops over many records, instead of ``kind_of``."""
 
 assert HEADER.size == HEADER_BYTES
 
@@ -60,7 +60,7 @@ class Kind(enum.IntEnum):
     LEFT = 15
     COUNTS = 16
     ALARM = 17
-    # Numbers below are fixed; their layouts come with the versions that write them.
+    # The numbers below are fixed; their layouts are defined by the versions that write them.
     SCHEDULED = 18
     CANCELLED = 19
     PREPARED = 20
@@ -69,9 +69,9 @@ class Kind(enum.IntEnum):
 
 
 class Header(NamedTuple):
-    """The fields of a record's header; see the ruler above.
+    """The fields of a record's header, as in the ruler above.
 
-    Loops over many records unpack ``HEADER`` themselves: that is quicker.
+    Loops over many records unpack ``HEADER`` themselves, which is faster.
     """
 
     crc: int

@@ -1,4 +1,4 @@
-"""MESSAGES: these rows are offsets n... of this queue.
+"""MESSAGES: a batch that was stored in a queue, and the offsets of its rows.
 
 Ruler of the body (after the 48-byte header)::
 
@@ -54,7 +54,7 @@ class Messages(msgspec.Struct, frozen=True):
         """Return the batch's row that has this offset.
 
         Raises:
-            IndexError: the offset is not one of this record.
+            IndexError: The offset is not one of this record.
         """
         index = offset - self.first_offset
         if not 0 <= index < self.count:
@@ -92,7 +92,7 @@ def unpack(body: bytes) -> Messages:
     topic, queue, first, count, run_count, _, length, _ = PREFIX.unpack_from(body)
     at = PREFIX_BYTES
     runs: tuple[RowRun, ...] = ()
-    if run_count:  # rare, and this stands in the way of every record
+    if run_count:  # rare: most records skip this
         at += RUN.size * run_count
         runs = tuple((start, stop) for start, stop in RUN.iter_unpack(body[PREFIX_BYTES:at]))
     if at + length > len(body):
@@ -106,13 +106,13 @@ def of_record(record: bytes) -> Messages:
 
 
 def made(like: bytes, body: bytes, position: int, time_us: int) -> bytes:
-    """Return a MESSAGES record that stands in no journal, made for readers.
+    """Return a MESSAGES record that is in no journal, made for readers.
 
     Args:
-        like: A whole record, whose durable position, epoch and link it takes over.
-        body: As ``pack`` returns it.
-        position: What it says of its place.
-        time_us: What it says of its time.
+        like: A whole record; its durable position, epoch and ``prev_crc`` are copied.
+        body: Result of ``pack``.
+        position: Position for its header.
+        time_us: Broker time for its header.
     """
     body += bytes(-len(body) % 8)
     _, _, _, _, _, _, _, durable, _, epoch, prev = HEADER.unpack_from(like)

@@ -1,4 +1,4 @@
-"""MOVED: rows that are still owed, copied forward out of a segment that is about to go.
+"""MOVED: rows that are still owed, copied from a segment that is about to be removed.
 
 Ruler of the body::
 
@@ -12,10 +12,10 @@ Ruler of the body::
                   u32 0, the reason, zero padded to 8
 
 Rows ``row_start`` to ``row_start + row_count`` of a piece have the offsets from ``first_offset``
-on; ``time_us`` is the broker time at which they were stored first.
+on; ``time_us`` is the broker time at which they were first stored.
 The rows of a MOVED are numbered through its pieces in order: row 0 is the first of the first piece.
-A failure tells the whole history of an owed row that failed before; from here on the failure store
-names this record for it.
+A failure contains the newest ``MAX_HISTORY`` failures of an owed row; from here on the failure
+store names this record for it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PIECE: Final = struct.Struct("<QqIIII")
 FAILURE: Final = struct.Struct("<IHHQqII")
 ENTRY: Final = struct.Struct("<qIHBBII")
 MAX_HISTORY: Final = 16
-"""Most failures of a row that are carried along: the newest."""
+"""Most failures of a row that are copied: the newest ones."""
 
 
 @dataclass(slots=True, frozen=True)
 class Piece:
-    """Consecutive rows of one batch, stored first at ``time_us``."""
+    """Consecutive rows of one batch, first stored at ``time_us``."""
 
     first_offset: int
     time_us: int
@@ -44,7 +44,7 @@ class Piece:
 
     @property
     def body_bytes(self) -> int:
-        """What it takes of a body."""
+        """Bytes of this piece in a body."""
         size = len(self.batch)
         return PIECE.size + size + -size % 8
 
@@ -63,7 +63,7 @@ class FailureEntry:
 
 @dataclass(slots=True, frozen=True)
 class MovedFailure:
-    """All that is known of an owed row's failures."""
+    """The failures of an owed row, oldest first."""
 
     group: int
     attempt: int
@@ -74,7 +74,7 @@ class MovedFailure:
 
     @property
     def body_bytes(self) -> int:
-        """What it takes of a body."""
+        """Bytes of this failure in a body."""
         sizes = [len(entry.reason) for entry in self.entries]
         return FAILURE.size + sum(ENTRY.size + size + -size % 8 for size in sizes)
 
@@ -92,7 +92,7 @@ class Moved:
         """Return the piece that holds a row of the record, and the row's number in its batch.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: There is no such row.
         """
         for piece in self.pieces:
             if row < piece.row_count:
@@ -148,7 +148,7 @@ def unpack(body: bytes) -> Moved:
     """Return the parts of a MOVED body.
 
     Raises:
-        struct.error, ValueError: It is cut short.
+        struct.error, ValueError: The body is cut short.
     """
     topic, queue, piece_count, failure_count = HEAD.unpack_from(body)
     at = HEAD.size

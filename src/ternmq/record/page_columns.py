@@ -1,9 +1,10 @@
-"""The columns of the rows of one page of records, each made at once for all of them.
+"""The columns of the rows of one page of records, each made at once for all rows.
 
-A page is cut into *pieces*: neighbouring rows of one batch (``page_pieces``). Per piece there are
-numbers (where its batch begins, how many rows it has); per row an array is made only for what
-differs from row to row. Where in a batch a column begins follows from its flags, of which there are
-few in a page. Used by ``record.coalesce``.
+A page is cut into *pieces*: neighbouring rows of one batch (``page_pieces``). Each piece has
+numbers (where its batch begins, how many rows it has); an array with a value per row is made only
+for values that differ from row to row. A batch's flags determine which entry of its column table is
+a column's start; a page has few different flags, so this is worked out once for each. Used by
+``record.coalesce``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ TIMES: Final = {"due_time": DUE_US, "expiry_time": EXPIRY_US}
 
 
 class Page:
-    """The columns of the rows of one page. Offsets into the page are in units of its elements."""
+    """The columns of the rows of one page. An index into a view counts the view's elements."""
 
     def __init__(self, records: bytes, pieces: Pieces) -> None:
         self.records = records
@@ -74,7 +75,7 @@ class Page:
         return values if self._single else values.repeat(self._counts)
 
     def _rows_within(self) -> I64:
-        """Return the row in its batch, of every row."""
+        """Return, for every row, its number in its batch."""
         if self._row is None:
             first = self._pieces.row
             self._row = first if self._single else self._counted(first)
@@ -86,12 +87,12 @@ class Page:
         return first if self._single else self._counted(first)
 
     def _counted(self, first: I64) -> I64:
-        """Return the numbers from ``first`` on, of every piece."""
+        """Return a number per row: ``first`` of its piece, and 1 more for each next row."""
         numbers: I64 = np.arange(self.rows) + self._spread(first - self._starts)
         return numbers
 
     def _column(self, column: int) -> tuple[I64, I64]:
-        """Return (where the column begins in the page, -1 for absent; 1 where it is constant)."""
+        """Return, per piece, (start of the column in the page or -1: absent; 1 if constant)."""
         starts = np.full(len(self._flags), -1, np.int64)
         constant = np.zeros(len(self._flags), np.int64)
         for flags in self._kinds:
@@ -169,7 +170,7 @@ class Page:
         return pa.array(times, pa.int64(), mask=times == 0).view(kind)
 
     def _tags(self) -> pa.Array:
-        """Return the tags: their dictionaries are small, and mostly the same all over."""
+        """Return the tags; equal dictionaries are decoded once, as most of a page are the same."""
         import pyarrow as pa
 
         starts, constant = self._column(TAG_CODES)
@@ -222,7 +223,7 @@ class Page:
         return _binary(kind, lengths, data, nulls=lengths == 0)
 
     def _lengths(self, starts: I64, constant: I64) -> npt.NDArray[np.int32]:
-        """Return the length of the entry of each row in a binary column, 0 where it is absent."""
+        """Return the length of each row's entry in a binary column, 0 where it is absent."""
         begin = self._spread(starts)
         row = self._rows_within()
         if constant.any():
@@ -236,7 +237,7 @@ class Page:
         return lengths
 
     def _joined(self, begin: I64, end: I64, present: npt.NDArray[np.bool_], times: I64) -> bytes:
-        """Return stretches of the page, one after the other, some of them several times over."""
+        """Return stretches of the page joined, each repeated ``times`` times."""
         records = self.records
         low, high = begin.tolist(), end.tolist()
         if present.all() and (times == 1).all():

@@ -1,8 +1,8 @@
-"""What of a page of records is wanted: neighbouring rows of one batch each, as numpy columns.
+"""The rows to take from a page of records: pieces of neighbouring rows of one batch, as columns.
 
-Finding where records begin is a step from one to the next; everything else is read for all records
-at once, out of views of the page. Records are multiples of 8 bytes, so views of u16, u32 and i64
-fit. Only batches of which rows were left out (their records have runs) are looked at one by one.
+The starts of records are found one after the other; everything else is read for all records at
+once, from numpy views of the page. Records are multiples of 8 bytes, so views of u16, u32 and i64
+fit. Only batches of which rows were left out (their records have runs) are read one by one.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ _BATCH_AT: Final = HEADER_BYTES + PREFIX_BYTES
 
 
 class Pieces(NamedTuple):
-    """Columns, an entry per piece: rows ``[row, row + rows)`` of a batch, in order, all wanted."""
+    """Columns with an entry per piece: rows ``[row, row + rows)`` of a batch, all to be taken."""
 
     at: I64
-    """Where the batch begins in the page."""
+    """Byte of the page at which the batch begins."""
     flags: I64
     batch_rows: I64
     row: I64
     rows: I64
     offset: I64
-    """Of the first row."""
+    """Offset of the piece's first row."""
     queue: I64
     stored_us: I64
     position: I64
     producer: I64
-    """The u64's bits."""
+    """The bits of the u64."""
     sequence: I64
-    """Of the first row; likewise."""
+    """Sequence of the piece's first row: the bits of the u64."""
     born_us: I64
     compressed: I64
-    """0: not."""
+    """0: the bodies are not compressed."""
     made: I64
-    """Not 0: the record came without bodies."""
+    """Not 0: the record was sent without bodies."""
 
 
 def starts_of(records: bytes) -> list[int]:
     """Return where the records of a page begin.
 
     Raises:
-        ProtocolError: They do not fill the page.
+        ProtocolError: The records do not fill the page.
     """
     end = len(records)
     if end & 7:
@@ -74,10 +74,10 @@ def starts_of(records: bytes) -> list[int]:
 
 
 def pieces(records: bytes, start: int, stop: int) -> Pieces:
-    """Return the rows of a page with offsets ``[start, stop)``; other kinds are passed over.
+    """Return the rows of a page with offsets ``[start, stop)``; ignore kinds but MESSAGES.
 
     Raises:
-        ProtocolError: These are no records.
+        ProtocolError: The bytes are not records.
     """
     at = np.array(starts_of(records), np.int64)
     u1 = np.frombuffer(records, np.uint8)
@@ -121,7 +121,7 @@ def pieces(records: bytes, start: int, stop: int) -> Pieces:
 
 
 def _with_runs(records: bytes, at: I64, runs: I64, made: Pieces) -> Pieces:
-    """Return the pieces with those of records that have runs cut at what was left out."""
+    """Return the pieces; in records with runs, they are cut at the rows that were left out."""
     index: list[int] = []
     row: list[int] = []
     rows: list[int] = []

@@ -1,11 +1,11 @@
-"""REPLAY: rows that a group had behind it are handed to it again.
+"""REPLAY: rows that a group had already received are delivered to it again.
 
 Ruler of the body; one fact a record::
 
      0 u32 group
      4 u32 topic
      8 u32 queue
-    12 u32 session      who asked; 0: nobody's
+    12 u32 session      that requested it; 0: none
     16 u32 round        of the group queue from here on
     20 u8  cause        see ``Cause``
     21 u8  flags        bit 0: keyed
@@ -16,11 +16,11 @@ Ruler of the body; one fact a record::
      .     ahead x (u64 start, u64 stop)
      .     keyed: u64 ordering hash of every row of the runs
 
-Runs lie below the cursor, or failed ahead of it. Their rows leave whatever they were in (a lease,
-the retries, the dead letters) and are ready: the next hand-out is ``attempt``, which is 1, and one
-more than ``deliveries``, which is 0 where nobody knows any more how often the row was handed out.
-Rows of ``ahead`` lie at or above the cursor and had been settled all the same; they are unread
-again.
+Rows of ``runs`` are below the cursor, or failed ahead of it. They leave the state they were in (a
+lease, the retries, the dead letters) and are ready: their next delivery has the attempt
+``attempt``, which is 1, and the delivery count ``deliveries + 1``; ``deliveries`` is 0 if the count
+is not known any more. Rows of ``ahead`` are at or above the cursor and had been settled all the
+same; they are unread again.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ FLAG_KEYED: Final = 1
 
 
 class Cause(enum.IntEnum):
-    """Who wants the rows to come again."""
+    """The command that delivers the rows again."""
 
     REPLAY = 1
-    """Rows of a range, or of ids, whatever became of them."""
+    """Rows of a range, or of ids, in any state."""
     REDRIVE = 2
     """Dead letters."""
 
@@ -59,7 +59,7 @@ class Replayed(msgspec.Struct, frozen=True):
     runs: Sequence[LeasedRun]
     ahead: Sequence[Span] = ()
     hashes: Sequence[int] = ()
-    """Of ordered groups: ordering hash of every row of the runs."""
+    """For an ordered group: ordering hash of every row of the runs."""
 
 
 def pack(fact: Replayed) -> bytes:
@@ -82,7 +82,7 @@ def unpack(body: bytes) -> Replayed:
     """Return the fact of a REPLAY body.
 
     Raises:
-        struct.error, ValueError: It is cut short, or holds what no fact does.
+        struct.error, ValueError: The body is cut short, or a value is not valid.
     """
     group, topic, queue, session, round_, cause, flags, _, run_count, ahead_count = (
         HEAD.unpack_from(body)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True, frozen=True)
 class Row:
-    """One message. Empty texts and zero times mean: none."""
+    """One message. An empty text or a zero time means none."""
 
     body: bytes
     key: str = ""

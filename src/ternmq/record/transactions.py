@@ -1,4 +1,4 @@
-"""PREPARED and RESOLVED: rows that are invisible until their transaction is decided, and how.
+"""PREPARED and RESOLVED: the rows of a transaction, invisible at first, and their outcome.
 
 Rulers of the bodies::
 
@@ -23,14 +23,14 @@ Rulers of the bodies::
                                                       u32 length (of the whole PREPARED record)
                                                 .     dropped: u64 position
 
-A transaction is named by its writer and a batch id; its number is of one opening of it: one that
-was rolled back may be prepared anew under the same name, with another number. A RESOLVED names
-every PREPARED of its transaction: those that become messages (``parts``: all rows of the batch, at
-the offsets from ``first_offset`` on) and those that never will (``dropped``). Whoever applies it
-needs no PREPARED for that.
+A transaction is named by its writer and a batch id. Its number names one attempt at it: after a
+rollback the same name can be prepared again, with another number. A RESOLVED names every PREPARED
+of its transaction: those that become messages (``parts``: all rows of the batch, at the offsets
+from ``first_offset`` on) and those that never will (``dropped``). A RESOLVED can be applied without
+reading a PREPARED.
 
-Settles and cursor moves inside a transaction, and rows left out of a batch, will come with version
-2; a reader refuses a version and bytes that it does not know.
+Settles and cursor moves inside a transaction, and rows left out of a batch, need version 2; a
+reader refuses unknown versions, and bytes that must be zero and are not.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ RESOLVED: Final = struct.Struct("<QQQQIBBBBIIBBHI")
 PART: Final = struct.Struct("<QQQIIII")
 DROPPED: Final = struct.Struct("<Q")
 BATCH_LENGTH: Final = 7
-"""Which field of PREPARED says how long the batch is."""
+"""Index of the field of PREPARED that holds the length of the batch."""
 VERSION: Final = 1
-"""Of both bodies. Raise it for whatever is added; version 1 stays readable."""
+"""Version of both bodies. Raise it for any addition; version 1 stays readable."""
 MAX_WRITER_BYTES: Final = 128
 MAX_PART_BYTES: Final = 128
 MAX_NAMES_BYTES: Final = MAX_WRITER_BYTES + MAX_PART_BYTES + 128
-"""Of the three names of a PREPARED, padding included."""
+"""Most bytes of the three names of a PREPARED, padding included."""
 
 assert (PREPARED.size, RESOLVED.size, PART.size) == (48, 56, 40)
 
 
 class Resolution(enum.IntEnum):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     COMMITTED = 1
     ROLLED_BACK = 2
@@ -74,9 +74,9 @@ class Why(enum.IntEnum):
 
     WRITER = 0
     EXPIRED = 1
-    """It was undecided for too long."""
+    """The transaction was undecided for too long."""
     OPERATOR = 2
-    """Somebody who may manage everything rolled it back; the writer is another app's."""
+    """An app that may manage everything rolled it back; the writer belongs to another app."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ def unpack_prepared(body: bytes) -> Prepared:
 
     Raises:
         UnknownRecordKind: A newer version wrote it.
-        struct.error, ValueError: It is cut short.
+        struct.error, ValueError: The body is cut short.
     """
     (
         topic, queue, transaction, batch_id, writer, ordinal, count, length,
@@ -201,7 +201,7 @@ def unpack_resolved(body: bytes) -> Resolved:
 
     Raises:
         UnknownRecordKind: A newer version wrote it.
-        struct.error, ValueError: It is cut short.
+        struct.error, ValueError: The body is cut short.
     """
     (
         transaction, batch_id, digest, rows, writer, version, outcome, why, zero,
@@ -232,18 +232,18 @@ def unpack_resolved(body: bytes) -> Resolved:
 
 
 def resolved_bytes(prepared: int) -> int:
-    """Return the most that a RESOLVED record takes that names so many PREPARED records."""
+    """Return the most bytes of a RESOLVED record that names ``prepared`` PREPARED records."""
     return HEADER_BYTES + RESOLVED.size + MAX_NAMES_BYTES + PART.size * prepared
 
 
 def as_messages(record: bytes, first_offset: int, position: int, time_us: int) -> bytes:
-    """Return what is stored in a PREPARED record as a MESSAGES record, which readers know.
+    """Return the rows of a PREPARED record as a MESSAGES record, which readers know.
 
     Args:
         record: A whole PREPARED record.
-        first_offset: What its RESOLVED says.
-        position: Of the RESOLVED: there the rows became messages.
-        time_us: Of the RESOLVED.
+        first_offset: First offset, from its RESOLVED.
+        position: Position of the RESOLVED, which made the rows messages.
+        time_us: Broker time of the RESOLVED.
     """
     prepared = unpack_prepared(record[HEADER_BYTES:])
     body = messages.pack(

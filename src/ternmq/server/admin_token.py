@@ -1,8 +1,8 @@
-"""The app ``admin`` and the file that holds its token, so that somebody can make the other apps.
+"""The app ``admin``, with which the other apps are made, and the file that holds its token.
 
 The file is durable before the journal holds the app. So a crash between the two leaves a token
-without its app, which the next start makes with that same token; never an app whose token nobody
-has. A start that finds an app whose token the file does not hold says what to do.
+without its app, and the next start makes the app with that token; an app whose token was never
+written cannot exist. If the file does not hold the app's token, a start logs what to do.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = logging.getLogger("ternmq.server")
 
 FILE: Final = "admin.token"
 _SHORT: Final = 16
-"""Characters below which a token that somebody chose can be guessed: 64 bits as hexadecimal."""
+"""A configured token with fewer characters than this can be guessed: 64 bits in hexadecimal."""
 _ANEW: Final = "start the broker once with `ternmq serve --new-admin-token` to make a new one"
 
 
 class AdminToken:
-    """The file in a data folder whose lock the caller holds. Blocks while it writes."""
+    """The token's file in a data folder whose lock the caller holds. Blocks while it writes."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -39,12 +39,12 @@ class AdminToken:
         anew: bool,
         put: Callable[[Secret], None],
     ) -> bool:
-        """See that the app ``admin`` can be used; return whether it was put.
+        """Make sure that the app ``admin`` can be used; return whether it was put.
 
         Args:
-            apps: Those that there are.
-            given: The token that the settings have: the app gets it at every start.
-            anew: Make another token, whatever there is.
+            apps: The existing apps.
+            given: The token of the settings: the app gets it at every start.
+            anew: Make another token, even if there is one.
             put: Puts the app, with every right, into the journal.
 
         Raises:
@@ -71,7 +71,7 @@ class AdminToken:
             token = new_token()
             files.write(self._path, f"{token.reveal()}\n".encode("ascii"), files.PRIVATE)
         else:
-            # Of a start that was killed in the middle: whether it is durable is not known.
+            # A start that was killed has left it: whether it is durable is not known.
             files.sync(self._path)
             files.sync(self._path.parent)
         put(token)
@@ -88,18 +88,18 @@ class AdminToken:
         return Secret(text) if text is not None and is_whole(text) else None
 
     def _text(self) -> str | None:
-        """Return what is in the file; None without one."""
+        """Return the file's content; None if there is no file."""
         try:
             return self._path.read_bytes().decode("ascii", "replace").strip()
         except FileNotFoundError:
             return None
 
     def _compare(self, admin: App | None) -> None:
-        """Say so where the file does not help whoever needs the token."""
+        """Log if the file does not hold the token of ``admin``."""
         text = self._text()
         if admin is None:
             log.info("there is no app 'admin'; if nobody else manages apps, %s", _ANEW)
-        elif text is None:  # as it should be, once somebody has taken it; who has not is told so
+        elif text is None:  # the normal case: operators remove the file once they have the token
             log.debug("the token of 'admin' is not in %s; if nobody has it, %s", self._path, _ANEW)
         elif not is_whole(text):
             what = "is empty" if not text else "holds no whole token"

@@ -1,9 +1,10 @@
-"""Who may connect: so many in all, from one address, of one app; descriptors are left for the disk.
+"""Limits on the number of connections: in all, from one address, of one app.
 
-A process has a limited number of descriptors. When connections take the last one, the journal
-cannot make its next file, and every client's sends are refused; so some are kept free. Where there
-is no room, whoever has not said HELLO yet makes room, the oldest first: strangers who only connect
-keep no client out. Nor does an app that has many connections: see ``ledgers.Places``.
+A process has a limited number of descriptors. If connections took the last one, the journal could
+not make its next file, and all sends would be refused; so some descriptors are kept free. When
+there is no room for a new connection, the oldest one that has not sent HELLO is closed, so that
+clients are not kept out by connections that only connect. Nor are they by an app with many
+connections: see ``ledgers.Places``.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from ternmq.settings import Settings
 RESERVED: Final = 64
 """Descriptors for the journal, its index, health, and connections that are being refused."""
 LEAST: Final = 8
-"""Connections that are admitted however few descriptors there are."""
+"""Connections that are admitted even if the process has very few descriptors."""
 
 
 class Stranger(Protocol):
-    """A connection, as far as it is known here."""
+    """A connection, as this module needs it."""
 
     def turn_away(self) -> None:
-        """Close at once: others need the place."""
+        """Close at once: another connection needs the place."""
         ...
 
 
 class Admission:
-    """Counts connections. Loop only.
+    """Counts and limits connections. Not thread-safe: call it from the broker's loop.
 
     Args:
         settings: Limits.
@@ -40,13 +41,13 @@ class Admission:
         self._count = 0
         self._by_address: dict[str, int] = {}
         self.apps = Places(settings.connections)
-        """Connections that have said HELLO, by app."""
+        """Connections that have sent HELLO, by app."""
         self._app_of: dict[Stranger, str] = {}
         self._strangers: dict[Stranger, None] = {}
-        """Those that have not said HELLO yet, oldest first."""
+        """Connections that have not sent HELLO yet, oldest first."""
 
     def admit(self, peer: Stranger, host: str) -> bool:
-        """Return whether a connection from this address may stay; then it is counted."""
+        """Return whether a connection from this address may stay; if so, count it."""
         if self._by_address.get(host, 0) >= self._settings.connections_per_ip:
             return False
         if self._count >= min(self._settings.connections, _descriptors()):
@@ -61,7 +62,7 @@ class Admission:
         return True
 
     def introduced(self, peer: Stranger, app: str) -> bool:
-        """Note that a connection has said who it is; return whether its app may have one more."""
+        """Note that a connection has sent HELLO; return whether its app may have one more."""
         settings = self._settings
         self._strangers.pop(peer, None)
         self.apps.limit = min(settings.connections, _descriptors())
@@ -85,7 +86,7 @@ class Admission:
 
 
 def _descriptors() -> int:
-    """Return how many connections the process has descriptors for; the limit may change."""
+    """Return the number of connections that the process has descriptors for; it may change."""
     if sys.platform == "win32":
         return sys.maxsize
     import resource

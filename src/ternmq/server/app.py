@@ -1,7 +1,7 @@
-"""The broker as a process, or as a part of one: everything put together, started and stopped.
+"""The broker as a process, or inside one: builds all parts, starts and stops them.
 
-``Server`` is the composition root: the only place that knows all parts. ``serve`` runs one until it
-is told to stop, with signals and exit codes; the command line and the testing kit use these two.
+``Server`` is the composition root: the only place that knows all parts. ``serve`` runs one until a
+signal stops it, and returns an exit status. The command line and the testing kit use these two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ternmq.access import Authoriser, admin_app
+from ternmq.access import admin_app
 from ternmq.broker.lease import EPOCH_LIMIT
 from ternmq.broker.pinned import pinned
 from ternmq.broker.queries import Queries
@@ -33,29 +33,22 @@ from ternmq.model.version import __version__
 from ternmq.model.words import counted
 from ternmq.server import listening, making
 from ternmq.server.admin_token import AdminToken
-from ternmq.server.bulk_commands import BulkCommands
-from ternmq.server.client_commands import ClientCommands
+from ternmq.server.commands import open_commands
 from ternmq.server.connection import Connection
 from ternmq.server.core import Clocks, Core, SystemClocks
 from ternmq.server.counters import Counters
-from ternmq.server.dispatch import Dispatcher
+from ternmq.server.desk import Desk
 from ternmq.server.fullness import Fullness
 from ternmq.server.health import Health
-from ternmq.server.hub import Handler, Hub
-from ternmq.server.lookup_commands import LookupCommands
-from ternmq.server.messages import MessageCommands
+from ternmq.server.hub import Hub
 from ternmq.server.metrics import BrokerCollector, Shows
 from ternmq.server.own_process import own_process
 from ternmq.server.rates import Rates
-from ternmq.server.replay_commands import ReplayCommands
-from ternmq.server.return_commands import ReturnCommands
-from ternmq.server.sessions import Place, Sessions
 from ternmq.server.tls import tls_context
-from ternmq.server.topic_commands import TopicCommands
-from ternmq.server.transaction_commands import TransactionCommands
 from ternmq.settings import Settings
 from ternmq.wire import control, frames
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Joined
 
 log = logging.getLogger("ternmq.server")
 
@@ -67,17 +60,18 @@ _EVERY_INTERFACE: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared with, n
 _SWEEP_S: Final = 1.0
 _LATE_S: Final = 1.0
 _ACCEPTING_TURNS: Final = 6
-"""Turns of the loop from a connection that is accepted to its peer: three, by asyncio's source; as
-many are enough for a transport to close."""
+"""Turns of the loop to wait. By asyncio's source it takes three from an accepted connection to its
+peer; this is also enough for a transport to close."""
 _LAST_ANSWERS_S: Final = 5.0
-"""Longest that a stop waits for its last answers; who gets none asks the next broker again."""
+"""Longest that a stop waits for the last answers; clients send unanswered requests again to the
+next broker."""
 
 
 class Server:
-    """A broker that listens. All methods are called in its loop.
+    """A broker that listens. Not thread-safe: call it from its loop.
 
     Args:
-        settings: Checked.
+        settings: Checked settings.
         disk: The data root; None opens ``settings.data``.
         clocks: For tests; None: the machine's.
         new_admin_token: Give the app ``admin`` another token at the start.
@@ -93,7 +87,7 @@ class Server:
     ) -> None:
         self.settings = settings
         self.stopped: asyncio.Future[JournalError | None]
-        """Done when the broker cannot go on: with the error."""
+        """Gets the error when the broker cannot go on."""
         self.host = ""
         self.port = 0
         self.http_port = 0
@@ -107,21 +101,20 @@ class Server:
         self._collector: BrokerCollector
         self._rates: Rates
         self.each_second: list[Callable[[], None]] = []
-        """What is called behind each sweep."""
+        """Functions that are called after each sweep."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._swept_at = 0.0
-        self._messages: MessageCommands
         self._ready = False
 
     async def start(self) -> None:
         """Recover the journal, then listen. Blocks the loop while it recovers.
 
         Raises:
-            SettingsError: A file of the certificate or its key cannot be used, the data folder is
-                a file, or the disk has no room for the reserve; no file of the journal was made.
+            SettingsError: The file of the certificate or of its key cannot be used, the data folder
+                is a file, or the disk has no room for the reserve; no file of the journal was made.
             AlreadyRunning: Another process owns the data folder.
             CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
-            OSError: The address cannot be had.
+            OSError: The broker cannot listen at the address.
         """
         settings = self.settings
         tls = tls_context(settings)  # before anything is made on the disk
@@ -187,18 +180,19 @@ class Server:
         self._ready = True
 
     def _url(self, local: str) -> str:
-        """Return what clients connect to; from an address of this machine where it is every one."""
+        """Return the URL for clients; its host is ``local`` if the broker listens everywhere."""
         listen = self.settings.listen
         scheme = "ternmqs" if self.settings.tls_cert else "ternmq"
         host = local if listen.host in _EVERY_INTERFACE else listen.host
         return f"{scheme}://{Address(host, self.port)}"
 
     def _options(self, clocks: Clocks) -> Options:
-        """Return how the core is set up.
+        """Return the options of the core.
 
-        The epoch of a broker that forgets is the time in tenths of a second, cut to what a lease id
-        has room for (19 days): another than that of the one before, which ended longer ago than
-        that, so that clients notice, and a lease of that one is never taken for one of this one.
+        A broker that forgets has a new journal at each start, so its epochs would always be the
+        same. Instead its epoch is the time in tenths of a second, modulo the room of a lease id (19
+        days): clients notice that it is another broker, and leases of the one before are not taken
+        for leases of this one.
         """
         options = self.settings.options()
         if self.settings.forgets:
@@ -209,44 +203,21 @@ class Server:
     def _wire_up(self) -> None:
         core, settings = self.core, self.settings
         counters = Counters()
-        self.hub = Hub(core, settings, counters)
-        authoriser = Authoriser(core.broker.views.catalog.apps, required=settings.auth)
-        queries = Queries(core.broker.ledger)
-        sessions = Sessions(core)
+        desk = Desk(core, settings, counters)
+        open_commands(desk, auth=settings.auth, welcome=self._welcome, status=self._status)
+        self.hub = Hub(desk)
         self._collector = BrokerCollector(self.hub, settings.metrics_groups)
         self._rates = Rates(counters)
         self._fullness = Fullness(core.broker, core.upkeep.moving)
-        self._messages = MessageCommands(self.hub, authoriser, queries)
-        returns = ReturnCommands(self.hub, authoriser, sessions, self._messages.end_all)
-        core.on_ticked = returns.answer
-        handlers: dict[Command, Handler] = {
-            **self._messages.handlers,
-            **TopicCommands(self.hub, authoriser, queries).handlers,
-            **LookupCommands(self.hub, authoriser, queries).handlers,
-            **BulkCommands(self.hub, authoriser, queries).handlers,
-            **ReplayCommands(self.hub, authoriser, queries).handlers,
-            **ClientCommands(self.hub, authoriser, queries, self._status).handlers,
-            **TransactionCommands(self.hub, authoriser, queries).handlers,
-            **returns.handlers,
-        }
-        self.hub.commands = Dispatcher(
-            self.hub,
-            sessions,
-            authoriser,
-            handlers,
-            self._welcome,
-            self._messages.withdraw,
-            self._messages.gone,
-        )
 
-    def _welcome(self, place: Place) -> control.Welcome:
+    def _welcome(self, joined: Joined) -> control.Welcome:
         core, settings = self.core, self.settings
         limits = core.broker.limits
         return control.Welcome(
             version=frames.VERSION,
             broker=settings.name,
-            session=place.session,
-            resumed=place.resumed,
+            session=joined.session,
+            resumed=joined.resumed,
             epoch=core.broker.journal.epoch,
             now_us=core.now_us(),
             heartbeat_us=settings.heartbeat_us,
@@ -299,7 +270,7 @@ class Server:
         )
 
     async def _see_to_admin(self) -> None:
-        """See that somebody can make apps; what this changes is durable when it returns."""
+        """Make sure that the app ``admin`` can be used; changes are durable at return."""
         core, settings = self.core, self.settings
 
         def put(token: Secret) -> None:
@@ -326,7 +297,7 @@ class Server:
         self._collector.loop_lag_s = max(self._collector.loop_lag_s, late)
         if late < _LATE_S:
             self.hub.sweep(now)
-        # else the loop itself was held up: what peers said meanwhile is read before they are judged
+        # else the loop was blocked: the peers' bytes are read first, then their limits checked
         self._rates.look(now)
         self._fullness.look(now)
         if self.core.upkeep.watches:
@@ -353,13 +324,13 @@ class Server:
     # -- the end ----------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Stop cleanly: no new work, answers out, then STATE and MARK.
+        """Stop cleanly: take no new work, write the answers, then STATE and MARK.
 
-        Clients are told first and have ``drain_timeout`` to finish and settle. Then nothing more
-        is carried out, whatever they send: it has no answer, and the next broker gets it again.
+        Clients are notified first and have ``drain_timeout`` to finish and settle. Requests that
+        arrive later are neither run nor answered: clients send them again to the next broker.
 
         Raises:
-            JournalError: It could not be made clean; the next start recovers.
+            JournalError: The clean stop failed; the next start recovers.
         """
         core, hub = self.core, self.hub
         loop = core.loop
@@ -369,7 +340,7 @@ class Server:
         if core.failure is None:
             await self._drain(loop)
             for peer in list(hub.peers):
-                self._messages.end_all(peer)
+                hub.commands.end_all(peer)
             hub.stop()
             await core.settle_down(_LAST_ANSWERS_S)
         for peer in list(hub.peers):
@@ -378,7 +349,8 @@ class Server:
             self._sweeper.cancel()
         if self._health is not None:
             await self._health.close()
-        # Written answers have left when the transports are closed; a frozen peer does not hold us.
+        # Written answers have left when the transports are closed; a frozen peer delays the stop by
+        # a second at most.
         until = loop.time() + 1.0
         while hub.peers and loop.time() < until:
             await asyncio.sleep(0.005)
@@ -386,7 +358,7 @@ class Server:
         core.close(clean=core.failure is None)
 
     async def abandon(self) -> None:
-        """Stop as a kill would: nothing is finished, the next start recovers. For tests."""
+        """Stop like a kill: nothing is finished, the next start recovers. For tests."""
         self.hub.draining = True
         await self._stop_listening()
         if self._sweeper is not None:
@@ -397,10 +369,10 @@ class Server:
         self.core.close(clean=False)
 
     async def _stop_listening(self) -> None:
-        """Accept nothing more, and close the listening socket.
+        """Stop accepting connections, and close the listening socket.
 
-        asyncio loses a socket whose connection it has accepted, and not made yet, when the listener
-        is closed: those are waited for.
+        Closing the listener would make asyncio lose sockets that it has accepted but not made
+        connections of yet: this waits for those first.
         """
         if self._listener is None:
             return
@@ -411,21 +383,21 @@ class Server:
         self._listener.close()
 
     async def _abandon_connections(self, why: str) -> None:
-        """Close what is left, and let the loop do it."""
+        """Abort the remaining connections, and give the loop the turns that this takes."""
         for peer in list(self.hub.peers):
             peer.abandon(why)
         for _ in range(_ACCEPTING_TURNS):
             await asyncio.sleep(0)
 
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask the clients to finish, and wait until they have, or the time is over."""
+        """Notify the clients, and wait until they hold no rows or ``drain_timeout`` is over."""
         push = control.encode(control.Drain())
         for peer in list(self.hub.peers):
             if peer.session:
                 peer.push(Command.DRAIN, push)
             else:
                 peer.finish()
-            self._messages.end_all(peer)
+            self.hub.commands.end_all(peer)
         self.core.touch()
         rows = self.leased_rows()
         if rows and self.hub.peers:
@@ -438,16 +410,16 @@ class Server:
             await asyncio.sleep(0.01)
 
     def leased_rows(self) -> int:
-        """Return how many rows are in consumers' hands."""
+        """Return the number of rows that consumers hold."""
         figures = self.core.broker.views.figures
         figures.settle()
         return figures.leased
 
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong in the loop; one line when descriptors ran out for a moment.
+    """Log an error of the loop; in a single line if the process has run out of descriptors.
 
-    A traceback cannot even be made then: to read its lines takes a descriptor.
+    A traceback cannot be made then: reading the source lines takes a descriptor.
     """
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
@@ -483,10 +455,10 @@ async def run(settings: Settings, *, announce: bool = True, new_admin_token: boo
 
 
 def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
-    """Run a broker in this process until it is told to stop; return the exit status.
+    """Run a broker in this process until a signal stops it; return the exit status.
 
     Args:
-        settings: Of the broker.
+        settings: Settings of the broker.
         new_admin_token: Give the app ``admin`` another token, written to its file, at the start.
 
     Raises:
@@ -510,7 +482,7 @@ def serve(settings: Settings, *, new_admin_token: bool = False) -> int:
 
 
 def check_files(settings: Settings) -> None:
-    """Read the files that the settings name, as a start does before it makes anything.
+    """Read the files that the settings name, as a start does before it writes anything.
 
     Raises:
         SettingsError: One of them cannot be used.
@@ -519,14 +491,14 @@ def check_files(settings: Settings) -> None:
 
 
 def why_not_here(settings: Settings) -> str | None:
-    """Return what to tell a person if this broker cannot listen where it is to; else None."""
+    """Return why this broker cannot listen at its address, for the user; None if it can."""
     return listening.why_not(settings)
 
 
 def _why_not_up(settings: Settings, error: OSError) -> str:
-    """Say what a person can do about an address, or a file, that cannot be had."""
+    """Return what the user can do about an address or a file that cannot be used."""
     if error.errno == errno.EADDRINUSE:
-        said = why_not_here(settings)  # again, for the error does not say which address it is
+        said = why_not_here(settings)  # again, since the error does not name the address
         return said or f"an address was in use just now ({error}); --listen and --http name others"
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         return (

@@ -1,10 +1,12 @@
-"""Who was refused, and who changed something: one record each on the logger ``ternmq.audit``.
+"""The audit log: a record on the logger ``ternmq.audit`` for each change and each refusal.
 
-A record says app, client address, command, topic, group and outcome, as text and as fields of
-their own (``extra``); never a token or a message. Changes are always told: whoever makes one has
-the right to. Refusals are bounded, since anybody can cause them: the same one (app, host, command,
-topic, group, outcome) is told at most once a minute, and all together at most ``A_SECOND`` a
-second; the next record says how many were left out before it. Loop only.
+A record contains app, client address, command, topic, group and outcome, as text and as fields of
+their own (``extra``); never a token or a message. Changes are always logged: only apps with the
+right can make them. Refusals are limited, since every client can cause them: the same refusal (app,
+host, command, topic, group, outcome) is logged at most once a minute, and all together at most
+``A_SECOND`` a second; the next record contains the number that was left out before it.
+
+Not thread-safe: call it from the broker's loop.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ from ternmq.wire.commands import Command
 log = logging.getLogger("ternmq.audit")
 
 A_SECOND: Final = 20
-"""Refusals told within a second, whoever causes them."""
+"""Most refusals that are logged in a second, of all apps together."""
 AGAIN_S: Final = 60.0
-"""The same refusal is told again after so long."""
+"""Seconds after which the same refusal is logged again."""
 REMEMBERED: Final = 1024
-"""Refusals told lately that are kept; beyond, it begins anew."""
+"""Most logged refusals that are remembered; at this number all are forgotten."""
 _SHOWN: Final = 130
-"""Of a name that came from outside; the longest allowed has 127."""
+"""Most characters that are logged of a name from a request; the longest allowed has 127."""
 
 DONE: Final = "done"
 CHANGES: Final = frozenset(
@@ -47,7 +49,7 @@ CHANGES: Final = frozenset(
         Command.HOLD_DELETE,
     }
 )
-"""Commands that are told whenever they were carried out; topics and groups made by use as well."""
+"""Commands that are logged whenever they succeed. Topics and groups made by use are logged too."""
 
 Refusal = tuple[str, str, Command, str, str, str]
 
@@ -56,7 +58,7 @@ class Audit:
     """Writes the records.
 
     Args:
-        counters: ``audit_left_out`` says how many refusals were not told, all in all.
+        counters: ``audit_left_out`` counts the refusals that were not logged.
         now_s: Returns a time that never goes back.
     """
 
@@ -77,13 +79,13 @@ class Audit:
         group: str = "",
         **more: str,
     ) -> None:
-        """Tell of a change that was recorded; ``more`` are other names that it is about."""
+        """Log a change that was recorded; ``more`` are other names that it is about."""
         self._write(logging.INFO, app, address, command, topic, group, DONE, more)
 
     def denied(
         self, app: str, address: str, command: Command, error: Unauthenticated | Forbidden
     ) -> None:
-        """Tell of a request that was refused for who asked, unless there were too many."""
+        """Log a request that was refused for lack of rights, unless there were too many."""
         app = app[:_SHOWN]
         topic, group = [(name or "")[:_SHOWN] for name in error.about]
         outcome = type(error).__name__

@@ -1,4 +1,4 @@
-"""What apps hold, and how often one had to wait for it, as families of numbers.
+"""Metrics of the budgets: what apps hold of them, and how often one had to wait.
 
 Apps are labels only while a budget is more than half used, and then only the ``MOST`` apps that
 hold most of it: a scrape stays short, however many apps there are.
@@ -15,11 +15,11 @@ from ternmq.server.hub import Hub
 from ternmq.server.ledgers import Account
 
 MOST: Final = 8
-"""Apps that are named for each budget."""
+"""Most apps that are labels of one budget."""
 
 
 def budget_families(hub: Hub) -> Iterator[Numbers]:
-    """Yield the families of budgets and places. Loop only."""
+    """Yield the families of budgets and places. Not thread-safe: call it from the broker's loop."""
     ledgers = hub.ledgers
     yield counter_by(
         "held_back",
@@ -32,7 +32,7 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
             (("answers",), ledgers.unwritten.held_back),
             (("unfinished",), ledgers.unfinished.held_back),
             (("connections",), hub.admission.apps.refused),
-            (("waiting",), hub.waiting.refused),
+            (("waiting",), hub.desk.waiting.refused),
         ],
     )
     yield gauge(
@@ -63,5 +63,5 @@ def budget_families(hub: Hub) -> Iterator[Numbers]:
     yield gauge(
         "waiting_requests",
         "Pulls and reads that wait for messages; limit `limits.waiters`.",
-        hub.waiting.taken,
+        hub.desk.waiting.taken,
     )

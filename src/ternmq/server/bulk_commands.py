@@ -1,4 +1,4 @@
-"""The commands that a pipeline asks with: commits, holds, names. Loop only.
+"""The commands of pipelines: commits, holds, names.
 
 JOURNAL_READ is in ``journal_reads``, QUEUE_RANGES in ``range_reads``.
 """
@@ -16,30 +16,30 @@ from ternmq.broker.queries import Queries
 from ternmq.model.errors import InvalidRequest, UnknownTopic
 from ternmq.model.specs import check_name
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.range_reads import RangeReads
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 PAGE_NAMES: Final = 500
-"""Most names of a page, whatever its limit says: a turn takes a millisecond for them."""
+"""Most names of a page, even if its limit is higher: a turn takes a millisecond for them."""
 _SECTIONS: Final = "tgsa"
-"""Of a catalog, in this order: topics, groups, sessions, apps. A cursor is a letter and the last
-number, or name, of the page before."""
+"""Sections of a catalog, in this order: topics, groups, sessions, apps. The place of the next page
+is a section's letter and the last number, or name, of the page before."""
 _SECTIONS_SORTS: Final = {"t": Sort.TOPIC, "g": Sort.GROUP, "s": Sort.SESSION}
 
 
 class BulkCommands(ControlCommands):
-    """What a pipeline asks, and says of its progress. Loop only."""
+    """Handlers of the pipelines' commands. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.GROUP_COMMIT: self.control(
                 Command.GROUP_COMMIT, control.GroupCommit, self.commit
             ),
-            Command.QUEUE_RANGES: RangeReads(hub, authoriser, queries).ranges,
+            Command.QUEUE_RANGES: RangeReads(desk, authoriser, queries).ranges,
             Command.HOLD_PUT: self.control(Command.HOLD_PUT, control.HoldPut, self.put_hold),
             Command.HOLD_DELETE: self.control(
                 Command.HOLD_DELETE, control.HoldDelete, self.delete_hold
@@ -52,8 +52,8 @@ class BulkCommands(ControlCommands):
 
     # -- queues -----------------------------------------------------------------------------------
 
-    def commit(self, peer: Peer, asked: control.GroupCommit) -> Told:
-        """GROUP_COMMIT: how far a group has come that keeps its place itself."""
+    def commit(self, caller: Caller, asked: control.GroupCommit) -> Told:
+        """GROUP_COMMIT: store the progress of a group that commits its places itself."""
         places = [Place(one.queue, one.offset) for one in asked.places]
         if len({one.queue for one in places}) < len(places):
             raise InvalidRequest("a queue is named twice")
@@ -64,8 +64,8 @@ class BulkCommands(ControlCommands):
         created = asked.group not in catalog.topic(asked.topic).by_group
         reply = self._broker.operating.commit(self._core.now_us(), asked.topic, asked.group, places)
         if created:
-            self._hub.audit.changed(
-                peer.app, peer.address, Command.GROUP_COMMIT, asked.topic, asked.group
+            self._desk.audit.changed(
+                caller.app, caller.address, Command.GROUP_COMMIT, asked.topic, asked.group
             )
         stands = catalog.subscription(asked.topic, asked.group).queues
         now = [control.GroupPlace(queue=q, offset=stands[q].cursor) for q, _ in places]
@@ -73,7 +73,7 @@ class BulkCommands(ControlCommands):
 
     # -- holds ------------------------------------------------------------------------------------
 
-    def put_hold(self, peer: Peer, asked: control.HoldPut) -> Told:
+    def put_hold(self, caller: Caller, asked: control.HoldPut) -> Told:
         """HOLD_PUT: keep the journal from a position on."""
         broker = self._broker
         known = broker.views.holds.get(asked.name)
@@ -82,25 +82,27 @@ class BulkCommands(ControlCommands):
             asked.name,
             asked.position,
             note=asked.note,
-            app=peer.app,
+            app=caller.app,
             back=asked.back,
         )
         now = broker.views.holds[asked.name]
         if known is None or now.position < known.position:
-            self._hub.audit.changed(peer.app, peer.address, Command.HOLD_PUT, target=asked.name)
+            self._desk.audit.changed(
+                caller.app, caller.address, Command.HOLD_PUT, target=asked.name
+            )
         placed = control.HoldPlaced(position=now.position, oldest=broker.journal.first)
         return placed, reply.position
 
-    def delete_hold(self, peer: Peer, asked: control.HoldDelete) -> Told:
-        """HOLD_DELETE."""
+    def delete_hold(self, caller: Caller, asked: control.HoldDelete) -> Told:
+        """HOLD_DELETE: remove a hold."""
         reply = self._broker.holding.delete(self._core.now_us(), asked.name)
         return control.Nothing(), reply.position
 
-    def list_holds(self, peer: Peer, asked: control.HoldList) -> Told:
-        """HOLD_LIST."""
+    def list_holds(self, caller: Caller, asked: control.HoldList) -> Told:
+        """HOLD_LIST: list the holds by name."""
         journal = self._broker.journal
         listed = control.Holds(
-            holds=holds_of(self._hub),
+            holds=holds_of(self._desk),
             oldest=journal.first,
             durable=journal.durable,
             now_us=self._core.now_us(),
@@ -109,8 +111,8 @@ class BulkCommands(ControlCommands):
 
     # -- the journal ------------------------------------------------------------------------------
 
-    def catalog(self, peer: Peer, asked: control.JournalCatalog) -> Told:
-        """JOURNAL_CATALOG: a page of what numbers stand for."""
+    def catalog(self, caller: Caller, asked: control.JournalCatalog) -> Told:
+        """JOURNAL_CATALOG: return a page of the names that numbers stand for."""
         broker = self._broker
         if asked.position > broker.journal.end:
             raise InvalidRequest(f"the journal ends at {broker.journal.end}")
@@ -163,11 +165,11 @@ def _names(as_of: int, oldest: int, found: dict[str, list[Name]], following: str
     return page, as_of
 
 
-def holds_of(hub: Hub) -> list[control.HoldInfo]:
-    """Return every hold as it is told of, by name."""
-    broker = hub.core.broker
+def holds_of(desk: Desk) -> list[control.HoldInfo]:
+    """Return every hold as answers describe it, by name."""
+    broker = desk.core.broker
     journal = broker.journal
-    blocking = broker.ledger.room.blocked and hub.core.upkeep.moving.blocked_by_hold
+    blocking = broker.ledger.room.blocked and desk.core.upkeep.moving.blocked_by_hold
     oldest_end = journal.first + journal.segment_size
     return [
         control.HoldInfo(

@@ -12,36 +12,36 @@ from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.control import Count, Grant, Run
 from ternmq.server.control_commands import ControlCommands, Told
+from ternmq.server.desk import Desk
 from ternmq.server.group_series import series_of
-from ternmq.server.hub import Hub
 from ternmq.server.metrics import Shows
-from ternmq.server.peer import Peer
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import TABLE, Command, Right, Scope
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 STATUS_GROUPS: Final = 32
-"""Groups whose series STATUS has: what it is asked for again and again stays some ten kilobytes."""
+"""Most groups whose series STATUS contains: it is requested often, so it is kept to some 10 kB."""
 _RIGHTS: Final = frozenset(one.value for one in Right)
 _CHECKED: Final = frozenset(
     command
     for command, entry in TABLE.items()
     if entry.policy.scope not in {Scope.NOTHING, Scope.TRANSACTION}
 )
-"""Commands whose rights can be told by what a request names."""
+"""Commands whose rights depend only on the topic and group that a request names."""
 
 
 class ClientCommands(ControlCommands):
-    """Sessions, reports, apps, status. Loop only."""
+    """Handlers about clients, apps and status. Not thread-safe: call it from the broker's loop."""
 
     def __init__(
         self,
-        hub: Hub,
+        desk: Desk,
         authoriser: Authoriser,
         queries: Queries,
         status: Callable[[Shows, dict[str, float]], control.Status],
     ) -> None:
-        super().__init__(hub, authoriser, queries)
+        super().__init__(desk, authoriser, queries)
         self._status = status
         self.handlers |= {
             Command.PING: self.ping,
@@ -62,13 +62,13 @@ class ClientCommands(ControlCommands):
             ),
         }
 
-    def ping(self, peer: Peer, request: Request) -> None:
-        """PING: say what time it is."""
+    def ping(self, caller: Caller, request: Request) -> None:
+        """PING: answer with broker time."""
         bodies.unpack_nothing(request.body)
-        peer.answer(request, bodies.pack_pong(self._core.now_us()))
+        caller.answer(request, bodies.pack_pong(self._core.now_us()))
 
-    def report(self, peer: Peer, asked: control.Report) -> Told:
-        """REPORT: keep what a producer says to have sent."""
+    def report(self, caller: Caller, asked: control.Report) -> Told:
+        """REPORT: record the counts that a producer reports."""
         entries = [
             Count(
                 one.bucket_us,
@@ -83,16 +83,16 @@ class ClientCommands(ControlCommands):
             for one in asked.entries
         ]
         reply = self._broker.clients.report(
-            self._core.now_us(), peer.session, asked.topic, asked.producer, entries
+            self._core.now_us(), caller.session, asked.topic, asked.producer, entries
         )
         return control.Nothing(), reply.position
 
-    def list_clients(self, peer: Peer, asked: control.ClientList) -> Told:
-        """CLIENT_LIST."""
+    def list_clients(self, caller: Caller, asked: control.ClientList) -> Told:
+        """CLIENT_LIST: list a page of sessions."""
         page = self._listings.sessions(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         languages: dict[int, str] = {}
         topics: dict[int, set[str]] = {one.session: set() for one in page.sessions}
-        for other in self._hub.peers:
+        for other in self._desk.callers:
             if other.session not in topics:
                 continue
             languages[other.session] = languages.get(other.session) or other.language
@@ -114,31 +114,31 @@ class ClientCommands(ControlCommands):
         ]
         return control.Clients(clients=clients, next=page.next), page.position
 
-    def status(self, peer: Peer, asked: control.StatusAsk) -> Told:
-        """STATUS: the broker as a whole, and the first groups that the app has a right on."""
+    def status(self, caller: Caller, asked: control.StatusAsk) -> Told:
+        """STATUS: return metrics of the broker, and of the first groups that the app may see."""
 
         def shows(labels: Mapping[str, str]) -> bool:
             topic, group, app = labels.get("topic"), labels.get("group"), labels.get("app")
             if app is not None:
-                return app == peer.app or self._authoriser.may(peer.app, Command.CLIENT_LIST)
+                return app == caller.app or self._authoriser.may(caller.app, Command.CLIENT_LIST)
             if "name" in labels:  # of a hold or a writer
-                return self._authoriser.may(peer.app, Command.HOLD_LIST)
+                return self._authoriser.may(caller.app, Command.HOLD_LIST)
             if topic is None:
                 return True
             if group is None:
-                return self._authoriser.sees_topic(peer.app, topic)
-            return self._authoriser.sees_group(peer.app, topic, group)
+                return self._authoriser.sees_topic(caller.app, topic)
+            return self._authoriser.sees_group(caller.app, topic, group)
 
-        page = self._listings.places(STATUS_GROUPS, self._authoriser.sight(peer.app))
+        page = self._listings.places(STATUS_GROUPS, self._authoriser.sight(caller.app))
         series: dict[str, float] = {}
         for one in page.groups:
             series |= series_of(self._queries, one)
         return self._status(shows, series), 0
 
-    def put_app(self, peer: Peer, asked: control.AppPut) -> Told:
+    def put_app(self, caller: Caller, asked: control.AppPut) -> Told:
         """APP_PUT: make an app, change its grants, give it another token.
 
-        With another token, connections that came with the one before are closed.
+        With another token, the app's connections are closed, except the one that gets the answer.
         """
         check_name(asked.app)
         grants = [_grant(one) for one in asked.grants]
@@ -153,25 +153,25 @@ class ClientCommands(ControlCommands):
             app = regrant(known, asked.owner, grants)
         reply = self._broker.administration.put_app(self._core.now_us(), app)
         if known is not None and asked.new_token:
-            self._close_all(asked.app, peer, "its app has another token")
+            self._close_all(asked.app, caller, "its app has another token")
         return control.AppToken(token=token.reveal()), reply.position
 
-    def delete_app(self, peer: Peer, asked: control.AppDelete) -> Told:
-        """APP_DELETE: its connections are closed."""
+    def delete_app(self, caller: Caller, asked: control.AppDelete) -> Told:
+        """APP_DELETE: remove an app and close its connections."""
         self._authoriser.check_left(asked.app)
         reply = self._broker.administration.delete_app(self._core.now_us(), asked.app)
         self._authoriser.forget(asked.app)
-        self._close_all(asked.app, peer, "its app was removed")
+        self._close_all(asked.app, caller, "its app was removed")
         return control.Nothing(), reply.position
 
-    def _close_all(self, app: str, asker: Peer, why: str) -> None:
-        """Close the connections of an app, save the one that is to be answered."""
-        for other in list(self._hub.peers):
+    def _close_all(self, app: str, asker: Caller, why: str) -> None:
+        """Close the connections of an app, except the one that the answer goes to."""
+        for other in list(self._desk.callers):
             if other.app == app and other is not asker and other.session:
                 other.abandon(why)
 
-    def list_apps(self, peer: Peer, asked: control.AppList) -> Told:
-        """APP_LIST."""
+    def list_apps(self, caller: Caller, asked: control.AppList) -> Told:
+        """APP_LIST: list a page of apps."""
         page = self._listings.apps(asked.after, min(asked.limit or MAX_LISTED, MAX_LISTED))
         apps = [
             control.AppInfo(
@@ -188,9 +188,9 @@ class ClientCommands(ControlCommands):
         ]
         return control.Apps(apps=apps, next=page.next), page.position
 
-    def check_rights(self, peer: Peer, asked: control.RightsCheck) -> Told:
-        """RIGHTS_CHECK: say what this app would be refused. It is no refusal: no audit tells it."""
-        refusals = [self._refusal(peer.app, one) for one in asked.questions]
+    def check_rights(self, caller: Caller, asked: control.RightsCheck) -> Told:
+        """RIGHTS_CHECK: return what this app would be refused. The audit logs no refusal for it."""
+        refusals = [self._refusal(caller.app, one) for one in asked.questions]
         return control.RightsChecked(refusals=refusals), 0
 
     def _refusal(self, app: str, asked: control.RightsQuestion) -> str:
@@ -204,7 +204,7 @@ class ClientCommands(ControlCommands):
 
 
 def short(client: str) -> str:
-    """Return enough of a client's name to tell it by: who knows all of it has the session."""
+    """Return the beginning of a client's name: the whole name would give access to its session."""
     return client[:8]
 
 

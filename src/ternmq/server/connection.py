@@ -1,9 +1,11 @@
 """One peer: its socket, its handshake, its time limits, its end.
 
-Before HELLO a peer may hold one frame of 4 KiB for a few seconds. After it, what comes are
-requests, and ``Peer`` says how many at a time. A peer that takes nothing for ``stall_timeout`` is
-cut off, and so is one that says nothing, or does not come to the end of what it says, for three
-heartbeats. What a consumer settled before it was lost counts, if it came here whole. Loop only.
+Before HELLO a peer may send one frame of at most 4 KiB, within a few seconds. After it, requests
+arrive, and ``Peer`` limits how many at a time. A peer that reads nothing for ``stall_timeout`` is
+cut off, and so is one that sends nothing, or does not complete a frame, for three heartbeats. A
+settle that arrived whole before its consumer was lost takes effect.
+
+Not thread-safe: call it from the broker's loop.
 """
 
 from __future__ import annotations
@@ -32,25 +34,26 @@ from ternmq.wire.session import ServerSession, State, Unknown
 log = logging.getLogger("ternmq.server.connection")
 
 _LAST_BYTES: Final = 64 * 1024
-"""Most that is read from a connection that is lost."""
+"""Most bytes that are read from a lost connection."""
 _CHANGES_NOTHING: Final = frozenset(
     {Command.CANCEL, Command.EXTEND, Command.PING, Command.PULL, Command.REPORT}
 )
-"""What may be left out, of a client that is gone, without a change of what it said behind it."""
+"""Requests of a lost client that may be skipped: the effect of later ones does not depend on
+them."""
 FAREWELL_S: Final = 2.0
-"""How long a connection that was closed by the broker may still be there."""
+"""Seconds after which a connection that the broker has closed is aborted, if it still exists."""
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER of no time at all: a close throws away what was not sent, and resets."""
+"""SO_LINGER with a time of 0: a close drops the unsent bytes and resets the connection."""
 
 
 _GREETED: Final = State.GREETED
-"""By name of the module: to look one up in its class takes 0.1 us (Python 3.11)."""
+"""A name of the module: looking a member up in its class takes 0.1 us (Python 3.11)."""
 _HTTP: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"PRI * ")
-"""How a client of HTTP begins."""
+"""First bytes of HTTP requests."""
 
 
 class Connection(Peer, asyncio.BufferedProtocol):
-    """A client's connection. Made by the loop's server for each that is accepted."""
+    """A client's connection. The loop's server makes one for each socket that it accepts."""
 
     __slots__ = (
         "_began",
@@ -69,8 +72,8 @@ class Connection(Peer, asyncio.BufferedProtocol):
         super().__init__(hub)
         self._session = ServerSession(hub.settings.frame_bytes)
         self._began = self._heard = hub.core.loop.time()
-        self._unfinished = 0  # bytes of a frame that is not whole
-        self._unread = 0  # bytes that the peer had not taken at the last look
+        self._unfinished = 0  # received bytes of an incomplete frame
+        self._unread = 0  # bytes that the peer had not taken at the last check
         self._progress = self._began
         self._farewell_at = self._began
         self._sends_large = False
@@ -80,7 +83,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
     # -- the transport ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, or close it at once for a limit."""
+        """Accept the connection, or close it at once because of a limit."""
         self._transport = cast("asyncio.Transport", transport)
         hub, counters = self._hub, self._hub.counters
         peer = transport.get_extra_info("peername")
@@ -99,7 +102,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=hub.settings.send_buffer_bytes)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone; what it asked for is not answered."""
+        """Clean up: its requests are not answered; its last settles are applied."""
         hub = self._hub
         if self.session and not self.closed and not hub.stopped:
             if exc is not None:
@@ -117,7 +120,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._forget()
 
     def _read_last(self) -> None:
-        """Read what came before a write failed: asyncio ends a connection then without reading."""
+        """Read the last received bytes: after a failed write asyncio ends without reading them."""
         sock = self._transport.get_extra_info("socket")
         if sock is None or self._transport.get_extra_info("ssl_object") is not None:
             return
@@ -130,10 +133,10 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._backlog.extend([one for one in requests if not isinstance(one, Unknown)])
 
     def _settle_last(self) -> None:
-        """Carry out what it settled before it was lost: else a message that is done comes again.
+        """Run the settles that arrived before the end; else a finished message is redelivered.
 
-        Only up to a request that changes something else, so that what it said is never carried out
-        without what it said before.
+        Stops at the first request that changes anything else, so that no request takes effect
+        without those before it.
         """
         if self._blocked:
             return
@@ -145,15 +148,15 @@ class Connection(Peer, asyncio.BufferedProtocol):
                 break
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the shared buffer, or a part of it: in one go only so many requests are parsed.
+        """Return the shared buffer, or its beginning, which bounds the requests parsed at a time.
 
-        A memoryview, since asyncio's TLS reads into slices of it: those of a bytearray are copies.
+        It is a memoryview, since asyncio's TLS reads into slices: a bytearray's would be copies.
         """
         del sizehint
         return self._hub.buffer if self._sends_large else self._hub.small_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Parse the received bytes, and run the requests in them."""
         hub = self._hub
         self._heard = hub.core.loop.time()
         hub.counters.bytes_in += nbytes
@@ -185,9 +188,9 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._pump()
 
     def _hold(self, size: int, *, begun: bool) -> bool:
-        """Count what is kept of a frame that is not whole; return False if it was too much.
+        """Count the bytes of an incomplete frame; return False if the connection was cut off.
 
-        ``begun``: it is another frame than the last time.
+        ``begun``: it is another frame than at the last call.
         """
         ledger = self.ledger
         account = ledger.unfinished
@@ -202,17 +205,17 @@ class Connection(Peer, asyncio.BufferedProtocol):
         return not self.closed
 
     def _drop(self) -> None:
-        """Count no longer what came of a frame: it will not become whole."""
+        """Stop counting the incomplete frame: it will not be completed."""
         self.ledger.writing.pop(self, None)
         self.ledger.unfinished.take(-self._unfinished)
         self._unfinished = 0
 
     def eof_received(self) -> bool:
-        """The peer says no more; what it still waits for is of no use to it."""
+        """Close: the peer sends no more, so it needs no more answers."""
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not read: hand it nothing more, read nothing more from it."""
+        """Stop answering and reading: the peer does not read. Its parked pulls are withdrawn."""
         self.writable = False
         self._unread = self._look_at_buffer()
         self._progress = self._hub.core.loop.time()
@@ -222,7 +225,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self.regulate()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Go on: the peer reads again."""
         self.writable = True
         self._look_at_buffer()
         self.go_on()
@@ -236,7 +239,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         try:
             if hub.draining:
                 raise Busy("the broker is stopping")
-            place = hub.commands.greet(self, hello)
+            joined = hub.commands.greet(self, hello)
         except TernMQError as error:
             log.info("%s was refused: %s", self.address, error)
             self._count_refusal(error)
@@ -245,16 +248,16 @@ class Connection(Peer, asyncio.BufferedProtocol):
             self._transport.write(self._session.refuse(error))
             self._close("refused")
             return
-        self.session = place.session
+        self.session = joined.session
         self.language = hello.language
-        frame = self._session.welcome(hub.commands.welcome(place))
-        self._leave(frame, 0, place.position, place.rests)
+        frame = self._session.welcome(hub.commands.welcome(joined))
+        self._leave(frame, 0, joined.position)
         hub.core.touch()
 
     # -- ends -------------------------------------------------------------------------------------
 
     def _told_http(self) -> bytes:
-        """Return the answer to somebody who speaks HTTP: one line, where that is spoken."""
+        """Return the answer to a client of HTTP: one line with the address of the HTTP port."""
         where = self._hub.http_address
         told = f"HTTP, for metrics and health, is at http://{where}" if where else "HTTP is off"
         text = f"this is the port for clients of TernMQ; {told}\n"
@@ -264,7 +267,7 @@ class Connection(Peer, asyncio.BufferedProtocol):
         ).encode()
 
     def _end(self, error: TernMQError, words: bytes | None = None) -> None:
-        """Close a connection that broke the protocol, with a word about why."""
+        """Close a connection that broke the protocol; the last frame (or ``words``) tells why."""
         self._hub.counters.protocol_errors += 1
         self._count_refusal(error)
         log.info("%s broke the protocol: %s", self.address, error)
@@ -275,18 +278,18 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._close("protocol" if not opening else "handshake")
 
     def _close(self, why: str) -> None:
-        """Let the last word reach the peer: to close while it still sends would reset it away."""
+        """Close so that the last frame arrives: a close while the peer sends would reset it."""
         self._drop()
         self._hub.counters.cut_off[why] += 1
         self.closed = True
         self._farewell_at = self._hub.core.loop.time()
         if self._transport.can_write_eof():
-            self._transport.write_eof()  # what still comes is read and dropped, for a moment
+            self._transport.write_eof()  # bytes that still arrive are dropped, see FAREWELL_S
         else:
             self._transport.close()
 
     def abandon(self, why: str) -> None:
-        """Close without a word."""
+        """Close without a last frame."""
         log.info("%s is closed: %s", self.address, why)
         self._drop()
         self._hub.counters.cut_off["superseded"] += 1
@@ -294,14 +297,14 @@ class Connection(Peer, asyncio.BufferedProtocol):
         self._transport.abort()
 
     def finish(self) -> None:
-        """Write what there is, then close."""
+        """Write all pending answers, then close."""
         self.write_out()
         self._drop()
         self.closed = True
         self._transport.close()
 
     def look(self, now: float) -> None:
-        """Cut the peer off if it is late; see ``Hub.sweep``."""
+        """Cut the peer off if it exceeds a time limit. Called by ``Hub.sweep``."""
         settings = self._hub.settings
         if self.closed:
             if now - max(self._farewell_at, self._progress) > FAREWELL_S:
@@ -329,19 +332,19 @@ class Connection(Peer, asyncio.BufferedProtocol):
                 self.cut("slow")
 
     def turn_away(self) -> None:
-        """Close without a word: there is no room for those who do not say who they are."""
+        """Close without a last frame: there is no room for a connection that has sent no HELLO."""
         self._drop()
         self._hub.counters.cut_off["handshake"] += 1
         self.closed = True
         self._transport.abort()
 
     def cut(self, why: str) -> None:
-        """Close at once, with a warning in the log; what the peer did not take is thrown away."""
+        """Close at once, with a warning in the log; answers that were not taken are dropped."""
         log.warning("%s (app %r) is cut off: %s", self.address, self.app, why)
         self._drop()
         self._hub.counters.cut_off[why] += 1
         self.closed = True
-        # Without it the kernel keeps what the peer does not take, megabytes, for many minutes.
+        # Else the kernel keeps the bytes that the peer does not take, megabytes, for many minutes.
         sock = self._transport.get_extra_info("socket")
         if sock is not None:
             with contextlib.suppress(OSError):

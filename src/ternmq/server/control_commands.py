@@ -1,4 +1,4 @@
-"""What the handlers of control commands share: decode, authorise, carry out, answer."""
+"""Base of the handlers of control commands: decode, authorise, run, answer."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from ternmq.access import Authoriser
 from ternmq.broker.listings import Listings
 from ternmq.broker.queries import Queries
 from ternmq.server.audit import CHANGES
-from ternmq.server.hub import Handler, Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.whole_lists import WholeList
 from ternmq.wire import control
 from ternmq.wire.commands import TABLE, Command, Scope
+from ternmq.wire.port import Caller, Handler
 from ternmq.wire.session import Request
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 Told = tuple[msgspec.Struct, int]
-"""An answer, and the position that it rests on (0: on nothing)."""
+"""An answer, and the position that it depends on (0: on none)."""
 
 
 class ControlCommands:
-    """Base of the handlers. Loop only.
+    """Base of the handlers. Not thread-safe: call it from the broker's loop.
 
     Args:
-        hub: What connections share.
-        authoriser: Who may what.
-        queries: Questions to the core.
+        desk: State shared by all callers.
+        authoriser: Checks rights.
+        queries: Queries to the core.
 
     Attributes:
-        handlers: By command; a subclass fills it.
+        handlers: Command -> handler; subclasses fill it.
     """
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._broker = hub.core.broker
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._listings = Listings(hub.core.broker.ledger)
+        self._listings = Listings(desk.core.broker.ledger)
         self.handlers: dict[Command, Handler] = {}
 
     def control(
-        self, command: Command, kind: type[T], handler: Callable[[Peer, T], Told]
+        self, command: Command, kind: type[T], handler: Callable[[Caller, T], Told]
     ) -> Handler:
         """Return the handler of a command whose request is a ``kind``."""
         return partial(self._run, command, kind, handler)
 
     def listing(
-        self, command: Command, kind: type[T], entries: str, page: Callable[[Peer, T], Told]
+        self, command: Command, kind: type[T], entries: str, page: Callable[[Caller, T], Told]
     ) -> Handler:
-        """Return the handler of a list: of a page of it, or of all in one answer."""
+        """Return the handler of a list command: it answers with a page, or with the whole list."""
         return partial(self._list, command, kind, entries, page)
 
     def _list(
@@ -63,44 +63,44 @@ class ControlCommands:
         command: Command,
         kind: type[T],
         entries: str,
-        page: Callable[[Peer, T], Told],
-        peer: Peer,
+        page: Callable[[Caller, T], Told],
+        caller: Caller,
         request: Request,
     ) -> None:
         asked = control.decode(request.body, kind)
-        self._authoriser.check(peer.app, command)
+        self._authoriser.check(caller.app, command)
         if getattr(asked, "limit", None) is None:
-            one = partial(page, peer)
-            WholeList(self._hub, peer, request, asked, entries, one).go_on()
+            one = partial(page, caller)
+            WholeList(self._desk, caller, request, asked, entries, one).go_on()
             return
-        answer, position = page(peer, asked)
-        peer.answer(request, control.encode(answer), position)
+        answer, position = page(caller, asked)
+        caller.answer(request, control.encode(answer), position)
 
     def _run(
         self,
         command: Command,
         kind: type[T],
-        handler: Callable[[Peer, T], Told],
-        peer: Peer,
+        handler: Callable[[Caller, T], Told],
+        caller: Caller,
         request: Request,
     ) -> None:
-        """Decode, authorise, carry out, answer."""
+        """Decode, authorise, run, answer."""
         asked = control.decode(request.body, kind)
         scope = TABLE[command].policy.scope
         topic = getattr(asked, "topic", None) if scope in (Scope.TOPIC, Scope.GROUP) else None
         group = getattr(asked, "group", None) if scope is Scope.GROUP else None
         if scope is not Scope.TRANSACTION:  # the handler finds out which topics these are
-            self._authoriser.check(peer.app, command, topic, group)
-        answer, position = handler(peer, asked)
+            self._authoriser.check(caller.app, command, topic, group)
+        answer, position = handler(caller, asked)
         if command in CHANGES and not getattr(asked, "dry_run", False):
-            self._hub.audit.changed(
-                peer.app, peer.address, command, topic or "", group or "", **_about(asked)
+            self._desk.audit.changed(
+                caller.app, caller.address, command, topic or "", group or "", **_about(asked)
             )
-        peer.answer(request, control.encode(answer), position)
+        caller.answer(request, control.encode(answer), position)
 
 
 def _about(asked: msgspec.Struct) -> dict[str, str]:
-    """Return what else the audit tells of a change: of which app, its grants from then on."""
+    """Return further fields of a change's audit record: an app and its new grants, or a hold."""
     if isinstance(asked, control.AppPut):
         grants = " ".join(map(str, asked.grants))
         new_token = "yes" if asked.new_token else "no"

@@ -1,13 +1,14 @@
-"""The broker core behind one event loop: runs turns, holds answers back, syncs, keeps house.
+"""The broker core behind one event loop: runs turns, holds answers back, syncs, does upkeep.
 
-A **turn** is everything that came in one pass of the loop. Commands run as their frames are read;
-then, once, ``_end_turn``: upkeep, one write of all new records, the answers that may go, the next
-sync, the next background job, the next deadline. Threads wait for the disk: one syncs, two do
-background jobs and cold reads; all report to the loop. On a quick disk a sync that is alone, or
-beside more work than a turn does, runs in the loop (``sync_pace``), and its answers leave with the
-same turn.
+A **turn** is everything that arrived in one pass of the loop. Commands run as their frames are
+read; then ``_end_turn`` runs once: upkeep, one write of all new records, the next sync, the answers
+that may leave, the next background job, the next deadline. Threads wait for the disk: one syncs,
+two do background jobs and cold reads; all report to the loop. On a quick disk a sync runs in the
+loop (``sync_pace``) if it is for a lone request, or while there is more work than one turn does;
+its answers leave in the same turn.
 
-Loop only, save ``_report``. Nothing here decides anything about messages.
+Nothing here decides anything about messages. Not thread-safe: only ``_report`` may be called from
+another thread than the loop's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from ternmq.broker.clock import BrokerClock
-from ternmq.broker.replies import Gate, Rests
+from ternmq.broker.replies import Gate
 from ternmq.broker.start import Options, Started, open_broker
 from ternmq.journal.cold import ColdRead, WouldBlock
 from ternmq.journal.disk import Disk
@@ -36,6 +37,7 @@ from ternmq.model.errors import (
     JournalFull,
     Unreadable,
 )
+from ternmq.model.marks import Rests
 from ternmq.server.fairqueue import FairQueue
 from ternmq.server.late_imports import Import, load_numpy
 from ternmq.server.sync_pace import SyncPace, TimedSync
@@ -45,34 +47,35 @@ log = logging.getLogger("ternmq.server")
 UPKEEP_S: Final = 0.001
 """Longest that a turn spends on STATE, MOVED and the like."""
 HOUSE_EVERY_US: Final = 10_000
-"""While only lone requests come, upkeep is asked for work this often: nothing of it is urgent."""
+"""Interval of upkeep while only lone requests come: none of its work is urgent then."""
 _HOUSE_SHIFT: Final = 8
-"""And when the journal grew by 1/256 of a segment: before there can be work that cannot wait."""
+"""Upkeep also runs whenever the journal has grown by 1/256 of a segment: before there can be work
+that cannot wait."""
 READ_AGAIN_US: Final = 1_000_000
-"""After a failed read of the disk nobody waits for the same bytes again so soon."""
+"""Time after a failed read of the disk for which requests for the same bytes fail at once."""
 _TOLD_AGAIN_S: Final = 60.0
-"""So often the same unreadable bytes are a line of the log."""
+"""Shortest time between two log lines about the same unreadable bytes."""
 _TOLD: Final = 256
 _FULL_RETRY_S: Final = 0.1
 SETTLED_AT: Final = 256
-"""So many changed group queues are taken over into the figures at a time: half a millisecond."""
+"""Changed group queues at which a turn updates the figures: that takes half a millisecond."""
 COLD_READS: Final = 2
-"""Cold reads that the thread is given at a time: one that it makes, and the next one."""
+"""Most cold reads in the thread's queue: the running one and the next one."""
 
 
 class Clocks(Protocol):
-    """The two clocks that broker time is made of, and how to be called at a time."""
+    """The two clocks that broker time is made of, and a timer."""
 
     def monotonic_us(self) -> int:
-        """Return µs since some moment; never goes back."""
+        """Return µs since an arbitrary moment; never goes back."""
         ...
 
     def wall_us(self) -> int:
-        """Return µs since the epoch, as the machine believes."""
+        """Return µs since the Unix epoch by the machine's clock."""
         ...
 
     def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
-        """Have something called in the loop at a time; return what cancels it."""
+        """Schedule a call in the loop; return a function that cancels it."""
         ...
 
 
@@ -91,50 +94,50 @@ class SystemClocks:
         return time.time_ns() // 1000
 
     def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
-        """Have something called at a time."""
+        """Schedule a call in the loop; return a function that cancels it."""
         delay = max(0.0, (monotonic_us - self.monotonic_us()) / 1e6)
         return self._loop.call_later(delay, call).cancel
 
 
 class Reader(Protocol):
-    """Whose command waits for the disk: a connection, or the broker itself."""
+    """The party whose command waits for the disk: a connection, or the broker itself."""
 
     @property
     def app(self) -> str | None:
-        """Its app: a name, so that who ends connections and comes again has one turn, not more."""
+        """The app's name, not an object of the connection: reconnecting gains no extra turn."""
         ...
 
 
 class _Own:
-    """The broker, as one who reads."""
+    """The broker as a reader."""
 
     app: str | None = None
 
 
 OWN: Final = _Own()
-"""Reads of no connection: of timers, of pulls that wait."""
+"""The reader of everything that no connection requests: of timers, of parked pulls."""
 
 
 class Outlet(Protocol):
-    """Where an answer goes: a connection."""
+    """The destination of an answer: a connection."""
 
     def put(self, frame: bytes, settled_bytes: int) -> None:
-        """Take a frame that may leave; ``settled_bytes`` of requests are done with it."""
+        """Take a frame that may leave; it answers requests of ``settled_bytes``."""
         ...
 
 
 class Core:
-    """Started broker and its turns.
+    """The open broker and its turns. The constructor blocks until the broker is open.
 
     Args:
         disk: The data root, locked.
-        options: Of the broker.
-        clocks: See ``Clocks``.
-        loop: That everything runs in.
+        options: Options of the broker.
+        clocks: Sources of broker time.
+        loop: The event loop that everything runs in.
         seed: For the jitter of retries; None: the machine's randomness.
 
     Raises:
-        CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``. Blocks until it is open.
+        CorruptJournal, UnknownRecordKind, DiskError: As ``open_broker``.
     """
 
     def __init__(
@@ -160,49 +163,51 @@ class Core:
         self.failure: JournalError | None = None
         self.on_failure: Callable[[JournalError], None] = lambda _: None
         self.on_woken: Callable[[], None] = lambda: None
-        """Called in each turn in which parked pulls or reads may be over."""
+        """Called in each turn, to answer parked pulls and reads that can be answered now."""
         self.on_ticked: Callable[[], None] = lambda: None
-        """Called when time has done what it was time for, before ``on_woken``."""
+        """Called after the due timers have run, before ``on_woken``."""
         self.on_durable: Callable[[], None] = lambda: None
-        """Called when records became durable within a turn, behind ``on_woken``."""
+        """Called after ``on_woken`` when records became durable within the same turn."""
         self.on_turn: Callable[[], None] = lambda: None
         """Called when the answers of a turn have been handed to their outlets."""
         self.unreadable_reads = 0
-        """Requests, and pieces of upkeep, that failed because bytes cannot be read."""
+        """Number of requests, and steps of upkeep, that failed because bytes cannot be read."""
         self.syncs = 0
         self.sync_s = 0.0
-        """Seconds spent in syncs, all in all."""
+        """Total seconds spent in syncs."""
         self.last_sync_s = 0.0
         self.syncs_in_loop = 0
-        """How many of them ran in the loop."""
+        """Number of syncs that ran in the loop."""
         self.asked = 0
-        """Requests that were begun: whoever begins one counts it."""
+        """Number of requests that were begun; callers that begin one increment it."""
         self.turns = 0
         self.longest_turn_s = 0.0
-        """Longest ``_end_turn``; whoever reads it for a metric sets it back."""
+        """Longest ``_end_turn``; the code that reads it for a metric resets it."""
         self.disk = disk
         self.in_turn = self.pressed = False
-        """A turn is being ended: answers that are made now leave with it. And, as whoever knows
-        says: some app has more work than one turn does, and another asks for little."""
+        """``in_turn``: ``_end_turn`` runs; answers that are made now leave with this turn.
+        ``pressed``, set by the hub: some app has more work than one turn does, and another app has
+        little."""
         self._told: dict[str, float] = {}
-        """Unreadable bytes that the log told of, and when."""
+        """Error text about unreadable bytes -> loop time of its last log line."""
         self._turn: asyncio.Handle | None = None
-        """The end of a turn that is due."""
+        """The scheduled ``_end_turn``."""
         self._cancel_deadline: Callable[[], None] | None = None
         self._armed_us = 0
         self._asked_before_sync = self._asked_before_turn = 0
         self._house_us = self._house_end = 0
-        """Broker time (0: upkeep has work), and end of the journal, from which on a turn asks for
-        upkeep whoever it is for."""
+        """Upkeep runs in every turn from this broker time (0: it has work now) or this end of the
+        journal on, even if the turn is that of a lone request."""
         self._synced_end = self.broker.journal.durable
-        """As far as syncs have been begun."""
+        """Position up to which syncs have been started."""
         self._changed = self.broker.views.figures.changed
         self._pace = SyncPace()
+        # Cold read -> the calls that wait for it.
         self._reading: dict[Job, list[Callable[[], None]]] = {}
         self._cold: FairQueue[str | None, Reader, Job, Job] = FairQueue()
-        """Reads that the thread has not been given yet."""
+        """Cold reads that were not given to the thread yet."""
         self._cold_reads = 0
-        """Those that it has been given."""
+        """Number of cold reads that the thread has."""
         self._syncing = self._closed = False
         self._numpy_asked = "numpy" in sys.modules
         self._now_us = 0
@@ -219,33 +224,33 @@ class Core:
         return self._now_us
 
     def clock_moved(self) -> None:
-        """Forget what was read of the clocks: somebody has moved them by hand."""
+        """Forget the clock readings: a test has moved the clocks."""
         self._now_us = 0
 
     def touch(self) -> None:
-        """Say that something was asked: the turn is ended when this pass of the loop is over."""
+        """Schedule the end of the turn for the end of this pass of the loop."""
         if self._turn is None:
             self._turn = self.loop.call_soon(self._end_turn)
 
     def hold(
         self, outlet: Outlet, frame: bytes, position: int, rests: Rests, settled_bytes: int
     ) -> None:
-        """Keep an answer back until what it rests on is committed."""
+        """Hold an answer back until the record that it depends on is committed."""
         self.gate.hold(position, rests, (outlet, frame, settled_bytes))
 
     def read_first(
         self, blocked: WouldBlock, then: Callable[[], None], reader: Reader = OWN
     ) -> None:
-        """Do what a command waits for off the loop; ``then`` runs in the loop afterwards.
+        """Do a cold read in the read thread; ``then`` runs in the loop afterwards.
 
-        It runs also when the disk failed: the command, asked again, raises what there is to say.
-        Apps, and the connections of an app, take turns: however many reads of one wait, another's
-        read waits for one of each app.
+        ``then`` also runs if the read failed: the command is run again and raises the error.
+        Apps take turns, and so do the connections of an app: however many reads of one app wait,
+        a read of another app waits for at most one of each app.
 
         Args:
-            blocked: By what.
-            then: Is called in any case.
-            reader: Whose command it is.
+            blocked: The exception that names the read.
+            then: Called in any case.
+            reader: The party whose command waits.
         """
         waiting = self._reading.get(blocked.job)
         if waiting is not None:
@@ -256,7 +261,7 @@ class Core:
         self._read_some()
 
     def forget(self, reader: Reader) -> None:
-        """Read nothing more that only a connection waits for that is lost."""
+        """Drop the queued reads of a lost connection, except those that others wait for as well."""
         for job in self._cold.drop(reader.app, reader):
             if len(self._reading[job]) > 1:
                 self._cold.put(reader.app, reader, job, job)
@@ -264,20 +269,21 @@ class Core:
                 self.loop.call_soon(self._go_on, job)
 
     def expect_messages(self) -> None:
-        """Say that messages begin to move: what is not imported before is imported now."""
+        """Import what only traffic of messages needs, at the first sign of it."""
         if not self._numpy_asked:
             self._numpy_asked = True
             self.import_beside(Import("numpy", load_numpy))
 
     def import_beside(self, job: Import) -> None:
-        """Import a library off the loop; ``job.then`` runs in the loop afterwards.
+        """Import a library in the read thread; ``job.then`` runs in the loop afterwards.
 
-        It runs also when the library cannot be imported: whoever imports it then is told why.
+        ``job.then`` also runs if the import failed: the code that needs the library imports it
+        again and gets the error.
         """
         self._read_thread.submit(job)
 
     def _read_some(self) -> None:
-        """Give the thread what it is to read next: few at a time, since it cannot be told again."""
+        """Give the thread its next reads: few at a time, since given reads cannot be reordered."""
         while self._cold and self._cold_reads < COLD_READS:
             self._cold_reads += 1
             self._read_thread.submit(self._cold.pop()[1])
@@ -302,9 +308,9 @@ class Core:
                 self._keep_up(now, began + UPKEEP_S)
             journal.flush()
             if self._start_sync():
-                self.on_durable()  # what somebody waits for may be
+                self.on_durable()  # parked pulls may get these rows
                 if journal.written != journal.end:
-                    self.touch()  # they were handed rows, and a record says so
+                    self.touch()  # they did: a PULLED record has to be written
             self.release()
         except JournalFailed as error:
             self.fail(error)
@@ -322,16 +328,16 @@ class Core:
             self.longest_turn_s = took
 
     def _keeps_house(self, now: int) -> bool:
-        """Return whether this turn asks for upkeep: not that of a lone request soon after another.
+        """Return whether this turn does upkeep: no if it is for a lone request soon after another.
 
-        Upkeep has next to nothing to do then, and to ask all its parts for work would be a sixth of
-        what the request costs.
+        Upkeep has next to nothing to do then, and polling all its parts would be a sixth of the
+        request's cost.
         """
         asked, self._asked_before_turn = self.asked - self._asked_before_turn, self.asked
         return asked != 1 or now >= self._house_us or self.broker.journal.end >= self._house_end
 
     def _go_on_keeping_house(self, now: int) -> None:
-        """Hand out the next background job; see when upkeep is asked for again."""
+        """Submit the next background job; decide when upkeep runs again."""
         upkeep, journal = self.upkeep, self.broker.journal
         job = upkeep.next_job()
         if job is not None:
@@ -352,7 +358,7 @@ class Core:
             raise JournalFailed(f"{error.args[0]}") from error
 
     def unreadable(self, error: JournalError) -> Unreadable:
-        """Count and log bytes that cannot be read; return what to answer. All else goes on."""
+        """Count and log bytes that cannot be read; return the error to answer with."""
         self.unreadable_reads += 1
         text = str(error.args[0])
         now = self.loop.time()
@@ -374,16 +380,16 @@ class Core:
         self.on_ticked()
 
     def release(self) -> None:
-        """Hand out the answers that may go."""
+        """Hand the answers that may leave to their outlets."""
         journal = self.broker.journal
         for outlet, frame, settled_bytes in self.gate.release(journal.durable, journal.written):
             outlet.put(frame, settled_bytes)
 
     def _start_sync(self) -> bool:
-        """Begin the next sync if none runs; return whether it is over already.
+        """Begin the next sync if none runs; return whether it ran here, in the loop.
 
         Raises:
-            JournalFailed: It is, and failed.
+            JournalFailed: It ran here and failed.
         """
         if self._syncing:
             return False
@@ -409,7 +415,7 @@ class Core:
         return True
 
     def _arm(self, deadline_us: int | None) -> None:
-        """See that a turn comes when the next time is due."""
+        """Schedule a turn for the next deadline."""
         if self._reading and deadline_us == 0:
             deadline_us = None  # a woken pull waits for a read, which ends in a turn
         if deadline_us is None:
@@ -428,13 +434,13 @@ class Core:
         self.touch()
 
     def touch_later(self, delay_s: float) -> None:
-        """Have a turn after a while."""
+        """Schedule a turn after a delay."""
         self.loop.call_later(delay_s, self.touch)
 
     # -- the threads ------------------------------------------------------------------------------
 
     def _report(self, job: Job, error: Exception | None) -> None:
-        """Any thread: hand a finished job to the loop."""
+        """Pass a finished job to the loop. Thread-safe."""
         try:
             self.loop.call_soon_threadsafe(self._take, job, error)
         except RuntimeError:
@@ -450,7 +456,7 @@ class Core:
                 self.fail(failure)
             else:
                 if self._turn is not None:
-                    self._turn.cancel()  # this is it: else each pass from now on had one more
+                    self._turn.cancel()  # replaced by the call below; else one would follow in vain
                 self._end_turn()
             return
         if job in self._reading:
@@ -477,7 +483,7 @@ class Core:
         self.touch()
 
     def _read_failed(self, job: Job, error: Exception) -> None:
-        """Let everybody who waits hear of it, and for a while whoever asks for the same bytes."""
+        """Let the waiting commands fail, and for a while all others that need the same bytes."""
         again_us = self.clocks.monotonic_us() + READ_AGAIN_US
         if isinstance(job, ColdRead) and isinstance(error, DiskReadError):
             cache, block = job.cache, job.blocks[0]
@@ -489,7 +495,7 @@ class Core:
             self.clocks.call_at(again_us, partial(self._go_on, job))
 
     def _go_on(self, job: Job) -> None:
-        """Run what waited for the disk; what goes wrong in one is no business of the others."""
+        """Run the calls that waited for a read; an error in one does not stop the others."""
         if self._closed:
             return
         for then in self._reading.pop(job):
@@ -503,10 +509,10 @@ class Core:
         self.touch()
 
     def _synced(self, job: TimedSync, error: Exception | None) -> None:
-        """Let what a sync made durable be so.
+        """Move the durable mark after a sync.
 
         Raises:
-            JournalFailed: It failed.
+            JournalFailed: The sync failed.
         """
         self.syncs += 1
         self.last_sync_s = job.took_s
@@ -522,7 +528,7 @@ class Core:
             self.broker.committed()
 
     def fail(self, error: JournalError) -> None:
-        """Stop for good: nothing is answered from here on."""
+        """Stop permanently: nothing is answered from here on."""
         if self.failure is None:
             self.failure = error
             log.critical("the journal has failed, stopping: %s", error)
@@ -531,10 +537,10 @@ class Core:
     # -- the end ----------------------------------------------------------------------------------
 
     async def settle_down(self, most_s: float | None = None) -> None:
-        """Wait until everything that was recorded is durable and every answer was handed out.
+        """Wait until all records are durable and all answers were handed out.
 
         Args:
-            most_s: No longer than this; None: for as long as it takes.
+            most_s: Longest wait in seconds; None: no limit.
         """
         journal = self.broker.journal
         until = None if most_s is None else self.loop.time() + most_s
@@ -552,7 +558,7 @@ class Core:
         """Stop; a clean stop writes STATE and MARK. Blocks until the threads have ended.
 
         Raises:
-            JournalError: The stop could not be made clean.
+            JournalError: The clean stop failed.
         """
         self._closed = True
         if self._cancel_deadline is not None:

@@ -1,4 +1,4 @@
-"""What the server counts as it works; ``metrics`` exports it. Loop only."""
+"""The server's counters; ``metrics`` exports them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class Counters:
-    """Plain numbers, since the start; gauges say so."""
+    """Numbers since the start, except the gauges. Not thread-safe: use it in the broker's loop."""
 
     __slots__ = (
         "accepted",
@@ -32,19 +32,19 @@ class Counters:
 
     def __init__(self) -> None:
         self.connections = 0
-        """Gauge: open ones."""
+        """Gauge: open connections."""
         self.accepted = 0
         self.refused_connections = 0
-        """Closed at once, for a limit."""
+        """Connections that were closed at once because of a limit."""
         self.cut_off: Counter[str] = Counter()
-        """Connections that the broker closed, by why."""
+        """Connections that the broker closed, by reason."""
         self.protocol_errors = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.audit_left_out = 0
-        """Refusals that the audit did not tell of, because there were too many."""
+        """Refusals that the audit did not log, because there were too many."""
         self.stalled = 0
-        """Gauge: connections not read from, because of memory or their own budget."""
+        """Gauge: connections that are not read from, because of memory or their own limits."""
         self.refusals: Counter[str] = Counter()
         """Refused requests, by the name of the error."""
         self.sends = 0
@@ -56,7 +56,7 @@ class Counters:
         """Rows of transactions that became messages."""
         self.pulls = 0
         self.delivered_rows = 0
-        """Of all groups; what each group had is counted where it is (``Subscription.counts``), so
-        that it goes with the group."""
+        """Rows delivered to all groups. Each group's own count is in ``Subscription.counts``, so
+        that it is removed with the group."""
         self.settled_rows: Counter[str] = Counter()
-        """By outcome, of all groups."""
+        """Settled rows of all groups, by outcome."""

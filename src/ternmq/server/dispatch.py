@@ -1,7 +1,8 @@
-"""Carries requests out: who may, which handler, and what becomes of errors.
+"""Runs requests: finds the handler and turns errors into answers.
 
-Every request passes ``Authoriser.check`` with what its policy in ``wire.commands.TABLE`` names. A
-command without a handler here, or the other way round, keeps the server from starting.
+Handlers call ``Authoriser.check`` with the topic and group that the command's policy in
+``wire.commands.TABLE`` needs. A command without a handler, or a handler without a command, keeps
+the server from starting.
 """
 
 from __future__ import annotations
@@ -22,116 +23,119 @@ from ternmq.model.errors import (
     RefusedError,
     TernMQError,
 )
-from ternmq.server.hub import Handler, Hub
-from ternmq.server.peer import LATE, Peer
-from ternmq.server.sessions import Place, Sessions
+from ternmq.server.desk import Desk
+from ternmq.server.late import LATE
+from ternmq.server.messages import MessageCommands
+from ternmq.server.sessions import Sessions
 from ternmq.wire.commands import TABLE, Command
 from ternmq.wire.control import Hello, Welcome
+from ternmq.wire.port import Caller, Handler, Joined
 from ternmq.wire.session import Request
 
 log = logging.getLogger("ternmq.server")
 
 IN_ORDER: Final = frozenset({Command.SEND})
-"""When one of these waits for the disk, what its connection asked after it waits as well."""
+"""Commands that keep the order: while one waits for the disk, its connection's later requests wait
+as well."""
 
 
 class Dispatcher:
     """The one place where requests enter the broker.
 
     Args:
-        hub: What connections share.
-        sessions: Who is who.
-        authoriser: Who may what.
+        desk: State shared by all callers.
+        sessions: Sessions and their callers.
+        authoriser: Checks the token of a HELLO.
         handlers: For every command of the table but HELLO.
         welcome: Makes the answer to HELLO.
-        withdraw: Takes a connection's parked requests back.
-        gone: Told that a connection is lost.
+        messages: The handlers whose requests may wait.
 
     Raises:
-        ValueError: Table and handlers do not fit each other.
+        ValueError: A command has no handler, or a handler no command.
     """
 
     def __init__(
         self,
-        hub: Hub,
+        desk: Desk,
         sessions: Sessions,
         authoriser: Authoriser,
         handlers: Mapping[Command, Handler],
-        welcome: Callable[[Place], Welcome],
-        withdraw: Callable[[Peer], list[Request]],
-        gone: Callable[[Peer], None],
+        welcome: Callable[[Joined], Welcome],
+        messages: MessageCommands,
     ) -> None:
         wanted = TABLE.keys() - {Command.HELLO}
         if handlers.keys() != wanted:
             raise ValueError(
                 f"commands without handler, or the reverse: {handlers.keys() ^ wanted}"
             )
-        self.withdraw = withdraw
         self.welcome = welcome
-        self._hub = hub
+        self.withdraw = messages.withdraw
+        self.end_all = messages.end_all
+        self._desk = desk
         self._sessions = sessions
         self._authoriser = authoriser
         self._handlers = dict(handlers)
-        self._gone = gone
 
-    def greet(self, peer: Peer, hello: Hello) -> Place:
-        """Say who a connection is; see ``Commands.greet``."""
+    def greet(self, caller: Caller, hello: Hello) -> Joined:
+        """Authenticate a client and give it a session; see ``Commands.greet``."""
         self._authoriser.authenticate(hello.app, hello.token)
-        self._hub.enter(peer, hello.app)
-        place = self._sessions.enter(peer, hello.app, hello, peer.address)
-        peer.app = hello.app
-        return place
+        caller.enter(hello.app)
+        joined = self._sessions.enter(caller, hello.app, hello, caller.address)
+        caller.app = hello.app
+        self._desk.callers.add(caller)
+        return joined
 
-    def gone(self, peer: Peer) -> None:
-        """A connection is lost."""
-        self._gone(peer)
-        self._sessions.gone(peer, peer.session)
+    def gone(self, caller: Caller) -> None:
+        """Forget a client that is gone; see ``Commands.gone``."""
+        self._desk.callers.discard(caller)
+        self.withdraw(caller)
+        self._sessions.gone(caller, caller.session)
 
-    def run(self, peer: Peer, request: Request) -> None:
-        """Carry a request out; every error becomes an answer, or ends the broker."""
-        if peer.closed:
+    def run(self, caller: Caller, request: Request) -> None:
+        """Run a request, or queue it if it is a late one; every error is answered or fatal."""
+        if caller.closed:
             return
         if request.command in LATE:
-            self._hub.read_late(peer, request)
+            self._desk.late.put(caller, request)
         else:
-            self._carry_out(peer, request)
+            self._carry_out(caller, request)
 
-    def read(self, peer: Peer, request: Request) -> None:
-        """Carry a request out that came last; see ``Commands.read``."""
-        self._carry_out(peer, request)
+    def read(self, caller: Caller, request: Request) -> None:
+        """Run a request that ``Hub.read_late`` has queued."""
+        self._carry_out(caller, request)
 
-    def _carry_out(self, peer: Peer, request: Request) -> None:
-        core = self._hub.core
+    def _carry_out(self, caller: Caller, request: Request) -> None:
+        core = self._desk.core
         try:
-            self._handlers[request.command](peer, request)
+            self._handlers[request.command](caller, request)
         except WouldBlock as blocked:
-            self._later(peer, request, blocked)
+            self._later(caller, request, blocked)
         except JournalFull as error:
-            peer.refuse(request, Busy(f"the journal has no room just now: {error.args[0]}"))
+            caller.refuse(request, Busy(f"the journal has no room just now: {error.args[0]}"))
             core.touch_later(0.05)
         except RefusedError as error:
-            peer.refuse(request, error, core.broker.refusal_rests_on(error))
+            caller.refuse(request, error, core.broker.refusal_rests_on(error))
         except (DiskReadError, CorruptJournal) as error:
-            peer.refuse(request, core.unreadable(error))
+            caller.refuse(request, core.unreadable(error))
         except JournalFailed as error:
             core.fail(error)
         except TernMQError as error:
             log.exception("%s failed", request.command.name)
-            peer.refuse(request, error)
+            caller.refuse(request, error)
 
-    def _later(self, peer: Peer, request: Request, blocked: WouldBlock) -> None:
+    def _later(self, caller: Caller, request: Request, blocked: WouldBlock) -> None:
         in_order = request.command in IN_ORDER
         if in_order:
-            peer.block()
-        again = partial(self._again, peer, request, in_order)
-        self._hub.core.read_first(blocked, again, peer)
+            caller.block()
+        again = partial(self._again, caller, request, in_order)
+        self._desk.core.read_first(blocked, again, caller)
 
-    def _again(self, peer: Peer, request: Request, in_order: bool) -> None:
+    def _again(self, caller: Caller, request: Request, in_order: bool) -> None:
         if in_order:
-            peer.unblock()
-        elif not peer.roomy and not request.one_way and not peer.closed:
-            peer.put_back(request)
+            caller.unblock()
+        elif not caller.roomy and not request.one_way and not caller.closed:
+            caller.put_back(request)
             return
-        self.run(peer, request)
+        self.run(caller, request)
         if in_order:
-            peer.go_on()
+            caller.go_on()

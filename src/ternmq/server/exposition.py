@@ -19,7 +19,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 def text(families: Iterable[Numbers]) -> bytes:
-    """Return families as they are written."""
+    """Return families in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(families))
     return generate_latest(registry)

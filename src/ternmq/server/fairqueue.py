@@ -1,6 +1,7 @@
 """A queue that serves apps in turns, and within an app its connections in turns.
 
-However many one app asks for: another's next item waits for one of each app before it, not for all.
+However many items one app has, the next item of another app waits for one item of each app before
+it, not for all of them.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[A, M, K, T]):
-    """Items of type ``T`` by app, member of it (a connection) and a key. O(1). Loop only."""
+    """Items of type ``T`` by app, member (a connection of it) and key. O(1). Not thread-safe."""
 
     def __init__(self) -> None:
         self._apps: OrderedDict[A, OrderedDict[M, OrderedDict[K, T]]] = OrderedDict()
         self._alone: tuple[A, M, K, T] | None = None
-        """The only item there is, while one comes at a time: it waits for nobody."""
+        """The only item of a queue that was empty before: the fast path, without dictionaries."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def put(self, app: A, member: M, key: K, item: T) -> None:
-        """Add an item behind those of its member, or put it in the place of the one of its key."""
+        """Append an item to its member's items, or replace the item that has its key."""
         if not self._count:
             self._alone = (app, member, key, item)
             self._count = 1
@@ -44,14 +45,14 @@ class FairQueue(Generic[A, M, K, T]):
         items[key] = item
 
     def _line_up(self) -> None:
-        """Put the item that was alone where each one has its place."""
+        """Move the only item into the ordinary structure."""
         if self._alone is not None:
             app, member, key, item = self._alone
             self._alone = None
             self._apps[app] = OrderedDict({member: OrderedDict({key: item})})
 
     def get(self, app: A, member: M, key: K) -> T | None:
-        """Return an item, or None."""
+        """Return an item; None if there is none."""
         if not self._count:
             return None
         self._line_up()
@@ -78,10 +79,10 @@ class FairQueue(Generic[A, M, K, T]):
         return list(items.values())
 
     def pop(self) -> tuple[M, T]:
-        """Take the next item out; return its member and it.
+        """Take the next item out; return (member, item).
 
         Raises:
-            KeyError: There is none.
+            KeyError: The queue is empty.
         """
         if self._alone is not None:
             _, member, _, item = self._alone

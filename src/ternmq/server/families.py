@@ -1,8 +1,8 @@
-"""Families of numbers: what is measured, as plain structures.
+"""Families of metrics, as plain structures.
 
-A family is a name, its kind, its labels and a line of help; its series are one value for each set
-of labels. They are made when somebody asks, not before. STATUS answers with them as they are;
-`exposition` writes them for ``/metrics``.
+A family is a name, a kind, labels and a line of help; a series is its value for one set of labels.
+Both are built only when they are requested. STATUS answers with them as they are; ``exposition``
+writes them for ``/metrics``.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 class Family(NamedTuple):
-    """A name under which there are series."""
+    """Name, kind, labels and help of some series."""
 
     name: str
-    """As it is written: with the prefix, and ``_total`` behind a counter's."""
+    """The full name, with prefix; a counter's ends in ``_total``."""
     kind: str
     """``counter`` or ``gauge``."""
     labels: tuple[str, ...]
@@ -27,7 +27,7 @@ class Series(NamedTuple):
     """One number of a family."""
 
     values: Sequence[str]
-    """Of the labels, in the order of ``Family.labels``."""
+    """Values of the labels, in the order of ``Family.labels``."""
     number: float
 
 
@@ -61,7 +61,7 @@ def gauge_by(
     labels: tuple[str, ...],
     series: Iterable[tuple[Sequence[str], float]],
 ) -> Numbers:
-    """Return a gauge with labels; see ``gauge``."""
+    """Return a gauge with labels; its name is given without the prefix ``ternmq_``."""
     return _filled(Family(f"ternmq_{name}", "gauge", labels, text), series)
 
 
@@ -76,7 +76,7 @@ def counter_by(
     labels: tuple[str, ...],
     series: Iterable[tuple[Sequence[str], float]],
 ) -> Numbers:
-    """Return a counter with labels; see ``counter``."""
+    """Return a counter with labels; its name is given without ``ternmq_`` and ``_total``."""
     return _filled(Family(f"ternmq_{name}_total", "counter", labels, text), series)
 
 

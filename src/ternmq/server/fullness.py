@@ -1,4 +1,4 @@
-"""Says in the log that sends are refused for want of room, and what keeps the oldest file."""
+"""Logs that sends are refused because the disk is full, and what keeps the oldest file."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ternmq.broker.pinned import pinned, sentence
 
 AGAIN_S: Final = 60.0
 CHANGED_S: Final = 10.0
-"""A reason that changed is told of no sooner: while a group drains, they come and go."""
+"""Shortest time between two log lines with different reasons: while a group drains, reasons change
+often."""
 
 log = logging.getLogger("ternmq.server")
 
 
 class Fullness:
-    """Looks once a second. Loop only.
+    """Checks once a second whether sends are refused. Not thread-safe: call it from the loop.
 
     Args:
         broker: The core.
-        moving: Its retention.
+        moving: The core's retention.
     """
 
     def __init__(self, broker: Broker, moving: Moving) -> None:
@@ -32,13 +33,13 @@ class Fullness:
         self._said = ""
 
     def look(self, now_s: float) -> None:
-        """Log when sends are refused, the reason when it changes, all once a minute, and the end.
+        """Log refused sends with the reason, also when it changes; and the end.
 
-        Not at the first look that finds them refused: what keeps the oldest file is known only at
-        the broker's next.
+        The first call that finds sends refused logs nothing: the broker knows what keeps the oldest
+        file only at its next check.
 
         Args:
-            now_s: Of the loop's clock.
+            now_s: Time of the loop's clock.
         """
         before, self._full = self._full, self._broker.ledger.room.refuses
         if not self._full:

@@ -1,10 +1,9 @@
-"""The series that every group has of its own in ``/metrics``, made a piece at a time.
+"""The series of single groups in ``/metrics``, made piece by piece.
 
-With 40,000 groups these are most of a scrape, so a piece looks at some hundred queues and the loop
-does other things before the next one; the numbers of two groups may be some milliseconds apart.
-Only so many groups have series (setting ``metrics_groups``): those that were made first, so that a
-series that is there stays until its group is deleted. The gauge ``ternmq_groups_left_out`` tells
-how many have none.
+With 40,000 groups these are most of a scrape, so a piece reads some hundred queues and the loop
+does other work before the next one; the numbers of two groups may be some milliseconds apart. The
+setting ``metrics_groups`` limits how many groups have series: those that were made first, so that a
+series stays until its group is deleted. The gauge ``ternmq_groups_left_out`` counts the others.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from ternmq.model.errors import CorruptJournal, DiskReadError, JournalError
 from ternmq.server.families import Family
 
 PIECE_QUEUES: Final = 200
-"""Queues that one piece looks at, those of one group at least: below a millisecond."""
+"""Queues that one piece reads, at least those of one group: below a millisecond."""
 GROUP_WORK: Final = 2
-"""What a group counts for besides its queues: some lines are written of it."""
+"""Queues that a group counts for in addition to its own: its lines are written."""
 
 
 FAMILIES: Final = (
@@ -41,7 +40,7 @@ FAMILIES: Final = (
     ),
     Family("ternmq_group_dead_letters", "gauge", ("topic", "group"), "Dead letters."),
 )  # fmt: skip
-"""In the order in which they are written."""
+"""The families, in the order in which they are written."""
 
 
 class Standing(NamedTuple):
@@ -55,11 +54,11 @@ class Standing(NamedTuple):
 
 
 class GroupSeries:
-    """One look at the groups. Loop only.
+    """The groups' part of one scrape. Not thread-safe: call it from the broker's loop.
 
     Args:
-        queries: Questions to the core.
-        most: Groups that have series.
+        queries: Queries to the core.
+        most: Most groups that have series.
     """
 
     def __init__(self, queries: Queries, most: int) -> None:
@@ -68,15 +67,15 @@ class GroupSeries:
         self._left = most
         self._last = 0
         self.failed: list[JournalError] = []
-        """Why groups have no series this time."""
+        """Errors because of which groups have no series in this scrape."""
         self._chunks: list[list[bytes]] = [[] for _ in FAMILIES]
         self._pieces: list[list[str]] = [[] for _ in FAMILIES]
 
     def step(self) -> bool:
-        """Look at some more groups; return whether there are others to look at.
+        """Write the next groups; return whether there are more.
 
         Raises:
-            WouldBlock: Where a group stands must be read first; nothing is lost: call it again.
+            WouldBlock: The disk must be read first; call it again afterwards, nothing is lost.
         """
         work = 0
         for number in islice(self._catalog.group_numbers.behind(self._last), self._left):
@@ -123,7 +122,7 @@ class GroupSeries:
                 lines.clear()
 
     def text(self) -> list[bytes]:
-        """Return everything that was written, family by family, in pieces."""
+        """Return the text of all groups, family by family, in pieces."""
         found: list[bytes] = []
         for family, chunks in zip(FAMILIES, self._chunks, strict=True):
             head = f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n"
@@ -133,10 +132,10 @@ class GroupSeries:
 
 
 def series_of(queries: Queries, one: Subscription) -> dict[str, float]:
-    """Return the same of one group, by name and labels, for STATUS.
+    """Return the series of one group, by name and labels, for STATUS.
 
     Raises:
-        WouldBlock: See ``Queries.visible``.
+        WouldBlock: As ``Queries.visible``.
     """
     labels = f'group="{one.name}"'
     topic = f'topic="{one.topic.name}"'
@@ -157,10 +156,10 @@ def series_of(queries: Queries, one: Subscription) -> dict[str, float]:
 
 
 def standing_of(queries: Queries, one: Subscription) -> Standing:
-    """Return how a group stands on all queues together. O(its queues).
+    """Return a group's sums over all its queues. O(its queues).
 
     Raises:
-        WouldBlock: See ``Queries.visible``.
+        WouldBlock: As ``Queries.visible``.
     """
     lag = leased = ready = waiting = dead = 0
     topic = one.topic

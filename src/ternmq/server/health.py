@@ -16,15 +16,15 @@ from ternmq.server.metrics import BrokerCollector
 
 
 class Health:
-    """The HTTP port. Loop only.
+    """The HTTP port and its three paths. Not thread-safe: call it from the broker's loop.
 
     Args:
         core: The broker.
-        collector: The numbers of the whole.
-        queries: How groups stand.
-        groups: How many groups have series of their own, at most.
+        collector: The metrics of the broker as a whole.
+        queries: Queries to the core, for the series of single groups.
+        groups: Most groups that have series of their own.
         clients: The URL that clients of the broker connect to.
-        ready: Returns why the broker takes no requests now, empty when it does.
+        ready: Returns why the broker takes no requests now; empty if it does.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Health:
         self._groups = groups
         self._ready = ready
         self._scrape: asyncio.Task[Answer] | None = None
-        """The one under way: who asks meanwhile gets the same answer."""
+        """The running scrape; requests that arrive meanwhile get the same answer."""
         self._collector = collector
         self._imported = False
         self._port = HttpPort(
@@ -52,7 +52,7 @@ class Health:
         """Listen; return the port.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The broker cannot listen at the address.
         """
         return await self._port.start(host, port)
 
@@ -73,10 +73,10 @@ class Health:
         self._scrape = None
 
     async def _numbers(self) -> Answer:
-        """Return the answer to a scrape; other turns are made between its pieces."""
+        """Return the answer to a scrape; the loop does other work between its pieces."""
         await self._import_writer()
         try:
-            from ternmq.server import exposition  # not before: see `late_imports`
+            from ternmq.server import exposition  # imported late, see `late_imports`
 
             self._imported = True
         except ImportError as missing:

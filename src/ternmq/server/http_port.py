@@ -1,17 +1,16 @@
-"""HTTP for machines that ask how the broker is: a few fixed paths, one answer a connection.
+"""HTTP for probes and scrapers: a few fixed paths, one answer a connection.
 
-Requests are GET or HEAD without a body, and everything else about them is ignored. That is all of
-HTTP that probes and scrapers need, and saves every broker the memory and the start of a whole
-library. What needs more than this (a body, a session, an upgrade) takes a library, not a longer
-file here.
+Requests are GET or HEAD without a body; their headers are ignored. Probes and scrapers need no more
+of HTTP, and every broker saves the memory and the start-up time of a whole library. If more is
+needed one day (a body, a session, an upgrade), use a library instead of extending this file.
 
-Every answer has a second line ``TernMQ-Clients: URL``, the address for clients: a client of TernMQ
-that was given this port by mistake is answered with 400, and can tell its user where to connect.
+The second line of every answer is ``TernMQ-Clients: URL``, the address for clients. A TernMQ client
+that connects to this port by mistake is answered with 400, and can show its user that address.
 
-A peer has ``PATIENCE_S`` for the whole exchange, ``HEAD_BYTES`` for its request, and there are at
-most ``MOST`` of them. Who comes then takes the place of the one that has been there for longest
-without a whole request, so that who only connects keeps no probe out; where all have asked, who
-comes is closed without a word.
+A peer has ``PATIENCE_S`` for the whole exchange and ``HEAD_BYTES`` for its request; there are at
+most ``MOST`` peers. Beyond that, a new peer replaces the one that has waited longest without
+sending a whole request, so that idle connections keep no probe out. If all have sent one, the new
+peer is closed without an answer.
 """
 
 from __future__ import annotations
@@ -26,18 +25,19 @@ PATIENCE_S: Final = 10.0
 HEAD_BYTES: Final = 8192
 MOST: Final = 64
 CLIENTS: Final = "TernMQ-Clients"
-"""Name of the header; ``ternmq.wire.session`` looks for it in what it hears instead of WELCOME."""
+"""Name of the header; ``ternmq.wire.session`` looks for it if an HTTP answer arrives instead of
+WELCOME."""
 _TEXT: Final = "text/plain; charset=utf-8"
 _LEFT_BYTES: Final = 65_536
 
 
 class Answer(NamedTuple):
-    """What a path says now.
+    """The answer to a request.
 
     Attributes:
-        body: In pieces; other turns of the loop are made between them.
-        status: Of the answer.
-        content_type: Of the body.
+        body: The body in pieces; the loop does other work between them.
+        status: Status of the answer.
+        content_type: Type of the body.
     """
 
     body: Sequence[bytes]
@@ -46,10 +46,11 @@ class Answer(NamedTuple):
 
 
 class HttpPort:
-    """Listens and answers. Loop only.
+    """Listens and answers. Not thread-safe: call it from the broker's loop.
 
     Args:
-        paths: What to call for each path; may not raise, save that it is cancelled.
+        paths: Path -> function that makes the answer; it may not raise anything but
+            ``CancelledError``.
         clients: The URL that clients of the broker connect to.
     """
 
@@ -58,20 +59,20 @@ class HttpPort:
         self._clients = clients
         self._peers: set[asyncio.Task[None]] = set()
         self._silent: dict[asyncio.Task[None], None] = {}
-        """Those that have not asked yet, oldest first."""
+        """Peers that have not sent a whole request yet, oldest first."""
         self._listener: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen; return the port.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The broker cannot listen at the address.
         """
         self._listener = await asyncio.start_server(self._serve, host, port, limit=HEAD_BYTES)
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening, and end what is under way."""
+        """Stop listening, and end all exchanges."""
         if self._listener is not None:
             self._listener.close()
         for peer in self._peers:
@@ -91,13 +92,13 @@ class HttpPort:
         self._peers.add(task)
         self._silent[task] = None
         try:
-            # A peer that is late, gone, or sends half a request gets nothing.
+            # A peer that is late, gone, or sends an incomplete request gets no answer.
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(PATIENCE_S):
                     await self._exchange(reader, writer)
         finally:
             self._forget(task)
-            writer.transport.abort()  # nothing is left to be written, or nobody to read it
+            writer.transport.abort()  # all is written, or the peer does not read it
 
     def _forget(self, peer: asyncio.Task[None]) -> None:
         self._peers.discard(peer)
@@ -121,16 +122,16 @@ class HttpPort:
                 await asyncio.sleep(0)
         await writer.drain()
         writer.write_eof()
-        # What it still sends would reset the connection if it were closed now, and the answer
-        # would be lost on the way: its end is waited for, up to a bound.
+        # If the peer still sends, a close now would reset the connection, and the answer would be
+        # lost: so its remaining bytes are read first, up to a bound.
         left = _LEFT_BYTES
         while left > 0 and (some := await reader.read(left)):
             left -= len(some)
 
     async def _asked(self, reader: asyncio.StreamReader) -> tuple[bytes, Answer]:
-        """Return the method of a request and what to answer to it."""
+        """Read a request; return its method and the answer."""
         begin = await reader.readexactly(3)
-        if not begin.isalpha():  # another protocol, whose peer would wait for an answer
+        if not begin.isalpha():  # another protocol: its peer may wait without ever sending CRLF
             told = f"; clients of TernMQ connect to {self._clients}"
             return b"", _refusal(HTTPStatus.BAD_REQUEST, told)
         try:
@@ -143,7 +144,7 @@ class HttpPort:
         return await self._answer((begin + rest).split(b"\r\n", 1)[0])
 
     async def _answer(self, line: bytes) -> tuple[bytes, Answer]:
-        """Return the method and what to answer to a request's first line."""
+        """Return the method and the answer for a request's first line."""
         method, _, rest = line.partition(b" ")
         target, _, version = rest.partition(b" ")
         if not version.startswith(b"HTTP/1."):

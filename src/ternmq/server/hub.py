@@ -1,18 +1,22 @@
-"""What all connections share: who there is, the budgets of all apps, the end of a turn.
+"""State shared by all connections: the set of peers, the budgets of all apps, the end of a turn.
 
-Three budgets bound what clients can make the broker hold; each is ``memory_bytes``, and each app
-has its fair share of it (``ledgers``). When the whole is above a budget, apps above their share are
-held back, and no others. Requests without an answer: nothing more is read from such an app. Answers
-that are made and not taken yet: what makes large answers (pulls, reads, look-ups) waits, sends and
-settles go on. Requests that are not whole yet: the connection that has been at one for longest is
-cut off as ``slow``, if that is seconds; when the whole is above twice the budget, in any case, as
-``memory``. One that is alone with its request, of all connections, is never cut off for its size.
+Three budgets limit the memory that clients can make the broker use. Each is ``memory_bytes``, and
+each app has a fair share of it (``ledgers``). While a budget is exceeded, apps above their share
+are held back, and no others:
 
-Work is shared out as well. In one turn an app has so many units done (``ROUND``), the rest in the
-next ones. While some ask for much and others for little, it is a small portion each, and at the
-turn's end portions for a time, so that a turn stays short. Apps take turns, and the connections of
-an app. Reads of rows, look-ups and lists come last in a turn: behind its sync and its answers, a
-few at a time, in turns as well.
+* Requests without an answer: nothing more is read from such an app.
+* Answers that are made and not taken yet: the app's pulls, reads and look-ups wait, since their
+  answers are large; its sends and settles go on.
+* Requests that are not received whole yet: the app's connection with the oldest such request is cut
+  off as ``slow`` if that request is older than ``_PATIENCE_S``; above twice the budget it is cut
+  off whatever its age, as ``memory``. If it is the only connection of all with such a request, it
+  is never cut off for the size of it.
+
+Work is shared as well. In one turn an app has at most ``ROUND`` units done; the rest waits for the
+next turns. While several apps are active and not all of them are busy (``ledgers``), each app gets
+a small portion, and further portions at the end of the turn for at most ``RUN_S``, so that a turn
+stays short. Apps take turns, and so do the connections of an app. Reads of rows, look-ups and lists
+run last in a turn, after its sync and its answers: a few at a time, apps taking turns again.
 """
 
 from __future__ import annotations
@@ -20,21 +24,15 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from ternmq.model.errors import Busy
 from ternmq.server.admission import Admission
-from ternmq.server.audit import Audit
-from ternmq.server.core import Core
-from ternmq.server.counters import Counters
-from ternmq.server.fairqueue import FairQueue
-from ternmq.server.ledgers import PORTION, ROUND, Ledger, Ledgers, Places
-from ternmq.server.sessions import Place
-from ternmq.settings import Settings
-from ternmq.wire.control import Hello, Welcome
-from ternmq.wire.session import Request
+from ternmq.server.desk import Desk
+from ternmq.server.ledgers import PORTION, ROUND, Ledger
+from ternmq.wire.port import Commands
 
 if TYPE_CHECKING:
     from ternmq.server.peer import Peer
@@ -43,100 +41,58 @@ log = logging.getLogger("ternmq.server")
 
 READ_BYTES: Final = 256 * 1024
 FEW_BYTES: Final = 16 * 1024
-"""What is read at a time of who sends small requests: 270 of the smallest take 0.5 ms to parse."""
+"""Bytes read at a time from a peer that sends small requests: 270 of the smallest take 0.5 ms to
+parse."""
 FEW_REQUESTS: Final = 16
-"""Who sent no more in as many bytes as were read at a time sends large ones."""
+"""A peer sends large requests if a read that filled its buffer brought at most this many."""
 
-READS_S: Final = 0.0002
-"""Once reads took so much of a turn, no more are begun in it: who came meanwhile is first."""
 RUN_S: Final = 0.0003
-"""Once the end of a turn took so long, no app has more than one portion of work done in it."""
+"""Once the end of a turn has taken this long, no app has more than one portion of work done."""
 
 SWEPT_A_TURN: Final = 200
-"""Connections that are looked at in one pass of the loop, whether they are late."""
+"""Connections whose time limits are checked in one pass of the loop."""
 _PATIENCE_S: Final = 5.0
-"""How long a request may take to come when too many are on their way."""
-
-Handler = Callable[["Peer", Request], None]
-"""Carries a request out and answers it, now or later; may raise what refuses it."""
-
-
-class _Late(NamedTuple):
-    """A request that comes last in a turn."""
-
-    request: Request
-    go_on: Callable[[], None] | None
-
-
-class Commands(Protocol):
-    """What a connection asks to carry out requests."""
-
-    def greet(self, peer: Peer, hello: Hello) -> Place:
-        """Say who it is; raises a TernMQError that refuses it."""
-        ...
-
-    def welcome(self, place: Place) -> Welcome:
-        """Return the answer to HELLO."""
-        ...
-
-    def run(self, peer: Peer, request: Request) -> None:
-        """Carry a request out; it is answered through the peer, now or later."""
-        ...
-
-    def read(self, peer: Peer, request: Request) -> None:
-        """Carry a request out that had been handed to ``Hub.read_late``."""
-        ...
-
-    def gone(self, peer: Peer) -> None:
-        """Its connection is lost."""
-        ...
-
-    def withdraw(self, peer: Peer) -> list[Request]:
-        """Take its parked requests back, to be asked again when it reads."""
-        ...
+"""Time that a request may take to arrive while unfinished requests exceed their budget."""
 
 
 class Hub:
-    """What all connections share. Loop only.
+    """What all native connections share. Not thread-safe: call it from the broker's loop.
 
     Args:
-        core: The broker.
-        settings: Limits.
-        counters: Numbers.
+        desk: What they share with all other callers; its commands are open.
     """
 
-    def __init__(self, core: Core, settings: Settings, counters: Counters) -> None:
+    def __init__(self, desk: Desk) -> None:
+        core = desk.core
+        self.desk = desk
         self.core = core
-        self.settings = settings
-        self.counters = counters
-        self.commands: Commands
+        self.settings = desk.settings
+        self.counters = desk.counters
+        self.ledgers = desk.ledgers
+        self.audit = desk.audit
+        self.commands: Commands = desk.commands
         self.peers: set[Peer] = set()
-        self.admission = Admission(settings)
-        self.ledgers = Ledgers(settings.memory_bytes, settings.stall_timeout_us / 1e6)
-        self.waiting = Places(settings.limits.waiters)
-        """Pulls and reads that wait for messages."""
-        self.audit = Audit(counters, core.loop.time)
+        self.admission = Admission(desk.settings)
         self.buffer = memoryview(bytearray(READ_BYTES))
-        """Where bytes are read into; copied out before the loop does anything else."""
+        """Buffer of all connections' reads; its content is copied out at once."""
         self.small_buffer = self.buffer[:FEW_BYTES]
-        """Its beginning."""
+        """Beginning of ``buffer``, for peers that send small requests."""
         self.http_address = ""
-        """Where HTTP is spoken, for those who ask here; empty: nowhere."""
+        """Address of the HTTP port, for HTTP requests that arrive here; empty: there is none."""
         self.draining = False
         self.stopped = False
-        """The last turns are made: no request is carried out any more."""
+        """The broker runs its last turns: no request is run any more."""
         self._dirty: list[Peer] = []
         self.round = 0
-        """Counts turns: ``Ledger.units`` are for one of them."""
+        """Number of the turn; ``Ledger.units`` holds for one turn."""
         self._runnable: OrderedDict[Ledger, None] = OrderedDict()
         """Apps with requests that wait for the next turn, or for memory."""
         self._held_back: dict[Ledger, None] = {}
-        """Apps with requests that wait until answers were taken."""
-        self._late: FairQueue[Ledger, Peer, int, _Late] = FairQueue()
-        self._reading_late = False
-        self._twice = 0
-        """Requests that came last in a turn, under an id that was in use."""
-        core.on_turn = self.flush
+        """Apps with requests that wait until their peers have taken answers."""
+        self._late = desk.late
+        self._until = 0.0
+        """When the end of this turn has taken ``RUN_S``."""
+        desk.doors.append(self)
 
     # -- coming and going -------------------------------------------------------------------------
 
@@ -151,7 +107,7 @@ class Hub:
         peer.ledger = self.ledgers.enter(app)
 
     def forget(self, peer: Peer) -> None:
-        """A connection is gone: nothing of it waits any more."""
+        """Remove a lost connection from everything that waits."""
         ledger = peer.ledger
         ledger.runnable.pop(peer, None)
         ledger.held_back.pop(peer, None)
@@ -159,7 +115,7 @@ class Hub:
             self._runnable.pop(ledger, None)
         if not ledger.held_back:
             self._held_back.pop(ledger, None)
-        self._late.drop(ledger, peer)
+        self._late.drop(peer)
         self.core.forget(peer)
 
     # -- the end of a turn ------------------------------------------------------------------------
@@ -167,19 +123,20 @@ class Hub:
     def dirty(self, peer: Peer) -> None:
         """Note that a connection has something to write when the turn ends."""
         self._dirty.append(peer)
-        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
+        if not self.core.in_turn and not self._late.running:  # its flush is still to come
             self.core.touch()
 
     def flush(self) -> None:
-        """Write what the turn's answers are; read on where there is room again."""
+        """Write the answers of a turn; see ``Door``."""
         self.round += 1
-        until = time.perf_counter() + RUN_S if self._runnable else 0.0
-        self._write_out()
-        if self._late:
-            self._read_some()
+        self._until = time.perf_counter() + RUN_S if self._runnable else 0.0
+        self.write_out()
+
+    def go_on(self) -> bool:
+        """Run what had to wait, read on where there is room again; see ``Door``."""
         if self._runnable:
-            self._run_some(until)
-        self.core.pressed = bool(self._late or self._runnable) and self.ledgers.mixed
+            self._run_some(self._until)
+        busy = bool(self._runnable)
         if self._held_back:
             for ledger in list(self._held_back):
                 if not ledger.unwritten.over:
@@ -187,77 +144,19 @@ class Hub:
                     some, ledger.held_back = list(ledger.held_back), {}
                     for peer in some:
                         peer.take_up()
+        return busy
 
-    def _write_out(self) -> None:
+    def write_out(self) -> None:
+        """Write what connections have to write; see ``Door``."""
         while self._dirty:
             some, self._dirty = self._dirty, []
             for peer in some:
                 peer.write_out()
 
-    # -- reads come last --------------------------------------------------------------------------
-
-    def read_late(
-        self, peer: Peer, request: Request, go_on: Callable[[], None] | None = None
-    ) -> None:
-        """Have a read made behind the turn's sync and answers, a few in each turn.
-
-        However many read at full speed: who sends waits for one read, not for all of them; who
-        reads waits for one read of each app.
-
-        Args:
-            peer: Who asks.
-            request: For what.
-            go_on: Called instead, for what is done in pieces; None: the request is carried out.
-        """
-        key = request.id
-        if self._late.get(peer.ledger, peer, key) is not None:
-            # An id twice at a time is its client's mistake: it cannot be cancelled, and waits too.
-            self._twice += 1
-            key = -self._twice
-        self._late.put(peer.ledger, peer, key, _Late(request, go_on))
-        if not self.core.in_turn and not self._reading_late:  # its flush is still to come
-            self.core.touch()
-
-    def hurry(self, peer: Peer, id_: int | None = None) -> None:
-        """Have a read of a connection (None: all) wait for nothing when its turn comes."""
-        late, ledger = self._late, peer.ledger
-        for key in late.keys_of(ledger, peer) if id_ is None else [id_]:
-            one = late.get(ledger, peer, key)
-            if one is not None:
-                late.put(ledger, peer, key, one._replace(request=one.request.until(1)))
-
-    def _read_some(self) -> None:
-        late, until = self._late, time.perf_counter() + READS_S
-        self._reading_late = True
-        try:
-            while late:
-                peer, (request, go_on) = late.pop()
-                if peer.closed:
-                    continue
-                if not (peer.writable and peer.roomy):
-                    peer.put_back(request)
-                    continue
-                try:
-                    if go_on is None:
-                        self.commands.read(peer, request)
-                    else:
-                        go_on()
-                except Exception:  # of no concern to the turn, and to others who read
-                    log.exception("%s: a read failed", peer.address)
-                    peer.abandon("a read failed")
-                if time.perf_counter() > until:
-                    break
-            self.core.release()  # a refusal may rest on something
-        finally:
-            self._reading_late = False
-        self._write_out()
-        if late:
-            self.core.touch()
-
     # -- what apps have to wait for ---------------------------------------------------------------
 
     def run_later(self, peer: Peer) -> None:
-        """Have a connection go on in the next turn, or when there is memory again."""
+        """Let a connection go on in the next turn, or once its app is within the budget again."""
         ledger = peer.ledger
         ledger.runnable[peer] = None
         self._runnable[ledger] = None
@@ -267,8 +166,8 @@ class Hub:
     def _run_some(self, until: float) -> None:
         """Run requests that had to wait: apps take turns, a portion of units each.
 
-        Each app's first portion in a turn is that of ``Ledger.begin``, which may be used up. While
-        there are apps that ask for little the others have more of them, until the time is over.
+        An app's first portion in a turn is that of ``Ledger.begin``; it may be used up already.
+        While ``Ledgers.mixed``, apps get further portions until ``until``.
         """
         ledgers, runnable = self.ledgers, self._runnable
         mixed, units, each = ledgers.mixed, ROUND - PORTION, len(runnable)
@@ -298,15 +197,15 @@ class Hub:
         runnable.update(dict.fromkeys(full))
 
     def hold_back(self, peer: Peer) -> None:
-        """Have a connection take up what it set aside when its app's answers have been taken."""
+        """Let a connection run its set-aside requests once its app's answers have been taken."""
         peer.ledger.held_back[peer] = None
         self._held_back[peer.ledger] = None
 
     def relieve(self, ledger: Ledger, now: float) -> None:
-        """Cut an app's connections off that have been at a request for longest.
+        """Cut off the app's connections with the oldest unfinished requests.
 
-        Only while there is too much that is not whole, and more of the app than its fair share. The
-        last connection stays if no other app holds anything: a frame is as large as it may be.
+        Only while the unfinished requests exceed their budget, and the app its fair share. The
+        app's last such connection stays if no other app has one: its frame is within the limits.
         """
         account = ledger.unfinished
         budget = account.budget
@@ -319,9 +218,10 @@ class Hub:
             peer.cut("slow" if slow else "memory")
 
     def sweep(self, now: float) -> None:
-        """Cut off who is late: with HELLO, with reading, with any sign of life. Once a second.
+        """Cut off peers that are late with HELLO, reading or heartbeats. Called once a second.
 
-        Some in each pass of the loop: to look at thousands takes some milliseconds.
+        Checks ``SWEPT_A_TURN`` connections in each pass of the loop: thousands at once would take
+        some milliseconds.
         """
         self.ledgers.cool_down(now)
         self._sweep_some(now, iter(list(self.peers)))
@@ -337,13 +237,13 @@ class Hub:
             self.core.loop.call_soon(self._sweep_some, now, peers)
 
     def make_room(self, now: float) -> None:
-        """Cut off what is not whole for too long, and too much, of apps above their share."""
+        """Call ``relieve`` for all apps if unfinished requests exceed their budget."""
         if self.ledgers.unfinished.held > self.ledgers.unfinished.limit:
             for ledger in [*self.ledgers.by_app.values(), self.ledgers.strangers]:
                 self.relieve(ledger, now)
 
     def stop(self) -> None:
-        """Carry out nothing more: what is not answered is asked again of the next broker."""
+        """Run no more requests: clients send unanswered ones again to the next broker."""
         self.stopped = True
         for peer in self.peers:
             peer.regulate()

@@ -1,19 +1,20 @@
-"""What each app holds of what all apps share, and who waits when it is not enough for all.
+"""Each app's part of the shared memory and places, and which app waits when they run out.
 
-Bytes. A *budget* is a number of bytes for all apps together; an *account* is what one app holds of
-it. The *fair share* is the budget divided by the apps that hold something of it. An account is
-*over* when the whole is above the budget and the account above the fair share: requests of its app
-wait, or its connections are cut off, as the budget says. From this follows:
+Bytes. A *budget* is a number of bytes for all apps together; an *account* is the part of it that
+one app holds. The *fair share* is the budget divided by the number of apps that hold something. An
+account is *over* when the sum of all accounts exceeds the budget and this account exceeds the fair
+share: then requests of its app wait, or its connections are cut off, depending on the budget. From
+this follows:
 
 * An app that is alone may use a whole budget.
 * An app that holds no more than its fair share is never held back, whatever others hold.
 * n apps together hold at most budget x (1 + 1/2 + ... + 1/n), and a last step of each.
 
-Places. Of what is counted and may never be more than a limit (connections, requests that wait for
-messages) the last eighth is for apps that have fewer than are free: one app never takes the last
-one, and an app that has none always finds one.
+Places. Connections, and requests that wait for messages, are limited in number. The last eighth of
+such places is for apps that hold fewer places than are free: one app alone never takes them all,
+and an app that holds none gets one as long as one is free.
 
-Every step is O(1). Loop only.
+Every step is O(1). Not thread-safe: call it from the broker's loop.
 """
 
 from __future__ import annotations
@@ -25,32 +26,34 @@ if TYPE_CHECKING:
     from ternmq.server.peer import Peer
 
 ROUND: Final = 256
-"""Units of work that an app may have done in a turn while no other asks for anything: 256 single
-sends, some 4 ms. What the turn itself takes is 2 % of that."""
+"""Units of work that an app may have done in a turn while no other app is active: 256 single sends,
+some 4 ms. The turn itself adds 2 % to that."""
 SHARED_ROUND: Final = 64
-"""The same while others ask as well, all of them for much: they wait 1 ms for it in a turn."""
+"""Units for each app in a turn while several apps are active, all of them busy: each app delays the
+others by 1 ms a turn."""
 PORTION: Final = 16
-"""The same while others ask for little: what is beyond waits for the turn's end, where portions are
-run for a time."""
+"""Units for each app in a turn while several apps are active, not all of them busy: further work
+waits for the turn's end, where more portions run for a limited time."""
 MUCH: Final = 100
-"""An app whose work was left over so often in a second, at a portion's end, asks for much: it had
-more than it may for some 40 turns."""
+"""An app is busy if its units left some of its work over this often in one second: it had more work
+than it may have done for some 40 turns."""
 CONTROL_UNITS: Final = 16
-"""Of a control command: 0.1 to 1 ms, where a send takes 0.015."""
+"""Units of a control command: it takes 0.1 to 1 ms, a send 0.015 ms."""
 RESERVE_SHIFT: Final = 3
-"""An eighth of all places is for apps that have few."""
+"""An eighth of all places is for apps that hold few."""
 UNIT_SHIFT: Final = 14
-"""Each 16 KiB of a request or an answer is another unit."""
+"""Each 16 KiB of a request or an answer count as one more unit."""
 
 
 class Budget:
     """Bytes for all apps together.
 
     Attributes:
-        limit: How many.
-        held: What all accounts hold.
-        holders: How many accounts hold something.
-        held_back: How often an app had to wait, or was cut off, for being over; a counter.
+        limit: The budget.
+        held: Sum of all accounts.
+        holders: Number of accounts that hold something.
+        held_back: Counter: an account was over, so a request had to wait or a connection was cut
+            off.
     """
 
     __slots__ = ("held", "held_back", "holders", "limit")
@@ -63,7 +66,7 @@ class Budget:
 
 
 class Account:
-    """What one app holds of a budget."""
+    """The part of a budget that one app holds."""
 
     __slots__ = ("budget", "held")
 
@@ -72,7 +75,7 @@ class Account:
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Hold more; negative: less. The sum never becomes negative."""
+        """Add to the held bytes; a negative size subtracts. The result must not be negative."""
         held = self.held
         budget = self.budget
         now = self.held = held + size
@@ -84,18 +87,18 @@ class Account:
 
     @property
     def over(self) -> bool:
-        """Whether this app has to wait: the whole is too much, and so is its part."""
+        """Whether this app has to wait: all accounts exceed the budget, and this one its share."""
         budget = self.budget
         return budget.held > budget.limit and self.held * budget.holders > budget.limit
 
 
 class Places:
-    """Things that are counted, of which there may be so many.
+    """A limited number of places that all apps share.
 
     Attributes:
-        limit: How many.
-        taken: By all apps.
-        refused: How often there was none for an app; a counter.
+        limit: Number of places.
+        taken: Places that all apps hold.
+        refused: Counter: an app got no place.
     """
 
     __slots__ = ("_of", "limit", "refused", "taken")
@@ -110,8 +113,8 @@ class Places:
         """Give an app a place and return True; return False if it may not have one more.
 
         Args:
-            app: Who asks.
-            most: How many it may have in any case; None: no such limit.
+            app: Name of the app.
+            most: Most places that one app may hold; None: no such limit.
         """
         held, free = self._of.get(app, 0), self.limit - self.taken
         scarce = free <= self.limit >> RESERVE_SHIFT
@@ -123,7 +126,7 @@ class Places:
         return True
 
     def give(self, app: str) -> None:
-        """Take a place back."""
+        """Return a place of an app."""
         self.taken -= 1
         rest = self._of[app] - 1
         if rest:
@@ -132,26 +135,27 @@ class Places:
             del self._of[app]
 
     def of(self, app: str) -> int:
-        """Return how many an app has."""
+        """Return the number of places that an app holds."""
         return self._of.get(app, 0)
 
 
 class Ledger:
-    """What one app holds, and which of its connections wait. Those without an app share one.
+    """One app's accounts, and its waiting connections. Connections before HELLO share a ledger.
 
     Attributes:
-        app: Its name.
-        connections: Open ones.
+        app: Name of the app.
+        connections: Number of open connections.
         pending: Bytes of requests without an answer.
         unwritten: Bytes of answers that are made, or being made, and not taken.
-        unfinished: Bytes of requests that are not whole.
-        units: Work that it may still have done in this turn.
-        round: The turn that ``units`` is of.
-        second: In which the app asked for something last.
+        unfinished: Bytes of requests that are not received whole.
+        units: Units of work that the app may still have done in this turn.
+        round: Number of the turn that ``units`` is for.
+        second: Number of the second in which the app last had a request.
         left: How often some of its work was left over in this second.
         runnable: Connections with requests that wait for the next turn, or for ``pending``.
         held_back: Connections that set requests aside until ``unwritten`` has room.
-        writing: Connections with a request that is not whole, and since when; the oldest first.
+        writing: Connections with a request that is not received whole -> loop time at which it
+            began; the oldest first.
     """
 
     __slots__ = (
@@ -186,7 +190,7 @@ class Ledger:
         self.writing: OrderedDict[Peer, float] = OrderedDict()
 
     def begin(self, round_: int) -> None:
-        """Begin a turn, once: the app may have its units of work done in it."""
+        """Set ``units`` for a new turn; has no effect if the turn was begun already."""
         if self.round != round_:
             self.round = round_
             ledgers = self._ledgers
@@ -195,25 +199,26 @@ class Ledger:
             self.units = ledgers.units
 
     def left_over(self) -> None:
-        """Note that it has more work than a portion of units."""
+        """Note that the app has more work than its units in this turn."""
         self.left += 1
         if self.left == MUCH:
             self._ledgers.asks_much()
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is known of the app that would be lost with this."""
+        """Whether the ledger may be dropped: the app has no connections and holds no bytes."""
         return not (
             self.connections or self.pending.held or self.unwritten.held or self.unfinished.held
         )
 
 
 class Ledgers:
-    """Of all apps that are here, or left something behind.
+    """The ledgers of all apps that are connected, or still charged for ended connections.
 
     Args:
-        memory_bytes: Each budget.
-        cool_down_s: So long an app is charged with what a connection had not taken when it ended.
+        memory_bytes: Size of each budget.
+        cool_down_s: Seconds for which an app is charged for the answers that a connection had not
+            taken when it ended.
     """
 
     def __init__(self, memory_bytes: int, cool_down_s: float) -> None:
@@ -222,22 +227,23 @@ class Ledgers:
         self.unfinished = Budget(memory_bytes)
         self.by_app: dict[str, Ledger] = {}
         self.strangers = Ledger("", self)
-        """Of connections that have not said HELLO: their requests that are not whole."""
+        """The ledger of all connections before HELLO: bytes of their unfinished requests."""
         self.second = 1
-        """Counts seconds, by ``cool_down``."""
+        """Number of the current second; ``cool_down`` increments it."""
         self.mixed = False
-        """Several apps ask, or did in the second before, and not all of them for much."""
+        """Several apps are active, or were in the second before, and not all of them are busy."""
         self.units = ROUND
-        """How much work an app has done in a turn, as it comes."""
+        """Units of work with which each app begins a turn."""
         self._asking = 0
-        """Apps that asked for something in this second."""
+        """Number of apps that were active (had a request) in this second."""
         self._asked = 0
-        """Those of the second before."""
+        """Number of apps that were active in the second before."""
         self._greedy = self._were_greedy = 0
-        """Those that asked for much in this second, and in the one before."""
+        """Numbers of apps that were busy (``MUCH``) in this second, and in the one before."""
         self._cool_down_s = cool_down_s
         self._left: deque[tuple[float, Ledger, int]] = deque()
-        """Until when, who, and bytes that a connection left untaken; oldest first."""
+        """(loop time at which the charge ends, ledger, untaken bytes) of ended connections; oldest
+        first."""
 
     def enter(self, app: str) -> Ledger:
         """Count one more connection of an app; return the app's ledger."""
@@ -248,10 +254,10 @@ class Ledgers:
         return ledger
 
     def leave(self, ledger: Ledger, untaken: int, now: float) -> None:
-        """Count a connection no longer; what it did not take stays charged for a while.
+        """Stop counting a connection; its untaken bytes stay charged for a while.
 
-        To end a connection and come again is no way around a budget, and the machine may still
-        hold some of the bytes.
+        Otherwise a client could evade the budget by reconnecting, and the machine may still hold
+        some of the bytes.
         """
         ledger.connections -= 1
         if untaken:
@@ -260,14 +266,14 @@ class Ledgers:
             self.by_app.pop(ledger.app, None)
 
     def asks(self, ledger: Ledger) -> None:
-        """Note that an app asks for something, the first time in this second."""
+        """Note an app's first request in this second."""
         ledger.second = self.second
         ledger.left = 0
         self._asking += 1
         self._share()
 
     def asks_much(self) -> None:
-        """Note that an app asks for more than it gets; once in a second for each."""
+        """Note that an app is busy; called at most once a second for each app."""
         self._greedy += 1
         self._share()
 
@@ -277,7 +283,7 @@ class Ledgers:
         self.units = PORTION if self.mixed else SHARED_ROUND if asking > 1 else ROUND
 
     def cool_down(self, now: float) -> None:
-        """Forget what was left untaken long ago, and who asked two seconds ago. Once a second."""
+        """End old charges for untaken bytes, and begin a new second. Called once a second."""
         self.second += 1
         self._asked, self._asking = self._asking, 0
         self._were_greedy, self._greedy = self._greedy, 0

@@ -1,6 +1,7 @@
-"""Whether this machine can listen where the settings say, found before a start makes anything.
+"""Check whether the broker can listen at its addresses, before a start writes any file.
 
-What is tried is given back at once, and another process may take it: the start itself finds that.
+The check releases the addresses at once, so another process may still take them: then the start
+itself fails.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _WHY_NOT: Final = {
 
 
 def why_not(settings: Settings) -> str | None:
-    """Return what to tell a person if this broker cannot listen where it is to; else None.
+    """Return why this broker cannot listen at its addresses, for the user; None if it can.
 
-    Another listens there, this machine has no such address, the port is for the superuser. A start
-    finds the same, but after it has made the files of a new journal.
+    Reasons: another process listens there, this machine has no such address, or the port is for the
+    superuser. A start would find the same, but only after making the files of a new journal.
     """
     for name, address in (("listen", settings.listen), ("http", settings.http)):
         if address is None:
@@ -47,7 +48,7 @@ def why_not(settings: Settings) -> str | None:
 def _why_not_at(
     family: int, kind: int, protocol: int, _: str, where: tuple[Any, ...]
 ) -> int | None:
-    """Return the number of the error of listening there; None without one."""
+    """Return the errno of binding there; None if it succeeds."""
     try:
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

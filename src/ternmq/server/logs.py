@@ -1,4 +1,4 @@
-"""Logs of the broker process: lines for people, or JSON for machines. No bodies, no secrets."""
+"""Logs of the broker process: text lines or JSON. They contain no bodies and no secrets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, what was given as ``extra``."""
+    """One JSON object a line: time, level, logger, message, and the fields given as ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; line breaks in what was logged are escaped by JSON."""
+        """Return the line; JSON escapes line breaks in the message."""
         told: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -36,7 +36,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people; control characters in what was logged are shown escaped."""
+    """A line of text; control characters in the message are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -53,7 +53,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def set_up(settings: Settings) -> None:
-    """Let the process log to standard error as the settings say."""
+    """Set the process's logging to standard error, in the format and level of the settings."""
     handler = logging.StreamHandler(sys.stderr)
     as_json = settings.log_format is LogFormat.JSON
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())

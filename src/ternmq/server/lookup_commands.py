@@ -17,25 +17,28 @@ from ternmq.record.batch import Batch, Compression, slice_batch
 from ternmq.record.facts import Cause, LeasedRun, Outcome
 from ternmq.record.moved import FailureEntry
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.rows import SMALL_BYTES
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 PAGE_BYTES: Final = 1 << 20
-"""What messages may take of one page; the first is there whatever its size."""
+"""Most bytes of messages on one page; its first message may be larger."""
 READ_BYTES: Final = 2 << 20
-"""What may be read for a page of failed messages: some are small parts of large batches."""
+"""Most bytes that are read for a page of failed messages: some are small parts of large batches."""
 _MESSAGE_ID: Final = re.compile("[0-9a-f]{1,16}:[0-9a-f]{1,16}")
 _CURSOR: Final = re.compile("[0-9]{1,19}[.][0-9]{1,9}[.][0-9]{1,20}")
 
 
 class LookupCommands(ControlCommands):
-    """Find messages; list, retry, delete those that failed. Loop only."""
+    """Handlers that find messages, and list, retry and delete failed ones.
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.FIND: self.control(Command.FIND, control.Find, self.find),
             Command.OFFSET_AT: self.control(Command.OFFSET_AT, control.OffsetAt, self.offset_at),
@@ -50,8 +53,8 @@ class LookupCommands(ControlCommands):
             ),
         }
 
-    def find(self, peer: Peer, asked: control.Find) -> Told:
-        """FIND: look messages up."""
+    def find(self, caller: Caller, asked: control.Find) -> Told:
+        """FIND: look messages up by id, application id, key or offset."""
         stated = [asked.id, asked.application_id, asked.key, asked.offset]
         if sum([one is not None for one in stated]) != 1:
             raise InvalidRequest("state one of id, application_id, key, offset")
@@ -91,13 +94,13 @@ class LookupCommands(ControlCommands):
             told.append(message)
         return control.FoundPage(found=told, next=following), 0
 
-    def offset_at(self, peer: Peer, asked: control.OffsetAt) -> Told:
-        """OFFSET_AT."""
+    def offset_at(self, caller: Caller, asked: control.OffsetAt) -> Told:
+        """OFFSET_AT: return the first offset stored at or after a time."""
         offset = self._queries.offset_at(asked.topic, asked.queue, asked.time_us)
         return control.OffsetFound(offset=offset), 0
 
-    def list_failed(self, peer: Peer, asked: control.FailedList) -> Told:
-        """FAILED_LIST: rows that wait, or dead letters, with their content; or how a row stands."""
+    def list_failed(self, caller: Caller, asked: control.FailedList) -> Told:
+        """FAILED_LIST: waiting rows or dead letters with their content; or the state of one row."""
         if asked.offset is not None:
             return self._standing(asked, asked.offset), self._broker.journal.end
         ask = self._queries.dead_letters if asked.dead else self._queries.waiting
@@ -146,16 +149,16 @@ class LookupCommands(ControlCommands):
             message=message,
         )
 
-    def retry_failed(self, peer: Peer, asked: control.FailedRetry) -> Told:
-        """FAILED_RETRY."""
+    def retry_failed(self, caller: Caller, asked: control.FailedRetry) -> Told:
+        """FAILED_RETRY: deliver waiting or held rows again now."""
         _few(asked.offsets)
         reply = self._broker.operating.retry_now(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
         )
         return _done(reply.settled, asked.offsets), reply.position
 
-    def delete_failed(self, peer: Peer, asked: control.FailedDelete) -> Told:
-        """FAILED_DELETE."""
+    def delete_failed(self, caller: Caller, asked: control.FailedDelete) -> Told:
+        """FAILED_DELETE: delete waiting or dead rows."""
         _few(asked.offsets)
         reply = self._broker.operating.delete_failures(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offsets
@@ -178,7 +181,7 @@ def _failures(entries: Sequence[FailureEntry]) -> list[control.FailureInfo]:
 
 
 def _message(topic: Topic, found: Found) -> control.FoundMessage:
-    """Return what a look-up tells of a message: of a large batch nothing but its row."""
+    """Return a message as a look-up answers it; a large uncompressed batch is cut to its row."""
     row, batch = found.row, found.batch
     if len(batch) > SMALL_BYTES and Batch(batch).compression is Compression.NONE:
         row, batch = 0, slice_batch(batch, row, row + 1, topic.seed)
@@ -193,17 +196,17 @@ def _message(topic: Topic, found: Found) -> control.FoundMessage:
 
 
 def _text(cursor: Cursor) -> str:
-    """Return a cursor as clients carry it."""
+    """Return a cursor as text, for ``next`` of an answer."""
     return f"{cursor.place.position}.{cursor.place.row}.{cursor.below}"
 
 
 def is_message_id(text: str) -> bool:
-    """Return whether a text looks like an id that the broker gave."""
+    """Return whether a text looks like a message id of the broker."""
     return _MESSAGE_ID.fullmatch(text) is not None
 
 
 def message_id(text: str) -> tuple[int, int]:
-    """Return producer and sequence of a message's id, or raise InvalidRequest."""
+    """Return (producer, sequence) of a message's id; raises InvalidRequest if it is none."""
     if not is_message_id(text):
         raise InvalidRequest(f"{text[:40]!r} is no message id; one looks like 9f3c...:1a")
     producer, _, sequence = text.partition(":")

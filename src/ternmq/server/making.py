@@ -1,8 +1,8 @@
-"""What a new journal takes of the disk, said before and while its files are made.
+"""The disk space of a new journal: checked first, then logged while its files are made.
 
 A journal's files are filled with zeros and synced before anything is stored in them: hundreds of
-megabytes on an empty folder, seconds on a slow disk, and nobody is answered meanwhile. A reserve
-that cannot be is refused before.
+megabytes in an empty folder, seconds on a slow disk, and no request is answered meanwhile. A
+reserve for which there is no room is refused before that.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _BAR: Final = 30
 
 
 def check_folder(data: str) -> None:
-    """Refuse a data folder that is a file, or lies in one; nothing is made.
+    """Refuse a data folder that is a file or would be inside one; nothing is written.
 
     Raises:
-        SettingsError: What is a file.
+        SettingsError: It names the file.
     """
     for path in (Path(data), *Path(data).parents):
         if path.is_dir():
@@ -43,12 +43,12 @@ def check_folder(data: str) -> None:
 
 
 def check_reserve(disk: Disk, options: Options) -> None:
-    """Refuse a reserve that was set and for which the disk has no room; nothing is made.
+    """Refuse a configured reserve for which the disk has no room; nothing is written.
 
-    A new journal's has to fit into what is free, and has to leave room for messages below the
-    watermark, unless other files alone are above that. Of a journal that is there, files are the
-    reserve already, or were; only what is larger than the disk is refused then, for the broker has
-    to start on a disk that others have filled.
+    The reserve of a new journal has to fit into the free space, and has to leave room for messages
+    below the watermark, unless other files alone exceed that. An existing journal has, or had, its
+    reserve as files already; so only a reserve larger than the whole disk is refused then, since
+    the broker has to start on a disk that other programs have filled.
 
     Raises:
         SettingsError: One line with both numbers, and what to do.
@@ -85,10 +85,10 @@ def _refused(reserve: int, why: str) -> SettingsError:
 
 
 def warn_of_reserve(lacks: int) -> None:
-    """Say in the log that an old journal's reserve is not whole, and cannot be.
+    """Log that an existing journal's reserve is incomplete, and the disk too full to complete it.
 
     Args:
-        lacks: Bytes that the disk would need to have free in addition; 0: nothing is said.
+        lacks: Bytes that the disk would need to have free in addition; 0: nothing is logged.
     """
     if lacks:
         log.warning(
@@ -99,20 +99,20 @@ def warn_of_reserve(lacks: int) -> None:
 
 
 def _files(reserve: int, size: int) -> int:
-    """Return how many files a new journal with its reserve is."""
+    """Return the number of files of a new journal with its reserve."""
     return 1 + max(1, -(-reserve // size))
 
 
 @contextmanager
 def said(disk: Disk, options: Options, out: TextIO | None = None) -> Iterator[None]:
-    """Say in the log, or on a terminal as a bar, how far a journal is that the block makes.
+    """Log the progress of making a new journal in the block; on a terminal, show a bar.
 
-    Nothing is said of one that is there already.
+    Nothing is logged if the journal exists already.
 
     Args:
         disk: The data root.
-        options: Of the broker.
-        out: Where the bar goes if it is a terminal; None: standard error.
+        options: Options of the broker.
+        out: Stream for the bar, if it is a terminal; None: standard error.
     """
     if disk.names(FOLDER):
         yield
@@ -140,7 +140,7 @@ def said(disk: Disk, options: Options, out: TextIO | None = None) -> Iterator[No
 
 
 class _Bar:
-    """A line for each file in the log; on a terminal a bar that grows."""
+    """A log line for each file; on a terminal a bar that grows."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -148,7 +148,7 @@ class _Bar:
         self._shown = False
 
     def __call__(self, name: str, done: int, size: int) -> None:
-        """See ``RealDisk.told``."""
+        """Show that ``done`` of ``size`` bytes of a file are made (``RealDisk.told``)."""
         if not self._live:
             if done == size:
                 log.info("made %s, %d MiB", name, size // _MIB)
@@ -159,7 +159,7 @@ class _Bar:
         self._shown = True
 
     def end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._shown:
             self._out.write("\r\x1b[K")
             self._out.flush()

@@ -1,7 +1,4 @@
-"""The commands that move messages: send, settle, extend here; pulls and reads in their files.
-
-Loop only.
-"""
+"""The commands that move messages: send, settle and extend here, pulls and reads in their files."""
 
 from __future__ import annotations
 
@@ -9,20 +6,20 @@ from typing import Final
 
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
-from ternmq.broker.replies import Rests
 from ternmq.model.errors import InvalidRequest, LeaseExpired, MessageTooLarge, UnknownTopic
+from ternmq.model.marks import Rests
 from ternmq.model.specs import check_name
 from ternmq.record.batch import Batch, BatchError, Column
 from ternmq.record.batch_layout import COMPRESSION_AT
 from ternmq.record.facts import Outcome
-from ternmq.server.hub import Handler, Hub
+from ternmq.server.desk import Desk
 from ternmq.server.journal_reads import JournalReads
-from ternmq.server.peer import Peer
 from ternmq.server.pulls import PullCommands
 from ternmq.server.reads import ReadCommands
 from ternmq.server.settled import SettledLately, Told
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller, Handler
 from ternmq.wire.session import Request
 
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
@@ -35,19 +32,19 @@ _OUTCOMES: Final = {
 
 
 class MessageCommands:
-    """Handlers of the message commands."""
+    """Handlers of the message commands. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._broker = hub.core.broker
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._broker = desk.core.broker
         self._authoriser = authoriser
         self._settled = SettledLately()
-        self._pulls = PullCommands(hub, authoriser, queries)
-        self._reads = ReadCommands(hub, authoriser, queries)
-        self._journal = JournalReads(hub, authoriser)
-        hub.core.on_woken = self.wake
-        hub.core.on_durable = self.wake_waiting
+        self._pulls = PullCommands(desk, authoriser, queries)
+        self._reads = ReadCommands(desk, authoriser, queries)
+        self._journal = JournalReads(desk, authoriser)
+        desk.core.on_woken = self.wake
+        desk.core.on_durable = self.wake_waiting
         self.handlers: dict[Command, Handler] = {
             Command.SEND: self.send,
             Command.PULL: self._pulls.pull,
@@ -61,7 +58,7 @@ class MessageCommands:
     # -- what waits -------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over, and the reads that have something to read."""
+        """Answer parked pulls that have rows or are out of time; run reads that have rows."""
         parking = self._broker.parking
         if parking.stirs(self._core.now_us()):
             self._pulls.wake()
@@ -70,44 +67,40 @@ class MessageCommands:
         self._journal.wake()
 
     def wake_waiting(self) -> None:
-        """Do the same once more in a turn, as far as anybody waits."""
-        if self._hub.waiting.taken:
+        """Call ``wake`` once more in a turn; only for journal reads if no others are parked."""
+        if self._desk.waiting.taken:
             self.wake()
         else:
             self._journal.wake()
 
-    def cancel(self, peer: Peer, request: Request) -> None:
-        """CANCEL: answer a waiting pull or read at once; then this."""
+    def cancel(self, caller: Caller, request: Request) -> None:
+        """CANCEL: answer a parked pull or read at once, then the CANCEL."""
         id_ = bodies.unpack_cancel(request.body)
-        self._pulls.end(peer, id_)
-        self._reads.end(peer, id_)
-        self._hub.hurry(peer, id_)
-        self._journal.end(peer, id_)
-        peer.answer(request, b"")
+        self._pulls.waiting.end(caller, id_)
+        self._reads.waiting.end(caller, id_)
+        self._desk.late.hurry(caller, id_)
+        self._journal.waiting.end(caller, id_)
+        caller.answer(request, b"")
 
-    def end_all(self, peer: Peer) -> None:
-        """Answer everything of a connection that waits, as if its time was over."""
-        self._pulls.end_all(peer)
-        self._reads.end_all(peer)
-        self._hub.hurry(peer)
-        self._journal.end_all(peer)
+    def end_all(self, caller: Caller) -> None:
+        """Answer all parked requests of a connection, as if their time was over."""
+        self._pulls.waiting.end_all(caller)
+        self._reads.waiting.end_all(caller)
+        self._desk.late.hurry(caller)
+        self._journal.waiting.end_all(caller)
 
-    def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's parked pulls and reads back; they keep the time of their end."""
-        found = self._pulls.withdraw(peer) + self._reads.withdraw(peer)
-        return found + self._journal.withdraw(peer)
-
-    def gone(self, peer: Peer) -> None:
-        """A connection is lost: nothing waits for it any more."""
-        self.withdraw(peer)
+    def withdraw(self, caller: Caller) -> list[Request]:
+        """Take a connection's parked pulls and reads back; they keep their deadlines."""
+        found = self._pulls.waiting.withdraw(caller) + self._reads.waiting.withdraw(caller)
+        return found + self._journal.waiting.withdraw(caller)
 
     # -- send -------------------------------------------------------------------------------------
 
-    def send(self, peer: Peer, request: Request) -> None:
-        """SEND: store a batch; answered when it is durable (``fast``: written)."""
+    def send(self, caller: Caller, request: Request) -> None:
+        """SEND: store a batch; the answer leaves when it is durable (``fast``: written)."""
         topic, queue, batch = bodies.unpack_send(request.body)
-        self._authoriser.check(peer.app, _SEND, topic)
-        settings = self._hub.settings
+        self._authoriser.check(caller.app, _SEND, topic)
+        settings = self._desk.settings
         check_bodies(batch, settings.body_bytes)
         now = self._core.now_us()
         try:
@@ -117,11 +110,11 @@ class MessageCommands:
                 raise
             spec = self._broker.sending.made_by(settings.topic_spec(check_name(topic)), batch)
             self._broker.administration.create_topic(now, spec)
-            self._hub.audit.changed(peer.app, peer.address, Command.SEND, topic)
+            self._desk.audit.changed(caller.app, caller.address, Command.SEND, topic)
             reply = self._broker.send(now, topic, batch, queue)
-        if topic not in peer.topics:
-            peer.uses(topic)
-        counters = self._hub.counters
+        if topic not in caller.topics:
+            caller.uses(topic)
+        counters = self._desk.counters
         counters.sends += 1
         counters.sent_rows += reply.count
         counters.send_bytes += len(batch)
@@ -142,25 +135,25 @@ class MessageCommands:
                     tuple([bodies.ReceiptRow(*row) for row in reply.rows]),
                 )
             )
-        peer.answer(request, body, reply.position, rests)
+        caller.answer(request, body, reply.position, rests)
 
     # -- settle -----------------------------------------------------------------------------------
 
-    def settle(self, peer: Peer, request: Request) -> None:
-        """SETTLE: say what became of rows; answered when that is durable.
+    def settle(self, caller: Caller, request: Request) -> None:
+        """SETTLE: record the outcome of rows; the answer leaves when that is durable.
 
-        The same word of the same session again, when it can do nothing any more, gets the first
+        If the same session sends the same settle again after its lease is over, it gets the first
         answer again.
         """
         asked = bodies.unpack_settle(request.body)
-        self._authoriser.check(peer.app, Command.SETTLE, asked.topic, asked.group)
+        self._authoriser.check(caller.app, Command.SETTLE, asked.topic, asked.group)
         outcome = _OUTCOMES.get(asked.outcome)
         if outcome is None:
             raise InvalidRequest(f"outcome {asked.outcome} is none that a consumer may state")
         try:
             reply = self._broker.settle(
                 self._core.now_us(),
-                peer.session,
+                caller.session,
                 asked.topic,
                 asked.group,
                 asked.queue,
@@ -172,29 +165,29 @@ class MessageCommands:
                 reason=asked.reason,
             )
         except LeaseExpired:
-            told = self._settled.told(peer.session, request.body)
+            told = self._settled.told(caller.session, request.body)
             if told is None:
                 raise
         else:
             rows = sum([run[1] - run[0] for run in reply.settled])
             self._count(asked.topic, asked.group, outcome.name.lower(), rows)
             told = Told(bodies.pack_settled(rows, reply.refused), reply.position, reply.rests)
-            self._settled.note(peer.session, request.body, told)
-        peer.answer(request, *told)
+            self._settled.note(caller.session, request.body, told)
+        caller.answer(request, *told)
 
     def _count(self, topic: str, group: str, outcome: str, rows: int) -> None:
-        self._hub.counters.settled_rows[outcome] += rows
+        self._desk.counters.settled_rows[outcome] += rows
         settled = self._broker.views.catalog.subscription(topic, group).counted().settled
         settled[outcome] = settled.get(outcome, 0) + rows
 
-    def extend(self, peer: Peer, request: Request) -> None:
-        """EXTEND: let a lease last longer."""
+    def extend(self, caller: Caller, request: Request) -> None:
+        """EXTEND: prolong a lease."""
         asked = bodies.unpack_extend(request.body)
-        self._authoriser.check(peer.app, Command.EXTEND, asked.topic, asked.group)
+        self._authoriser.check(caller.app, Command.EXTEND, asked.topic, asked.group)
         now = self._core.now_us()
         reply = self._broker.extend(
             now,
-            peer.session,
+            caller.session,
             asked.topic,
             asked.group,
             asked.queue,
@@ -203,14 +196,14 @@ class MessageCommands:
             asked.extension_us,
         )
         until = reply.value if isinstance(reply.value, int) else now + asked.extension_us
-        peer.answer(request, bodies.pack_extended(until, now), reply.position, reply.rests)
+        caller.answer(request, bodies.pack_extended(until, now), reply.position, reply.rests)
 
 
 def check_bodies(batch: bytes, limit: int) -> None:
     """Refuse a batch with a body above the limit, which counts uncompressed bytes.
 
     Raises:
-        MessageTooLarge: It has one.
+        MessageTooLarge: A body exceeds the limit.
     """
     if len(batch) <= limit and batch[COMPRESSION_AT : COMPRESSION_AT + 1] in _UNCOMPRESSED:
         return

@@ -1,7 +1,7 @@
-"""Everything that is measured, as families of numbers; made when somebody asks, not before.
+"""The broker's metrics, as families; they are built only when they are requested.
 
-What each group has of its own is in `group_series`; all else is here, and costs the same however
-many topics and groups there are.
+The series of single groups are in `group_series`. All others are here; their cost does not depend
+on the number of topics and groups.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ternmq.server.families import Numbers, counter, counter_by, gauge, gauge_by
 from ternmq.server.hub import Hub
 
 Shows = Callable[[Mapping[str, str]], bool]
-"""Says whether a number with these labels is for whoever asks."""
+"""Returns whether the requesting app may see a number with these labels."""
 
 
 class BrokerCollector:
-    """Reads the numbers of core and server. Loop only.
+    """Reads the numbers of core and server. Not thread-safe: call it from the broker's loop.
 
     Args:
-        hub: The broker, and what the server counts.
-        groups: How many groups have series of their own, at most.
+        hub: The broker and the server's counters.
+        groups: Most groups that have series of their own.
     """
 
     def __init__(self, hub: Hub, groups: int) -> None:
@@ -36,18 +36,18 @@ class BrokerCollector:
         self._most_groups = groups
         self._began = time.monotonic()
         self.loop_lag_s = 0.0
-        """How late the loop was at worst; kept by the server's once-a-second look."""
+        """Greatest delay of the loop since the last scrape; updated once a second by the server."""
 
     def collect(self) -> Iterable[Numbers]:
-        """Yield every family; what is "since the scrape before" begins anew."""
+        """Yield every family; reset the gauges of what happened "since the last scrape"."""
         yield from self._families()
         self._core.longest_turn_s = 0.0
         self.loop_lag_s = 0.0
 
     def flat(self, shows: Shows) -> dict[str, float]:
-        """Return every number by name and labels, for STATUS; ``shows`` says which labels.
+        """Return the numbers that ``shows`` allows, by name and labels, for STATUS.
 
-        Nothing begins anew.
+        No gauge is reset.
         """
         return {
             _key(numbers.family.name, labels): float(number)

@@ -1,13 +1,13 @@
-"""What a process is set to that is the broker's own; in one of an application nothing is changed.
+"""Interpreter settings of a broker's own process; a broker inside an application changes none.
 
-* **Threads.** A thread that ended a sync, or a read, waits for the interpreter before it can say
-  so. By default the loop lets it in after 5 ms, and each system call of the loop starts these anew:
-  in a broker that is busy a sync of 0.4 ms came to take 5 ms and more. See ``SWITCH_S``.
-* **The garbage collector.** A collection of all generations looks at every object there is and
-  holds the loop up for as long: 59 ms were measured among the requests of a flood. Nothing waits
-  for it: what a broker does, and a connection that ended, leave no cycles behind. So all is
-  collected while little is asked, and else rarely; the youngest generation as always, the middle
-  one in small pieces, within about 1 ms. What was recovered at the start is never looked at again.
+* **Threads.** A thread that has finished a sync or a read waits for the interpreter before it can
+  report. By default the loop lets it in after 5 ms, and each system call of the loop restarts this
+  time: in a busy broker a sync of 0.4 ms came to take 5 ms and more. See ``SWITCH_S``.
+* **The garbage collector.** A collection of all generations visits every object and blocks the loop
+  meanwhile: 59 ms were measured among the requests of a flood. It is not urgent: neither the
+  broker's work nor a closed connection leaves cycles behind. So all generations are collected while
+  few requests come, and else rarely; the youngest generation as always, the middle one in small
+  pieces, within about 1 ms. Objects that were recovered at the start are never visited again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from collections.abc import Callable
 from typing import Final
 
 SWITCH_S: Final = 0.0001
-"""How long the loop may go on while a thread waits for the interpreter."""
+"""Seconds that the loop may go on while a thread waits for the interpreter."""
 NEVER: Final = 1 << 30
 MIDDLE: Final = 2
-"""Collections of the youngest generation after which the middle one is collected, which is what
-outlived these: 1,400 objects. By default it is 10, and 7,000 of parked pulls took 4 to 5 ms."""
+"""Collections of the youngest generation after which the middle one is collected. It holds what
+survived them, some 1,400 objects. The default is 10: 7,000 objects of parked pulls took 4 to 5 ms.
+"""
 QUIET: Final = 10
-"""While no more requests come in between two looks, nobody is held up."""
+"""Most requests between two calls of ``look`` for which the broker counts as quiet."""
 DUE: Final = 50
-"""Collections of the middle generation after which all is collected in a quiet moment."""
+"""Collections of the middle generation after which all are collected in a quiet moment."""
 OVERDUE: Final = 5000
-"""The same, however much is asked: a few minutes of a flood."""
+"""Collections of the middle generation after which all are collected in any case: a few minutes of
+a flood."""
 
 
 class FullCollections:
     """Decides when all generations are collected.
 
     Args:
-        asked: Returns how many requests have come so far.
-        collect: Collects.
-        waiting: Returns how often the middle generation was collected since all were.
+        asked: Returns the number of requests so far.
+        collect: Collects all generations.
+        waiting: Returns the number of collections of the middle generation since the last of all.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class FullCollections:
         self._before = asked()
 
     def look(self) -> None:
-        """Collect if it is time to."""
+        """Collect all generations if that is due. Called once a second."""
         asked = self._asked()
         quiet = asked - self._before <= QUIET
         self._before = asked
@@ -61,13 +63,13 @@ class FullCollections:
 
 
 def own_process(asked: Callable[[], int]) -> FullCollections:
-    """Have this process for the broker that has started in it, until it ends.
+    """Set this process up for the broker that has started in it, until the process ends.
 
     Args:
-        asked: Returns how many requests have come so far.
+        asked: Returns the number of requests so far.
 
     Returns:
-        What is to look once a second whether all is to be collected.
+        An object whose ``look`` is to be called once a second.
     """
     sys.setswitchinterval(SWITCH_S)
     gc.collect()

@@ -1,22 +1,22 @@
-"""Requests in, answers out, and how much of both one peer may have under way.
+"""One peer's requests and answers, and the limits on both.
 
-* **In.** A connection has at most so many requests, and bytes of them, without an answer; beyond,
-  and while its app has more than its share of a memory for requests that is used up, nothing is
-  read from it: TCP tells the
-  peer. A send that waits for the disk holds up the requests behind it, so that order stays. A pull
-  or read that waits for messages counts as a request, but not with its bytes: it may wait for long.
-  In one turn of the loop all connections of an app together have so much work done.
+* **In.** The number and the bytes of a connection's requests without an answer are limited. At the
+  limit, and while its app exceeds its share of an exhausted budget for requests, nothing is read
+  from it: TCP's flow control holds the peer back. A send that waits for the disk blocks the
+  requests behind it, so that their order is kept. A pull or read that waits for messages counts as
+  a request, but its bytes do not count: it may wait for long. The work that all connections of an
+  app have done in one turn of the loop is limited as well.
 * **Out.** When the peer does not read, answers pile up to a limit; then nothing more is read from
-  it and nothing more is handed to it (its parked pulls are withdrawn). Answers that are made and
-  not written yet count as well: who asks for everything a thousand times over gets it piece by
-  piece. While the answers of all apps fill the broker's memory for them, and those of this one
-  more than its fair share, requests that make large answers are set aside; the others go on.
+  it and its parked pulls are withdrawn. Answers that are made and not written yet count as well, so
+  that a client that pipelines many large requests is served in pieces. While the answers of all
+  apps exceed their budget, and those of this app its fair share, requests with large answers are
+  set aside; the others go on.
 
 Bytes are counted per frame here, and passed on to the app's accounts once for each batch of
 requests and each write; at once when they are many, and before each request when little of the
-memory is left.
+budget is left.
 
-Loop only.
+Not thread-safe: call it from the broker's loop.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from abc import abstractmethod
 from collections import deque
 from typing import Final
 
-from ternmq.broker.replies import Rests
 from ternmq.model.errors import Forbidden, TernMQError, Unauthenticated, UnknownCommand
+from ternmq.model.marks import Rests
 from ternmq.server.hub import Hub
+from ternmq.server.late import LATE
 from ternmq.server.ledgers import CONTROL_UNITS, UNIT_SHIFT, Ledger
 from ternmq.wire import frames, session
 from ternmq.wire.commands import Command
@@ -38,28 +39,9 @@ from ternmq.wire.session import Request, Unknown
 log = logging.getLogger("ternmq.server.connection")
 
 REQUEST_BYTES: Final = 256
-"""What a request counts for besides its body."""
-LATE: Final = frozenset(
-    {
-        Command.READ,
-        Command.FIND,
-        Command.OFFSET_AT,
-        Command.FAILED_LIST,
-        Command.TOPIC_LIST,
-        Command.GROUP_LIST,
-        Command.CLIENT_LIST,
-        Command.APP_LIST,
-        Command.RIGHTS_CHECK,
-        Command.TRANSACTION_LIST,
-        Command.HOLD_LIST,
-        Command.QUEUE_RANGES,
-        Command.JOURNAL_CATALOG,
-        Command.STATUS,
-    }
-)
-"""Much work each, they change nothing, and nobody's work waits for them: see ``Hub.read_late``."""
+"""Bytes that a request counts for in addition to its body."""
 HELD_BACK: Final = LATE | {Command.PULL, Command.JOURNAL_READ}
-"""Requests with large answers: they wait while their app has too many that it does not take."""
+"""Requests with large answers: they wait while their app leaves too many answers untaken."""
 UNITS: Final = dict.fromkeys(
     {
         Command.PING,
@@ -75,19 +57,19 @@ UNITS: Final = dict.fromkeys(
     | LATE,
     1,
 )
-"""Units of work of requests that take little, or come last in a turn; of others, more."""
+"""Units of work of requests that take little work or run late; others cost ``CONTROL_UNITS``."""
 TOPICS: Final = 32
-"""Topics in use that a connection is known by: the newest ones."""
+"""Most topics that are listed for a connection: those that it began to use last."""
 _LARGE: Final = 16 * 1024
-"""After a write of so much it is looked at what the transport keeps; else once a second. Answers of
-so much are counted before the write."""
+"""After a write of this many bytes the transport's buffer is measured; else once a second. Answers
+of this size are counted before the write."""
 FEW: Final = 2048
-"""A connection that holds less than this, of requests and answers together, counts as holding
-nothing: it takes more memory by itself, and lone requests cost no accounting."""
+"""A connection whose requests and answers are smaller than this together counts as holding nothing:
+the connection itself takes more memory, and lone requests need no accounting."""
 
 
 class Peer:
-    """A client as commands see it. ``Connection`` brings the socket, and the ends."""
+    """A client as commands see it. ``Connection`` adds the socket and the ways to close it."""
 
     __slots__ = (
         "_aside",
@@ -122,14 +104,14 @@ class Peer:
         self._out: list[bytes] = []
         self._backlog: deque[Request] = deque()
         self._aside: list[Request] = []
-        """Asked, counted, and not begun, because the app's answers are too many."""
+        """Requests that are counted but not begun, because the app has too many untaken answers."""
         self._pending = 0
         self._pending_bytes = 0
         self._blocked = False
         self._reading = True
         self._unwritten = 0  # bytes of answers that are made, or being made, and not written
         self._counted = False
-        """The app's accounts hold something for this connection: the two numbers below."""
+        """The app's accounts include this connection, with the two numbers below."""
         self._pending_counted = 0
         self._unwritten_counted = 0
         self._kept = 0  # bytes that were written, and that the transport still had at a look
@@ -143,32 +125,45 @@ class Peer:
         self.closed = False
         self.writable = True
 
+    def enter(self, app: str) -> None:
+        """Take the ledger of an app.
+
+        Raises:
+            Busy: The app has as many connections as it may.
+        """
+        self._hub.enter(self, app)
+
+    @property
+    def share(self) -> Ledger:
+        """The ledger of its app."""
+        return self.ledger
+
     # -- its ends, see ``Connection`` -------------------------------------------------------------
 
     @abstractmethod
     def abandon(self, why: str) -> None:
-        """Close without a word."""
+        """Close without a last frame."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what there is, then close."""
+        """Write all pending answers, then close."""
 
     @abstractmethod
     def turn_away(self) -> None:
-        """Close without a word: there is no room for those who do not say who they are."""
+        """Close without a last frame: there is no room for a connection that has sent no HELLO."""
 
     @abstractmethod
     def cut(self, why: str) -> None:
-        """Close at once, with a warning in the log; what the peer did not take is thrown away."""
+        """Close at once, with a warning in the log; answers that were not taken are dropped."""
 
     @abstractmethod
     def look(self, now: float) -> None:
-        """Cut the peer off if it is late; see ``Hub.sweep``."""
+        """Cut the peer off if it exceeds a time limit. Called by ``Hub.sweep``."""
 
     # -- requests ---------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Run what was asked, as long as there is room for answers."""
+        """Run requests of the backlog while there is room for answers."""
         backlog, hub = self._backlog, self._hub
         if hub.stopped:
             return
@@ -216,7 +211,7 @@ class Peer:
         self.regulate()
 
     def _count(self) -> None:
-        """Have the app's accounts hold what this connection holds. They never hold less than 0."""
+        """Update the app's accounts with this connection's bytes."""
         pending, unwritten = self._pending_bytes, self._unwritten
         self._counted = pending + unwritten >= FEW
         if not self._counted:
@@ -230,10 +225,10 @@ class Peer:
             self._unwritten_counted = unwritten
 
     def regulate(self) -> None:
-        """Read on only when everything that was asked is being done, and its app may ask for more.
+        """Resume reading only if the backlog is empty and the app is within its budget; else pause.
 
-        What was read and is not begun counts nowhere: of an app that is over its share it is what
-        one read brings.
+        Requests that were received but not begun are not counted: for an app above its share they
+        are at most the bytes of one read.
         """
         if self._counted or self._pending_bytes + self._unwritten >= FEW:
             self._count()
@@ -253,26 +248,30 @@ class Peer:
                 self._transport.pause_reading()
 
     def go_on(self) -> None:
-        """Something that held requests up is over."""
+        """Run waiting requests: the cause of their wait is over."""
         if not self.closed:
             self._pump()
 
+    def go_on_later(self) -> None:
+        """Go on in the next turn, when it is its app's turn."""
+        self._hub.run_later(self)
+
     def block(self) -> None:
-        """A send waits for the disk: what was asked after it waits as well."""
+        """Stop running requests: a send waits for the disk, and later requests wait behind it."""
         self._blocked = True
 
     def unblock(self) -> None:
-        """It waits no longer."""
+        """Allow requests to run again; the caller calls ``go_on`` afterwards."""
         self._blocked = False
 
     def park(self, request: Request) -> None:
-        """Count a request that waits for messages no longer with its bytes."""
+        """Stop counting the bytes of a request, because it waits for messages now."""
         size = len(request.body) + REQUEST_BYTES
         self._pending_bytes -= size
         self._count()
 
     def unpark(self, request: Request) -> None:
-        """It waits no longer: it is about to be answered, or asked again."""
+        """Count a parked request's bytes again: it is about to be answered or run again."""
         size = len(request.body) + REQUEST_BYTES
         self._pending_bytes += size
         self._count()
@@ -284,7 +283,7 @@ class Peer:
         return room and not self.ledger.unwritten.over
 
     def put_back(self, request: Request) -> None:
-        """Have a request wait until there is room for its answer."""
+        """Make a request wait until there is room for its answer."""
         if self.ledger.unwritten.over:
             self._set_aside(request)
             return
@@ -298,7 +297,7 @@ class Peer:
         self._hub.hold_back(self)
 
     def take_up(self) -> None:
-        """Begin what was set aside: the app's answers have been taken."""
+        """Run the requests that were set aside: the app's answers have been taken."""
         aside, self._aside = self._aside, []
         if self.closed:
             return
@@ -308,7 +307,7 @@ class Peer:
         self._pump()
 
     def uses(self, topic: str) -> None:
-        """Note a topic that is not among those in use, for lists."""
+        """Add a topic to those that lists show for this connection; it is not among them yet."""
         topics = self.topics
         if len(topics) >= TOPICS:
             del topics[next(iter(topics))]
@@ -324,7 +323,14 @@ class Peer:
         position: int = 0,
         rests: Rests = Rests.DURABLE,
     ) -> None:
-        """Answer a request, when what the answer rests on is committed."""
+        """Answer a request once the record that the answer depends on is committed.
+
+        Args:
+            request: The request.
+            body: Body of the answer.
+            position: The answer leaves when the journal is durable up to here; 0: at once.
+            rests: Whether the journal must be durable or only written up to ``position``.
+        """
         size = len(request.body) + REQUEST_BYTES
         if request.one_way:
             return
@@ -342,11 +348,11 @@ class Peer:
         self._leave(session.refusal(request.command, request.id, error), size, position)
 
     def push(self, command: int, body: bytes) -> None:
-        """Say something without being asked."""
+        """Send a push frame."""
         self._leave(frames.pack(command, frames.PUSH, 0, body), 0)
 
     def expect(self, size: int) -> None:
-        """Count an answer that is being made, so that not too many are; negative: no longer."""
+        """Count the bytes of an answer that is being made; negative: stop counting them."""
         if not self.closed:
             self._unwritten += size
             self._count()
@@ -358,7 +364,7 @@ class Peer:
         position: int = 0,
         rests: Rests = Rests.DURABLE,
     ) -> None:
-        """Let a frame leave, when what it rests on is committed."""
+        """Let a frame leave once the record that it depends on is committed."""
         if self.closed:
             return
         size = len(frame)
@@ -373,7 +379,7 @@ class Peer:
             self.put(frame, settled_bytes)
 
     def put(self, frame: bytes, settled_bytes: int) -> None:
-        """Take a frame that may leave."""
+        """Queue a frame for the next write; it answers requests of ``settled_bytes``."""
         if self.closed:
             return
         if settled_bytes:
@@ -384,7 +390,7 @@ class Peer:
         self._out.append(frame)
 
     def write_out(self) -> None:
-        """Write what was put since the last time."""
+        """Write the queued frames to the transport."""
         out = self._out
         if not out or self.closed:
             return
@@ -402,7 +408,7 @@ class Peer:
             self._pump()
 
     def _look_at_buffer(self) -> int:
-        """Count what the transport keeps because the peer has not taken it; return how much."""
+        """Count the bytes in the transport's buffer, which the peer has not taken; return them."""
         size = self._transport.get_write_buffer_size()
         if size != self._kept:
             self.ledger.unwritten.take(size - self._kept)
@@ -424,7 +430,7 @@ class Peer:
         self._hub.counters.refusals[type(error).__name__] += 1
 
     def _forget(self) -> None:
-        """The connection is lost: nothing of it counts any more but what it has not taken."""
+        """Stop counting a lost connection, except the answers that it has not taken."""
         hub, ledger = self._hub, self.ledger
         hub.forget(self)
         self._count()

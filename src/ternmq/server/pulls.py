@@ -1,9 +1,9 @@
 """PULL: rows leased to a session, at once or when there are some.
 
-What was leased and cannot be handed out is given back: to a peer that is gone or has no room, or
-whose rights were taken while it waited. Rows whose bytes cannot be read count as failed, with the
-reason: the group's policy says when they come again, in the end they are dead letters, and the
-rows behind them go on. Loop only.
+Leased rows that cannot be delivered are released: if the caller is gone or has no room, or its app
+lost the right while the pull was parked. Rows whose bytes cannot be read count as failed, with the
+reason: they are retried by the group's policy and become dead letters in the end, and the rows
+behind them are delivered.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from ternmq.access import Authoriser
 from ternmq.broker.history import LastFailures
+from ternmq.broker.parking import Woken
 from ternmq.broker.queries import Queries
 from ternmq.broker.replies import PullReply
 from ternmq.broker.tokens import Tokens
@@ -29,94 +30,98 @@ from ternmq.model.errors import (
     UnknownTopic,
 )
 from ternmq.record.facts import Outcome, Span
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.rows import pack_last_failures, records_of
-from ternmq.server.waits import check_id, take_place, wait_us
+from ternmq.server.waits import Wait, Waiting, check_id, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.bodies import Pull
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 WOKEN_CALLS: Final = 4
-"""So often the core is asked in a turn for parked pulls that are over."""
+"""Most calls of ``woken_pulls`` in one turn."""
 WOKEN_S: Final = 0.0003
-"""Once these took so long, it is not asked again in this turn."""
-
-
-class Parked(NamedTuple):
-    """A pull that waits in the core."""
-
-    peer: Peer
-    request: Request
-    until_us: int
+"""Once answering parked pulls has taken this long, no more are requested in this turn."""
 
 
 class PullCommands:
-    """Handler of PULL, and the pulls that wait."""
+    """Handler of PULL, and parked pulls. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._broker = hub.core.broker
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._parked: Tokens[Parked] = Tokens()
-        """By the core's token."""
-        self._tokens: dict[Peer, dict[int, int]] = {}
-        """Tokens by connection and request id."""
+        self.waiting: Waiting[int] = Waiting(
+            desk.core, desk.waiting, self._end, withdrawn=self._withdrawn
+        )
+        """Pulls that wait in the core, with the core's token. The core ends them by time."""
+        self._parked: Tokens[Wait[int]] = Tokens()
+        """The same by token."""
         self._waking = False
 
-    def pull(self, peer: Peer, request: Request) -> None:
-        """PULL: lease rows, or wait for some."""
+    def pull(self, caller: Caller, request: Request) -> None:
+        """PULL: lease rows and answer with them, or wait for some."""
         asked = bodies.unpack_pull(request.body)
-        self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
-        check_id(peer, request)
+        self._authoriser.check(caller.app, Command.PULL, asked.topic, asked.group)
+        check_id(caller, request)
         broker, now = self._broker, self._core.now_us()
         until_us = request.until_us or now + wait_us(asked.wait_ms)
         most = asked.max_bytes or broker.limits.pull_bytes
         messages = min(asked.max_messages, broker.limits.pull_messages)
         reply = broker.pull(
-            now, peer.session, asked.topic, asked.group, messages, most, asked.queue, asked.at_once
+            now,
+            caller.session,
+            asked.topic,
+            asked.group,
+            messages,
+            most,
+            asked.queue,
+            asked.at_once,
         )
-        if asked.topic not in peer.topics:
-            peer.uses(asked.topic)
+        if asked.topic not in caller.topics:
+            caller.uses(asked.topic)
         if reply is None and until_us > now and asked.queue is None:
-            take_place(self._hub, peer)
+            self.waiting.take_place(caller)
             try:
                 token = broker.park(
-                    peer.session, asked.topic, asked.group, messages, most, until_us, asked.at_once
+                    caller.session,
+                    asked.topic,
+                    asked.group,
+                    messages,
+                    most,
+                    until_us,
+                    asked.at_once,
                 )
             except BaseException:
-                self._hub.waiting.give(peer.app)
+                self.waiting.give_place(caller)
                 raise
-            self._parked.add(token, Parked(peer, request, until_us))
-            self._tokens.setdefault(peer, {})[request.id] = token
-            peer.waiting.add(request.id)
-            peer.park(request)
+            self._parked.add(token, self.waiting.add(caller, request, until_us, token))
             return
-        self._hand_out(peer, request, asked, reply)
+        self._hand_out(caller, request, asked, reply)
 
     def _hand_out(
         self,
-        peer: Peer,
+        caller: Caller,
         request: Request,
         asked: Pull,
         reply: PullReply | None,
         failures: LastFailures | None = None,
     ) -> None:
-        """Answer a pull with what was leased; gives it back if that is nobody's any more."""
+        """Answer a pull with the leased rows; release them if the caller is gone."""
         now = self._core.now_us()
         if reply is None:
-            peer.answer(request, self.nothing())
+            caller.answer(request, self.nothing())
             return
-        if peer.closed:
-            self._give_back(peer, asked, reply)
+        if caller.closed:
+            self._give_back(caller, asked, reply)
             return
         topic = self._broker.views.catalog.topics.get(reply.topic)
         spans = [(start, stop) for start, stop, _, _ in reply.runs]
         if topic is None:
-            peer.refuse(request, UnknownTopic(f"topic {asked.topic!r} was deleted"))
+            caller.refuse(request, UnknownTopic(f"topic {asked.topic!r} was deleted"))
             return
         told = b""
         try:
@@ -128,19 +133,21 @@ class PullCommands:
         except WouldBlock as blocked:
             most = self._broker.limits.pull_bytes
             size = min(asked.max_bytes or most, most)
-            peer.expect(size)
+            caller.expect(size)
             self._core.read_first(
-                blocked, partial(self._read_on, peer, request, asked, reply, size, failures), peer
+                blocked,
+                partial(self._read_on, caller, request, asked, reply, size, failures),
+                caller,
             )
             return
         except (MessageNotFound, UnknownGroup, UnknownTopic) as error:
-            self._give_back(peer, asked, reply)
-            peer.refuse(request, error)
+            self._give_back(caller, asked, reply)
+            caller.refuse(request, error)
             return
         except (DiskReadError, CorruptJournal) as error:
             unreadable = self._core.unreadable(error)
-            self._set_apart(peer, asked, reply, str(unreadable.args[0]))
-            peer.refuse(request, unreadable)
+            self._set_apart(caller, asked, reply, str(unreadable.args[0]))
+            caller.refuse(request, unreadable)
             return
         head = bodies.delivery_head(
             reply.topic,
@@ -153,18 +160,18 @@ class PullCommands:
             reply.runs,
             told,
         )
-        counters = self._hub.counters
+        counters = self._desk.counters
         counters.pulls += 1
         rows = sum([stop - start for start, stop in spans])
         counters.delivered_rows += rows
         subscription = topic.by_group.get(asked.group)
         if subscription is not None:
             subscription.counted().delivered += rows
-        peer.answer(request, b"".join([head, *records]), reply.position, reply.rests)
+        caller.answer(request, b"".join([head, *records]), reply.position, reply.rests)
 
     def _read_on(
         self,
-        peer: Peer,
+        caller: Caller,
         request: Request,
         asked: Pull,
         reply: PullReply,
@@ -172,24 +179,24 @@ class PullCommands:
         failures: LastFailures | None,
     ) -> None:
         """Go on with a pull whose rows have been read from the disk."""
-        peer.expect(-size)
-        self._hand_out(peer, request, asked, reply, failures)
+        caller.expect(-size)
+        self._hand_out(caller, request, asked, reply, failures)
 
     # -- what cannot be handed out ----------------------------------------------------------------
 
-    def _give_back(self, peer: Peer, asked: Pull, reply: PullReply) -> None:
-        """Release what was leased, uncounted."""
-        self._settle(peer, asked, reply, Outcome.RELEASED)
+    def _give_back(self, caller: Caller, asked: Pull, reply: PullReply) -> None:
+        """Release the leased rows; this counts as no attempt."""
+        self._settle(caller, asked, reply, Outcome.RELEASED)
 
-    def _set_apart(self, peer: Peer, asked: Pull, reply: PullReply, reason: str) -> None:
-        """Let the rows that cannot be read count as failed; release the others."""
+    def _set_apart(self, caller: Caller, asked: Pull, reply: PullReply, reason: str) -> None:
+        """Settle the rows that cannot be read as failed; release the others."""
         bad = self._unreadable(reply)
-        self._settle(peer, asked, reply, Outcome.RETRY, bad, reason)
-        self._give_back(peer, asked, reply)
+        self._settle(caller, asked, reply, Outcome.RETRY, bad, reason)
+        self._give_back(caller, asked, reply)
 
     def _settle(
         self,
-        peer: Peer,
+        caller: Caller,
         asked: Pull,
         reply: PullReply,
         outcome: Outcome,
@@ -200,7 +207,7 @@ class PullCommands:
         with contextlib.suppress(RefusedError, JournalFull):
             self._broker.settle(
                 self._core.now_us(),
-                peer.session,
+                caller.session,
                 asked.topic,
                 asked.group,
                 reply.queue,
@@ -212,7 +219,7 @@ class PullCommands:
             )
 
     def _unreadable(self, reply: PullReply) -> list[Span]:
-        """Return the rows of a reply whose records cannot be read; all, if it is not these."""
+        """Return the rows of a reply whose records cannot be read; all rows if none is found."""
         runs = [(start, stop) for start, stop, _, _ in reply.runs]
         bad: set[Span] = set()
         for places in reply.places:
@@ -235,7 +242,7 @@ class PullCommands:
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Answer the parked pulls that are over, some in each turn."""
+        """Answer parked pulls that have rows or are out of time, some in each turn."""
         core = self._core
         if self._waking:
             return
@@ -252,11 +259,12 @@ class PullCommands:
             unreadable = self._broker.parking.unreadable
             until = until or time.perf_counter() + WOKEN_S
             for token, reply in over:
-                parked = self._unpark(token)
+                wait = self._parked.pop(token)
+                self.waiting.remove(wait)
                 if token in unreadable:
-                    parked.peer.refuse(parked.request, core.unreadable(unreadable.pop(token)))
+                    wait.caller.refuse(wait.request, core.unreadable(unreadable.pop(token)))
                 else:
-                    self._over(parked, reply)
+                    self._over(wait, reply)
             if time.perf_counter() > until:
                 break
         core.touch()
@@ -265,60 +273,41 @@ class PullCommands:
         self._waking = False
         self.wake()
 
-    def _over(self, parked: Parked, reply: PullReply | None) -> None:
-        peer, request, until_us = parked
+    def _over(self, wait: Wait[int], reply: PullReply | None) -> None:
+        """Answer a pull that waited; it has been removed."""
+        caller, request = wait.caller, wait.request
         asked = bodies.unpack_pull(request.body)
         if reply is not None:
             try:  # its grants may be others by now
-                self._authoriser.check(peer.app, Command.PULL, asked.topic, asked.group)
+                self._authoriser.check(caller.app, Command.PULL, asked.topic, asked.group)
             except RefusedError as error:
-                self._give_back(peer, asked, reply)
-                peer.refuse(request, error)
+                self._give_back(caller, asked, reply)
+                caller.refuse(request, error)
                 return
-        if reply is not None and not peer.roomy and not peer.closed:
+        if reply is not None and not caller.roomy and not caller.closed:
             # Others of its pulls woke in this turn: this one asks again when their answers are out.
-            self._give_back(peer, asked, reply)
-            peer.put_back(request.until(until_us))
+            self._give_back(caller, asked, reply)
+            caller.put_back(wait.again)
             return
-        self._hand_out(peer, request, asked, reply)
+        self._hand_out(caller, request, asked, reply)
 
-    def end(self, peer: Peer, id_: int) -> None:
-        """Answer a pull that waits at once: with nothing, or what had just come for it."""
-        token = self._tokens.get(peer, {}).get(id_)
-        if token is not None:
-            over = self._broker.cancel(token)
-            self._over(self._unpark(token), None if over is None else over.reply)
+    def _end(self, wait: Wait[int]) -> None:
+        """Answer a pull at once: with nothing, or with what had just come for it."""
+        over = self._cancelled(wait)
+        self._over(wait, None if over is None else over.reply)
 
-    def end_all(self, peer: Peer) -> None:
-        """Answer all pulls of a connection that wait."""
-        for id_ in list(self._tokens.get(peer, ())):
-            self.end(peer, id_)
+    def _withdrawn(self, wait: Wait[int]) -> None:
+        """Give back what had just come for a pull that goes back to its caller."""
+        over = self._cancelled(wait)
+        if over is not None and over.reply is not None:
+            self._give_back(wait.caller, bodies.unpack_pull(wait.request.body), over.reply)
+            self._core.touch()
 
-    def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's parked pulls back."""
-        requests: list[Request] = []
-        for token in list(self._tokens.get(peer, {}).values()):
-            over = self._broker.cancel(token)
-            _, request, until_us = self._unpark(token)
-            if over is not None and over.reply is not None:
-                self._give_back(peer, bodies.unpack_pull(request.body), over.reply)
-                self._core.touch()
-            requests.append(request.until(until_us))
-        return requests
-
-    def _unpark(self, token: int) -> Parked:
-        """Take a pull that waits out."""
-        parked = self._parked.pop(token)
-        peer, id_ = parked.peer, parked.request.id
-        tokens = self._tokens[peer]
-        del tokens[id_]
-        if not tokens:
-            del self._tokens[peer]
-        peer.waiting.discard(id_)
-        self._hub.waiting.give(peer.app)
-        peer.unpark(parked.request)
-        return parked
+    def _cancelled(self, wait: Wait[int]) -> Woken | None:
+        """Have the core forget a pull; return how it ended there, if it had."""
+        self._parked.pop(wait.what)
+        return self._broker.cancel(wait.what)
 
     def nothing(self) -> bytes:
-        """Return the answer to a pull that nothing came to."""
+        """Return the answer to a pull that got no rows."""
         return bodies.delivery_head(0, 0, 0, 0, 0, self._core.now_us(), 0, ())

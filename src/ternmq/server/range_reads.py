@@ -1,8 +1,7 @@
-"""QUEUE_RANGES: what many queues hold, a piece at a time, so that no turn of the loop is long.
+"""QUEUE_RANGES: what many queues hold, answered in pieces, so that no turn of the loop is long.
 
-What was found is kept while a thread reads what the next queue needs: a question about very many
-queues must not begin anew with every block of the index, of which the cache might not hold all.
-Loop only.
+Results are kept while a thread reads what the next queue needs. A request for very many queues must
+not start again at each block of the index, since the cache may not hold all those blocks at once.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from ternmq.broker.queries import Queries
 from ternmq.broker.ranges import Ranges, Wanted
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, UnknownQueue
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.wire import control
 from ternmq.wire.commands import Command
 from ternmq.wire.control.bulk import MAX_QUEUES
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 TURN_S: Final = 0.002
-"""Longest that one question takes of a turn."""
+"""Longest time that one request takes of a turn, in seconds."""
 
 
 class _Ask(NamedTuple):
-    """One queue that is asked about."""
+    """One queue of a request."""
 
     into: list[control.QueueRange]
     topic: Topic
@@ -39,29 +38,29 @@ class _Ask(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """A question that is being answered."""
+    """A request that is being answered."""
 
     told: list[control.TopicRanges]
     left: list[_Ask]
-    """The next one last."""
+    """Queues that are not read yet; the next one is the last."""
 
 
 class RangeReads:
-    """Handler of QUEUE_RANGES."""
+    """Handler of QUEUE_RANGES. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._catalog = hub.core.broker.views.catalog
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._catalog = desk.core.broker.views.catalog
         self._authoriser = authoriser
-        self._ranges = Ranges(hub.core.broker.ledger, queries)
+        self._ranges = Ranges(desk.core.broker.ledger, queries)
 
-    def ranges(self, peer: Peer, request: Request) -> None:
+    def ranges(self, caller: Caller, request: Request) -> None:
         """QUEUE_RANGES: what the queues of many topics hold."""
         asked = control.decode(request.body, control.QueueRanges)
         for one in asked.topics:
-            self._authoriser.check(peer.app, Command.QUEUE_RANGES, one.topic)
-        self._go_on(peer, request, self._begin(asked))
+            self._authoriser.check(caller.app, Command.QUEUE_RANGES, one.topic)
+        self._go_on(caller, request, self._begin(asked))
 
     def _begin(self, asked: control.QueueRanges) -> _Work:
         wanted = [self._catalog.by_name.get(one.topic) for one in asked.topics]
@@ -82,8 +81,8 @@ class RangeReads:
         left.reverse()
         return _Work(told, left)
 
-    def _go_on(self, peer: Peer, request: Request, work: _Work) -> None:
-        """Answer some; the rest in the next turn, or when the disk was read."""
+    def _go_on(self, caller: Caller, request: Request, work: _Work) -> None:
+        """Read some queues; go on in the next turn or after a read; answer at the end."""
         until = time.perf_counter() + TURN_S
         left = work.left
         while left:
@@ -91,27 +90,27 @@ class RangeReads:
             try:
                 found = self._ranges.of_queue(topic, number, time_us, wanted)
             except WouldBlock as blocked:
-                self._core.read_first(blocked, partial(self._again, peer, request, work), peer)
+                self._core.read_first(blocked, partial(self._again, caller, request, work), caller)
                 return
             into.append(control.QueueRange(**found._asdict()))
             left.pop()
             if left and time.perf_counter() > until:
-                self._hub.read_late(peer, request, partial(self._again, peer, request, work))
+                self._desk.late.put(caller, request, partial(self._again, caller, request, work))
                 return
         answer = control.RangesFound(topics=work.told, now_us=self._core.now_us())
-        peer.answer(request, control.encode(answer))
+        caller.answer(request, control.encode(answer))
 
-    def _again(self, peer: Peer, request: Request, work: _Work) -> None:
-        if peer.closed:
+    def _again(self, caller: Caller, request: Request, work: _Work) -> None:
+        if caller.closed:
             return
         self._core.touch()
-        if not peer.roomy:
-            peer.put_back(request)
+        if not caller.roomy:
+            caller.put_back(request)
             return
         try:
-            self._go_on(peer, request, work)
+            self._go_on(caller, request, work)
         except (DiskReadError, CorruptJournal) as error:
-            peer.refuse(request, self._core.unreadable(error))
+            caller.refuse(request, self._core.unreadable(error))
 
 
 def _starts(asked: control.RangesAsk, topic: Topic) -> dict[int, Wanted]:

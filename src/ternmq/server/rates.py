@@ -1,4 +1,4 @@
-"""How much went through in the last seconds, for those who look."""
+"""Messages per second, averaged over the last seconds, for STATUS."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from ternmq.server.counters import Counters
 
 OVER_S: Final = 10.0
-"""What rates are an average of."""
+"""Seconds that the rates are averaged over."""
 
 
 class Sample(NamedTuple):
-    """What had been counted at a time."""
+    """The counters at a time."""
 
     at: float
     sent: int
@@ -20,10 +20,10 @@ class Sample(NamedTuple):
 
 
 class Rates:
-    """Messages a second over the last ten; 0 in the first second. Loop only.
+    """Messages per second over the last ``OVER_S``; 0 in the first second. Not thread-safe.
 
     Args:
-        counters: What is counted.
+        counters: The server's counters.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -33,7 +33,7 @@ class Rates:
         self.delivered = 0.0
 
     def look(self, now: float) -> None:
-        """Take a sample; once a second."""
+        """Take a sample. Called once a second."""
         counters, samples = self._counters, self._samples
         last = Sample(now, counters.sent_rows, counters.delivered_rows)
         samples.append(last)

@@ -1,88 +1,75 @@
 """READ: rows without a group, at once or when there are some.
 
-A read that waits follows its queue: the core names a queue once when its next rows are durable, and
-only who waits for that queue is looked at. Loop only.
+A parked read follows its queue: the core reports a queue once when its next rows are durable, and
+only reads that wait for that queue are checked.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from ternmq.access import Authoriser
 from ternmq.broker.queries import Queries
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.rows import records_of
-from ternmq.server.waits import Key, check_id, take_place, wait_us
+from ternmq.server.waits import Wait, Waiting, check_id, wait_us
 from ternmq.wire import bodies
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 WOKEN: Final = 256
-"""Reads at queues with new rows that are taken up in a turn; see then ``Hub.read_late``."""
+"""Reads at queues with new rows that are taken up in a turn; see then ``LateReads``."""
 MIXED_ROWS: Final = 1024
 MIXED_BYTES: Final = 1 << 20
-"""Most that a read is answered with while other apps ask for little: 10,000 small messages, or
-8 MiB, take 6 to 10 ms to gather, and everybody waits."""
+"""Most rows and bytes of an answer while other apps have little work: 10,000 small messages, or
+8 MiB, take 6 to 10 ms to gather, and all other requests wait meanwhile."""
 Place = tuple[int, int]
 """Numbers of topic and queue."""
 
 
-class Waiting(NamedTuple):
-    """A read that waits."""
-
-    peer: Peer
-    request: Request
-    until_us: int
-    place: Place
-
-
 class ReadCommands:
-    """Handler of READ, and the reads that wait."""
+    """Handler of READ, and parked reads. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._broker = hub.core.broker
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        self._desk = desk
+        self._core = desk.core
+        self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._waiting: dict[Key, Waiting] = {}
-        self._of: dict[Peer, dict[int, None]] = {}
-        """Request ids by connection."""
-        self._at: dict[Place, dict[Key, None]] = {}
-        """Who waits at which queue."""
-        self._grown: deque[Key] = deque()
-        """Who waited at a queue that has new rows; not all of them wait still."""
-        self._ends: dict[Key, Callable[[], None]] = {}
-        """What cancels the timers of ``_waiting``."""
+        self.waiting: Waiting[Place] = Waiting(
+            desk.core, desk.waiting, self._end, withdrawn=self._left, over=self._again
+        )
+        self._at: dict[Place, dict[Wait[Place], None]] = {}
+        """The reads that wait at each queue."""
+        self._grown: deque[Wait[Place]] = deque()
+        """Reads that waited at queues with new rows; some of them are over by now."""
 
     @property
     def woken(self) -> bool:
-        """Whether some that wait are to be looked at in the next turn."""
+        """Whether parked reads are to be checked in the next turn."""
         return bool(self._grown)
 
-    def read(self, peer: Peer, request: Request) -> None:
-        """READ: rows from an offset on, or wait for some."""
+    def read(self, caller: Caller, request: Request) -> None:
+        """READ: answer with rows from an offset on, or wait for some."""
         asked = bodies.unpack_read(request.body)
-        self._authoriser.check(peer.app, Command.READ, asked.topic)
-        check_id(peer, request)
+        self._authoriser.check(caller.app, Command.READ, asked.topic)
+        check_id(caller, request)
         now = self._core.now_us()
         until_us = request.until_us or now + wait_us(asked.wait_ms)
-        if asked.topic not in peer.topics:
-            peer.uses(asked.topic)
-        if not self._answered(peer, request, even_empty=until_us <= now):
-            self._park(peer, request, until_us)
+        if asked.topic not in caller.topics:
+            caller.uses(asked.topic)
+        if not self._answered(caller, request, even_empty=until_us <= now):
+            self._park(caller, request, until_us)
 
-    def _answered(self, peer: Peer, request: Request, *, even_empty: bool) -> bool:
-        """Answer a read if there is something, or if it may be empty; return whether it was."""
+    def _answered(self, caller: Caller, request: Request, *, even_empty: bool) -> bool:
+        """Answer a read if it finds rows or ``even_empty``; return whether it was answered."""
         asked = bodies.unpack_read(request.body)
         broker = self._broker
         limits = broker.limits
         most, most_bytes = limits.pull_messages, limits.pull_bytes
-        if self._hub.ledgers.mixed:
+        if self._desk.ledgers.mixed:
             most, most_bytes = min(most, MIXED_ROWS), min(most_bytes, MIXED_BYTES)
         found = self._queries.read(
             asked.topic,
@@ -106,91 +93,48 @@ class ReadCommands:
         head = bodies.rows_head(
             topic.number, asked.queue, found.start, found.stop, queue.first, end
         )
-        peer.answer(request, b"".join([head, *records]))
+        caller.answer(request, b"".join([head, *records]))
         return True
 
     # -- waiting ----------------------------------------------------------------------------------
 
-    def _park(self, peer: Peer, request: Request, until_us: int) -> None:
+    def _park(self, caller: Caller, request: Request, until_us: int) -> None:
         asked = bodies.unpack_read(request.body)
         queue = self._broker.views.catalog.topic(asked.topic).queues[asked.queue]
-        take_place(self._hub, peer)
+        self.waiting.take_place(caller)
         place = queue.topic.number, queue.number
-        key = (peer, request.id)
-        self._waiting[key] = Waiting(peer, request, until_us, place)
-        peer.waiting.add(request.id)
-        self._of.setdefault(peer, {})[request.id] = None
-        self._at.setdefault(place, {})[key] = None
+        wait = self.waiting.add(caller, request, until_us, place)
+        self._at.setdefault(place, {})[wait] = None
         self._broker.parking.follow(queue)
-        self._end_at(key, until_us)
-        peer.park(request)
 
-    def _unpark(self, key: Key) -> Waiting:
-        """Take a read that waits out."""
-        self._ends.pop(key)()
-        waiting = self._waiting.pop(key)
-        waiting.peer.waiting.discard(waiting.request.id)
-        peer, id_ = key
-        del self._of[peer][id_]
-        if not self._of[peer]:
-            del self._of[peer]
-        there = self._at[waiting.place]
-        del there[key]
+    def _left(self, wait: Wait[Place]) -> None:
+        """A read waits no longer: its queue need not be watched for it."""
+        there = self._at[wait.what]
+        del there[wait]
         if not there:
-            del self._at[waiting.place]
-        self._hub.waiting.give(peer.app)
-        peer.unpark(waiting.request)
-        return waiting
+            del self._at[wait.what]
 
     def wake(self) -> None:
-        """Have the reads that wait at queues with new rows made, late in this turn or the next."""
+        """Queue the reads for queues with new rows; they run late in this turn or the next."""
         grown = self._broker.parking.grown
         while grown:
             queue = grown.pop()
             place = queue.topic.number, queue.number
             self._grown.extend(self._at.get(place, ()))
         for _ in range(min(WOKEN, len(self._grown))):
-            key = self._grown.popleft()
-            if key in self._waiting:
-                self._again(key)
+            wait = self._grown.popleft()
+            if not wait.over:
+                self._again(wait)
         if self._grown:
             self._core.touch()
 
-    def _end_at(self, key: Key, until_us: int) -> None:
-        core = self._core
-        at = core.clocks.monotonic_us() + max(0, until_us - core.now_us())
-        self._ends[key] = core.clocks.call_at(at, partial(self._time_over, key))
+    def _again(self, wait: Wait[Place]) -> None:
+        """Queue a parked read, to run late in this turn or the next; it may be parked again."""
+        self.waiting.remove(wait)
+        self._left(wait)
+        self._desk.late.put(wait.caller, wait.again)
 
-    def _time_over(self, key: Key) -> None:
-        """Look at a read whose time should be over; the clocks may have drifted apart."""
-        until_us = self._waiting[key].until_us
-        if self._core.now_us() < until_us:
-            self._end_at(key, until_us)
-            self._core.touch()
-        else:
-            self._again(key)
-
-    def _again(self, key: Key) -> None:
-        """Have a read that waits made, late in this turn or the next; it may wait again."""
-        waiting = self._unpark(key)
-        again = waiting.request.until(waiting.until_us)
-        self._hub.read_late(waiting.peer, again)
-
-    def end(self, peer: Peer, id_: int) -> None:
-        """Answer a read that waits at once, with what there is."""
-        if (peer, id_) in self._waiting:
-            request = self._unpark((peer, id_)).request
-            self._hub.commands.read(peer, request.until(1))
-
-    def end_all(self, peer: Peer) -> None:
-        """Answer all reads of a connection that wait."""
-        for id_ in list(self._of.get(peer, ())):
-            self.end(peer, id_)
-
-    def withdraw(self, peer: Peer) -> list[Request]:
-        """Take a connection's waiting reads back."""
-        requests: list[Request] = []
-        for id_ in list(self._of.get(peer, ())):
-            waiting = self._unpark((peer, id_))
-            requests.append(waiting.request.until(waiting.until_us))
-        return requests
+    def _end(self, wait: Wait[Place]) -> None:
+        """Answer a read at once, with what there is."""
+        self._left(wait)
+        self._desk.commands.read(wait.caller, wait.request.until(1))

@@ -1,4 +1,4 @@
-"""The commands that hand rows to a group again: GROUP_REPLAY and FAILED_REDRIVE."""
+"""The commands that deliver rows to a group again: GROUP_REPLAY and FAILED_REDRIVE."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ternmq.journal.lookup import Found
 from ternmq.model.errors import InvalidRequest, MessageNotFound
 from ternmq.record.facts import Span
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
+from ternmq.server.desk import Desk
 from ternmq.server.lookup_commands import is_message_id, message_id
-from ternmq.server.peer import Peer
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 
 class ReplayCommands(ControlCommands):
-    """Replay, redrive. Loop only."""
+    """Handlers of replay and redrive. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.GROUP_REPLAY: self.control(
                 Command.GROUP_REPLAY, control.GroupReplay, self.replay
@@ -30,8 +30,8 @@ class ReplayCommands(ControlCommands):
             ),
         }
 
-    def replay(self, peer: Peer, asked: control.GroupReplay) -> Told:
-        """GROUP_REPLAY: rows of spans, or messages by their ids."""
+    def replay(self, caller: Caller, asked: control.GroupReplay) -> Told:
+        """GROUP_REPLAY: deliver the rows of spans again, or messages by their ids."""
         if bool(asked.spans) is bool(asked.ids):
             raise InvalidRequest("state either spans or ids")
         spans: dict[int, list[Span]] = {}
@@ -54,7 +54,7 @@ class ReplayCommands(ControlCommands):
                     missing.append(text)
         reply = self._broker.operating.replay(
             self._core.now_us(),
-            peer.session,
+            caller.session,
             asked.topic,
             asked.group,
             spans,
@@ -83,13 +83,13 @@ class ReplayCommands(ControlCommands):
         return answer, reply.position
 
     def _named(self, topic: str, text: str) -> Found:
-        """Return the message with an id: the broker's, or else the newest with one of its own."""
+        """Return the message with a message id, or else the newest one with an application id."""
         if is_message_id(text):
             return self._queries.by_id(*message_id(text))
         return self._queries.by_application_id(topic, text)
 
-    def redrive(self, peer: Peer, asked: control.FailedRedrive) -> Told:
-        """FAILED_REDRIVE: dead letters that are named, or the next of them."""
+    def redrive(self, caller: Caller, asked: control.FailedRedrive) -> Told:
+        """FAILED_REDRIVE: redrive the dead letters at the given offsets, or the next ones."""
         offsets, more = asked.offsets, False
         if not offsets:
             offsets = self._queries.dead_offsets(
@@ -99,7 +99,7 @@ class ReplayCommands(ControlCommands):
             offsets = offsets[: asked.limit]
         reply = self._broker.operating.redrive(
             self._core.now_us(),
-            peer.session,
+            caller.session,
             asked.topic,
             asked.group,
             asked.queue,

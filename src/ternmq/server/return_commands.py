@@ -1,7 +1,7 @@
 """BYE and KEEP: a session returns leases, all of them or those that never reached its client.
 
-The core gives them back in pieces, one in each turn. The answer comes when all are; what the
-connection asked meanwhile waits, since it was asked of a session without these leases.
+The core returns them in pieces, one in each turn. The answer leaves when all are returned; later
+requests of the connection wait until then, since they expect a session without these leases.
 """
 
 from __future__ import annotations
@@ -12,84 +12,84 @@ from typing import NamedTuple
 from ternmq.access import Authoriser
 from ternmq.broker.drains import Drain
 from ternmq.broker.replies import DoneReply
-from ternmq.server.hub import Handler, Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.sessions import Sessions
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller, Handler
 from ternmq.wire.session import Request
 
 
 class _Waiting(NamedTuple):
-    """A request whose leases are being given back."""
+    """A request whose leases are being returned."""
 
-    peer: Peer
+    caller: Caller
     request: Request
     body: bytes
-    """Of its answer."""
+    """Body of the answer."""
 
 
 class ReturnCommands:
-    """Handlers of the two. Loop only.
+    """Handlers of BYE and KEEP. Not thread-safe: call it from the broker's loop.
 
     Args:
-        hub: What connections share.
-        authoriser: Who may what.
-        sessions: Which connections a session has.
-        end_all: Answers all requests of a connection that wait.
+        desk: State shared by all callers.
+        authoriser: Checks rights.
+        sessions: The sessions' callers.
+        end_all: Answers all parked requests of a caller.
     """
 
     def __init__(
         self,
-        hub: Hub,
+        desk: Desk,
         authoriser: Authoriser,
         sessions: Sessions,
-        end_all: Callable[[Peer], None],
+        end_all: Callable[[Caller], None],
     ) -> None:
-        self._hub = hub
-        self._core = hub.core
-        self._broker = hub.core.broker
+        self._desk = desk
+        self._core = desk.core
+        self._broker = desk.core.broker
         self._authoriser = authoriser
         self._sessions = sessions
         self._end_all = end_all
-        self._over = hub.core.broker.drains.over
+        self._over = desk.core.broker.drains.over
         self._waiting: dict[Drain, _Waiting] = {}
         self.handlers: dict[Command, Handler] = {Command.BYE: self.bye, Command.KEEP: self.keep}
 
-    def bye(self, peer: Peer, request: Request) -> None:
-        """BYE: close the session; what it holds goes to others, uncounted."""
+    def bye(self, caller: Caller, request: Request) -> None:
+        """BYE: close the session; its rows are released, which counts as no attempt."""
         bodies.unpack_nothing(request.body)
-        self._end_all(peer)
-        found = self._broker.clients.leave(self._core.now_us(), peer.session)
-        self._sessions.left(peer.session, peer)
-        self._answer(found, _Waiting(peer, request, b""))
+        self._end_all(caller)
+        found = self._broker.clients.leave(self._core.now_us(), caller.session)
+        self._sessions.left(caller.session, caller)
+        self._answer(found, _Waiting(caller, request, b""))
 
-    def keep(self, peer: Peer, request: Request) -> None:
+    def keep(self, caller: Caller, request: Request) -> None:
         """KEEP: end the session's leases that have not reached the client."""
         asked = control.decode(request.body, control.Keep)
-        self._authoriser.check(peer.app, Command.KEEP)
+        self._authoriser.check(caller.app, Command.KEEP)
         leases = [(one.epoch, one.lease) for one in asked.leases]
-        found = self._broker.clients.keep(self._core.now_us(), peer.session, leases)
-        self._answer(found, _Waiting(peer, request, control.encode(control.Nothing())))
+        found = self._broker.clients.keep(self._core.now_us(), caller.session, leases)
+        self._answer(found, _Waiting(caller, request, control.encode(control.Nothing())))
 
     def _answer(self, found: DoneReply | Drain, waiting: _Waiting) -> None:
-        """Answer now, or when the leases have been given back."""
+        """Answer now, or when the leases have been returned."""
         if isinstance(found, DoneReply):
-            waiting.peer.answer(waiting.request, waiting.body, found.position)
+            waiting.caller.answer(waiting.request, waiting.body, found.position)
             return
         self._waiting[found] = waiting
-        waiting.peer.block()
+        waiting.caller.block()
         self._core.touch()
 
     def answer(self) -> None:
-        """Answer those whose leases have been given back; in each turn that ticks."""
+        """Answer the requests whose leases have been returned. Called after the timers have run."""
         for drain in self._over:
             waiting = self._waiting.pop(drain, None)
             if waiting is None:
                 continue  # one of before the start
-            peer, request, body = waiting
-            if not peer.closed:
-                peer.unblock()
-                peer.answer(request, body, drain.position)
-                self._hub.run_later(peer)
+            caller, request, body = waiting
+            if not caller.closed:
+                caller.unblock()
+                caller.answer(request, body, drain.position)
+                caller.go_on_later()
         self._over.clear()

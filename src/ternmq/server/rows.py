@@ -1,9 +1,10 @@
-"""What a pull or a read puts on the wire: stored records as they are, or slices of them.
+"""Records for the answers to pulls and reads: stored records as they are, or slices of them.
 
-A record goes out as it is stored when all its rows are asked for, or when it is small. Of a large,
-uncompressed batch only the rows asked for go out: as a MESSAGES record made for this answer, with
-the position and time of the stored one, around a slice of its batch. Copies in MOVED records always
-go out that way, so that clients know one kind of record only. No message is looked into.
+A record is sent as it is stored if all its rows are requested, or if it is small or compressed. Of
+a large uncompressed batch only the requested rows are sent: as a MESSAGES record made for this
+answer, with the position and time of the stored one, around a slice of its batch. Copies in MOVED
+records are always sent in such made records, so that clients get only one kind of record. Bodies of
+messages are not read.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from ternmq.record.messages import PREFIX
 from ternmq.wire.bodies import LastFailure, pack_failures
 
 SMALL_BYTES: Final = 4096
-"""Records up to this size are not cut: a slice costs more than it saves."""
+"""Records up to this size are sent whole: a slice costs more than it saves."""
 
 REASON_BYTES: Final = 256 * 1024
-"""What reasons may take of one answer; the failures behind come without."""
+"""Most bytes of reasons in one answer; the failures beyond are sent without a reason."""
 
 _MESSAGES: Final = int(Kind.MESSAGES)
 
@@ -41,19 +42,19 @@ def records_of(
         broker: The core.
         topic: The topic.
         queue: Number of the queue.
-        spans: Offsets ``[start, stop)`` that are asked for.
-        places: Where the batches stand, as the core said.
+        spans: Requested offsets, each ``[start, stop)``.
+        places: Positions of the batches, from the core.
 
     Raises:
         WouldBlock: The disk is needed; nothing was changed, call again after its job.
-        MessageNotFound: Retention was quicker, and nothing keeps these rows any more.
+        MessageNotFound: Retention has removed these rows meanwhile.
     """
     store = broker.store
     try:
         if len(places) == 1:
             records = store.gather(places[0])
         else:
-            # Runs of one batch, or copies in one MOVED record, name the same record again.
+            # Runs of one batch, or copies in one MOVED record, have the same record.
             by_position: dict[int, bytes] = {}
             for one in places:
                 by_position.update(zip(one.positions, store.gather(one), strict=True))
@@ -66,7 +67,7 @@ def records_of(
 
 
 def pack_last_failures(found: Sequence[tuple[int, int, int, bytes]]) -> bytes:
-    """Return what a delivery says of earlier attempts; see ``LastFailures.find``."""
+    """Return the earlier failures for a delivery, from the result of ``LastFailures.find``."""
     room = REASON_BYTES
     told: list[LastFailure] = []
     for start, rows, cause, reason in found:
@@ -77,7 +78,7 @@ def pack_last_failures(found: Sequence[tuple[int, int, int, bytes]]) -> bytes:
 
 
 def _all_singles(records: Sequence[bytes]) -> bool:
-    """Tell whether no record can hold more than it should: small ones, none of them a copy."""
+    """Return whether all records are small MESSAGES records: those are sent as they are."""
     for record in (records[0], records[-1]):
         if len(record) > SMALL_BYTES:
             return False
@@ -85,7 +86,7 @@ def _all_singles(records: Sequence[bytes]) -> bool:
 
 
 def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]) -> list[bytes]:
-    """Look every row up: between the decision and now its segment went, and it was copied."""
+    """Look every row up again: its segment was removed since the decision, and it was copied."""
     found: dict[int, bytes] = {}
     for start, stop in spans:
         for offset in range(start, stop):
@@ -104,7 +105,7 @@ def _found_again(broker: Broker, topic: Topic, queue: int, spans: Sequence[Span]
 
 
 def _parts(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[bytes]:
-    """Yield what of a record goes out."""
+    """Yield the records to send for one stored record."""
     if kind_of(record) == Kind.MOVED:
         yield from _copies(record, topic, spans)
         return
@@ -114,7 +115,7 @@ def _parts(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[bytes
     _, _, first, count, run_count, _, _, _ = PREFIX.unpack_from(record, HEADER_BYTES)
     inside = _inside(first, first + count, spans)
     if not inside:
-        return  # the core names whole stretches; this record holds nothing of them
+        return  # the core's places may include records that hold none of the spans
     if inside == [(first, first + count)]:
         yield record
         return
@@ -161,7 +162,7 @@ def _copies(record: bytes, topic: Topic, spans: Sequence[Span]) -> Iterator[byte
 
 
 def _inside(first: int, end: int, spans: Sequence[Span]) -> list[Span]:
-    """Return the parts of the spans that lie in ``[first, end)``, neighbours joined."""
+    """Return the parts of the spans that lie in ``[first, end)``; adjacent ones are joined."""
     found: list[Span] = []
     for start, stop in sorted(spans):
         low, high = max(start, first), min(stop, end)
@@ -184,7 +185,7 @@ def _made(
     runs: tuple[Span, ...] = (),
     time_us: int | None = None,
 ) -> bytes:
-    """Return a MESSAGES record for the wire, at the position of the one it was made of."""
+    """Return a MESSAGES record for the wire, with the position of the stored record."""
     body = messages.pack(topic, queue, first_offset, count, batch, runs)
     stored = header_of(record)
     return messages.made(

@@ -1,24 +1,25 @@
-"""Answers to settles of a moment ago, for clients that ask again because no answer came.
+"""Answers to recent settles, for clients that repeat a settle because they got no answer.
 
-A connection that is cut takes the answer with it. The client sends the same bytes over the next
-connection of its session, and by then the lease is over: without this it would be told that it came
-too late for what it did itself. After a restart nobody can tell any more, and the client says so.
+If a connection is lost, so is the answer. The client sends the same bytes over the next connection
+of its session, and by then the lease is over. Without this the repeated settle would fail with
+LeaseExpired, although the first one succeeded. A restart forgets the answers; then the client
+reports that the outcome is not known.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ternmq.broker.replies import Rests
+from ternmq.model.marks import Rests
 
 KEPT: Final = 1024
-"""Answers that are remembered: a client has a few settles under way when its connection is cut."""
+"""Number of remembered answers: a client has a few settles open when its connection is lost."""
 MOST_BYTES: Final = 1024
-"""Of a request that is remembered."""
+"""Longest request whose answer is remembered."""
 
 
 class Told(NamedTuple):
-    """What a settle was answered."""
+    """The answer to a settle, and the record that it depends on."""
 
     body: bytes
     position: int
@@ -26,13 +27,13 @@ class Told(NamedTuple):
 
 
 class SettledLately:
-    """The newest answers, by session and the bytes of the request. Loop only."""
+    """The newest answers, by session and bytes of the request. Not thread-safe."""
 
     def __init__(self) -> None:
         self._told: dict[tuple[int, bytes], Told] = {}
 
     def note(self, session: int, request: bytes, told: Told) -> None:
-        """Remember an answer; not to a request that is very long."""
+        """Remember an answer, unless its request is very long."""
         if len(request) > MOST_BYTES:
             return
         self._told[session, request] = told
@@ -40,5 +41,5 @@ class SettledLately:
             del self._told[next(iter(self._told))]
 
     def told(self, session: int, request: bytes) -> Told | None:
-        """Return what the same request of the same session was answered, if that is remembered."""
+        """Return the answer to the same request of the same session; None if not remembered."""
         return self._told.get((session, request))

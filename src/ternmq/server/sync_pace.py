@@ -1,21 +1,22 @@
-"""Where a sync runs: in the loop when that is the shorter way on a quick disk, else in the thread.
+"""Decides where a sync runs: in the loop if that is faster on a quick disk, else in the thread.
 
-To hand a sync to a thread and to hear of its end takes two changes of threads and a second turn of
-the loop: most of what a lone send costs. A loop that has always something to do makes it worse: the
-thread waits for the interpreter and for a core, and who sends waits for the rest of one such sync
-and for a second one. While a sync runs in the loop nothing else is done. So it runs there only if
+Passing a sync to a thread and its end back takes two thread switches and a second turn of the loop:
+most of the cost of a lone send. In a busy loop it takes longer still: the thread waits for the
+interpreter and for a core, and a new send waits for the rest of that sync and for a second one. But
+while a sync runs in the loop, nothing else does. So it runs there only if all of this holds:
 
-* either one answer waits for it, and nothing else was asked since the sync before: whoever sends
-  meanwhile waits for this sync and a second one anyway, and whoever reads is not held up by them;
-  or the loop is *pressed*: an app has more work than one turn does, and another asks for little.
-  The flood pays for the sync with its time, and a send is answered in the turn that it came in;
-* little was written, into one file, and no background job is at the disk;
-* the disk has been quick: of the last ``WINDOW`` syncs of little at most one in ten took longer
-  than ``QUICK_S``, and none longer than ``TURN_S``.
+* Either a single answer waits for it, and no other request came since the sync before: a send that
+  arrives meanwhile would have to wait for this sync and a second one anyway, and a client that
+  reads is not delayed, since its reads count as requests. Or the loop is
+  *pressed*: an app has more work than one turn does, and another has little. Then the busy app
+  loses the time of the sync, and a send is answered in the turn in which it arrived.
+* Little was written, into one file, and no background job uses the disk.
+* The disk has been quick: of the last ``WINDOW`` small syncs at most one in ten took longer than
+  ``QUICK_S``, and none longer than ``TURN_S``.
 
-The risk: a disk that stops from one sync to the next holds the loop up as long as it stands still,
-with heartbeats and ``/livez``; a write that the page cache does not take does the same. When it
-goes on, the thread runs the next ``WINDOW`` syncs at least.
+The risk: if the disk stops between two syncs, the loop is blocked until it goes on, with heartbeats
+and ``/livez``; a write that the page cache does not take has the same effect. After that, the
+thread runs at least the next ``WINDOW`` syncs.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ _NEWEST: Final = (1 << WINDOW) - 1
 QUICK_S: Final = 0.001
 TURN_S: Final = 0.02
 SMALL_BYTES: Final = 64 * 1024
-"""More at once takes a disk longer, whatever it did lately; and nobody sends so much alone."""
+"""Largest small sync: more bytes take longer on any disk, and a lone send is smaller."""
 
 
 class TimedSync:
-    """A sync, and how long it took: without the way to its thread and back."""
+    """A sync and its duration, without the time of the thread switches."""
 
     __slots__ = ("small", "sync", "took_s")
 
     def __init__(self, sync: SyncJob, written_bytes: int) -> None:
         self.sync = sync
         self.small = written_bytes <= SMALL_BYTES and len(sync.files) == 1 and sync.folder is None
-        """It makes little durable, and no more than that."""
+        """It syncs at most ``SMALL_BYTES`` of one file, and no folder."""
         self.took_s = 0.0
 
     def run(self) -> None:
-        """Run it; raises what ``SyncJob.run`` does."""
+        """Run the sync; raises the errors of ``SyncJob.run``."""
         began = now_s()
         try:
             self.sync.run()
@@ -54,22 +55,22 @@ class TimedSync:
 
 
 class SyncPace:
-    """How quick the disk has been lately. Loop only."""
+    """How quick the disk's last small syncs were. Not thread-safe: call it from the loop."""
 
     __slots__ = ("_slow", "_unknown", "quick")
 
     def __init__(self) -> None:
         self._slow = 0
-        """A bit for each of the last ``WINDOW`` syncs: it was slow. The newest is the lowest."""
+        """A bit for each of the last ``WINDOW`` small syncs, set if it was slow; newest lowest."""
         self._unknown = WINDOW
-        """How many of these have not been seen yet."""
+        """Number of small syncs until the window is full."""
         self.quick = False
-        """Syncs of little are quick; not before ``WINDOW`` of them have been seen."""
+        """Whether small syncs are quick; False until ``WINDOW`` of them were measured."""
 
     def took(self, seconds: float) -> None:
-        """Take note of how long a sync of little took."""
+        """Record the duration of a small sync."""
         if seconds <= QUICK_S and not self._slow and not self._unknown:
-            return  # all of them were quick, and are
+            return  # all of the window are quick already
         if seconds > TURN_S:
             self._slow, self._unknown = 0, WINDOW
         else:

@@ -1,22 +1,20 @@
-"""Pushes to everybody who may know: so many connections a turn, in rounds.
+"""Pushes of changes to all connections that may see them: some connections in each turn.
 
 To find out whether an app may see a topic takes some microseconds, and thousands may be connected:
-told in one turn, a change of a topic that nobody uses would hold everybody up.
+pushed in a single turn, a change of even an unused topic would delay all requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ternmq.server.hub import Hub
+from ternmq.server.desk import Desk
 from ternmq.wire.commands import Command
-
-if TYPE_CHECKING:
-    from ternmq.server.peer import Peer
+from ternmq.wire.port import Caller
 
 A_TURN: Final = 100
-"""Connections that are looked at in a turn: below a millisecond, for apps of some grants."""
+"""Most pushes that are tried in one turn: below a millisecond, for apps with some grants."""
 
 
 class _Change:
@@ -27,29 +25,38 @@ class _Change:
         self.body = body
         self.sees = sees
         self.may: dict[str, bool] = {}
-        """What was found out, by app."""
+        """App -> whether it may see the change, as far as known."""
 
 
 class Telling:
-    """Loop only. What is told first arrives first, at every connection.
+    """Pushes changes in rounds; every caller gets them in order.
 
-    Changes that come while others are told wait, each body once, and go round together: one
-    that waits takes its body and no list of connections; a topic that changes again is told once.
+    Not thread-safe: call it from the broker's loop.
+
+    Changes that arrive during a round wait for the next one, each body once. So a waiting change
+    takes the memory of its body but no list of callers, and a topic that changes several times is
+    pushed once.
 
     Args:
-        hub: Who is connected.
+        desk: State shared by all callers.
     """
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
         self._waiting: dict[bytes, _Change] = {}
-        """The next round, by command and body."""
+        """Changes of the next round, by command and body."""
         self._changes: list[_Change] = []
         """Those of the round under way."""
-        self._looks: Iterator[tuple[Peer, _Change]] | None = None
+        self._looks: Iterator[tuple[Caller, _Change]] | None = None
 
     def tell(self, command: Command, body: bytes, sees: Callable[[str], bool]) -> None:
-        """Push something to every connection there is now whose app may see it."""
+        """Push a change to every present connection whose app may see it.
+
+        Args:
+            command: Command number of the push.
+            body: Body of the push.
+            sees: Returns whether an app may see it.
+        """
         key = bytes((command,)) + body
         self._waiting.pop(key, None)  # told once, behind what came before
         self._waiting[key] = _Change(command, body, sees)
@@ -64,18 +71,18 @@ class Telling:
                     self._looks = None
                     return
                 changes, self._waiting = list(self._waiting.values()), {}
-                peers = list(self._hub.peers)
-                self._looks = ((peer, change) for peer in peers for change in changes)
+                peers = list(self._desk.callers)
+                self._looks = ((caller, change) for caller in peers for change in changes)
                 continue
             _push(look[1], look[0])
-        self._hub.core.loop.call_soon(self._go_on)
+        self._desk.core.loop.call_soon(self._go_on)
 
 
-def _push(change: _Change, peer: Peer) -> None:
-    if not peer.session or peer.closed:
+def _push(change: _Change, caller: Caller) -> None:
+    if not caller.session or caller.closed:
         return
-    may = change.may.get(peer.app)
+    may = change.may.get(caller.app)
     if may is None:
-        may = change.may[peer.app] = change.sees(peer.app)
+        may = change.may[caller.app] = change.sees(caller.app)
     if may:
-        peer.push(change.command, change.body)
+        caller.push(change.command, change.body)

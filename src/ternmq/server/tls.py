@@ -1,4 +1,4 @@
-"""The certificate that a broker shows to clients, out of the files that its settings name."""
+"""The broker's TLS context, made of the certificate and key that the settings name."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ternmq.settings import Settings, SettingsError
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """Return what TLS needs, or None without TLS. Changes nothing on the disk.
+    """Return the TLS context; None if TLS is off. Changes nothing on the disk.
 
     Raises:
-        SettingsError: A file cannot be read, is no such PEM file, or the two do not belong
+        SettingsError: A file cannot be read or is no such PEM file, or the two do not belong
             together; it names the setting and the file.
     """
     cert, key = settings.tls_cert, settings.tls_key
-    if cert is None or key is None:  # ``rules`` sees to it that both are set, or neither
+    if cert is None or key is None:  # ``rules`` has checked that both are set, or neither
         return None
     _check_readable("tls_cert", cert)
     _check_readable("tls_key", key)
     try:
-        # Alone, since ``load_cert_chain`` does not say which of its two files is wrong.
+        # Checked first, since ``load_cert_chain`` does not report which of its files is wrong.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cert)
     except ssl.SSLError as error:
         raise SettingsError(f"tls_cert = {cert!r} is no PEM file of a certificate") from error

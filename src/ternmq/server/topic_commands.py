@@ -19,19 +19,19 @@ from ternmq.model.units import write_duration
 from ternmq.server.bulk_commands import holds_of
 from ternmq.server.client_commands import short
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.server.telling import Telling
 from ternmq.wire import control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 
 
 class TopicCommands(ControlCommands):
-    """Make, change, list, remove topics and groups. Loop only."""
+    """Handlers about topics and groups. Not thread-safe: call it from the broker's loop."""
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
-        self._telling = Telling(hub)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
+        self._telling = Telling(desk)
         self.handlers |= {
             Command.TOPIC_CREATE: self.control(
                 Command.TOPIC_CREATE, control.TopicCreate, self.create_topic
@@ -65,34 +65,34 @@ class TopicCommands(ControlCommands):
             ),
         }
 
-    def create_topic(self, peer: Peer, asked: control.TopicCreate) -> Told:
-        """TOPIC_CREATE."""
+    def create_topic(self, caller: Caller, asked: control.TopicCreate) -> Told:
+        """TOPIC_CREATE: make a topic."""
         reply = self._broker.administration.create_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
         return control.Nothing(), reply.position
 
-    def change_topic(self, peer: Peer, asked: control.TopicChange) -> Told:
-        """TOPIC_CHANGE."""
+    def change_topic(self, caller: Caller, asked: control.TopicChange) -> Told:
+        """TOPIC_CHANGE: change a topic's settings; notify connections."""
         reply = self._broker.administration.change_topic(
             self._core.now_us(), _named(asked.topic, asked.spec)
         )
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic))
         return control.Nothing(), reply.position
 
-    def delete_topic(self, peer: Peer, asked: control.TopicDelete) -> Told:
-        """TOPIC_DELETE."""
+    def delete_topic(self, caller: Caller, asked: control.TopicDelete) -> Told:
+        """TOPIC_DELETE: remove a topic; notify connections."""
         reply = self._broker.administration.delete_topic(self._core.now_us(), asked.topic)
         self._tell(Command.TOPIC_CHANGED, control.TopicChanged(topic=asked.topic, gone=True))
         return control.Nothing(), reply.position
 
-    def list_topics(self, peer: Peer, asked: control.TopicList) -> Told:
-        """TOPIC_LIST: those that the app has a right on."""
+    def list_topics(self, caller: Caller, asked: control.TopicList) -> Told:
+        """TOPIC_LIST: list the topics that the app has a right on."""
         page = self._listings.topics(
             asked.names,
             asked.after,
             min(asked.limit, MAX_LISTED),
-            self._authoriser.sight(peer.app),
+            self._authoriser.sight(caller.app),
         )
         topics = [
             control.TopicInfo(
@@ -105,16 +105,16 @@ class TopicCommands(ControlCommands):
         ]
         return control.Topics(topics=topics, more=bool(page.next), next=page.next), page.position
 
-    def join_group(self, peer: Peer, asked: control.GroupJoin) -> Told:
-        """GROUP_JOIN: see that the group is there, with the settings that are stated."""
+    def join_group(self, caller: Caller, asked: control.GroupJoin) -> Told:
+        """GROUP_JOIN: make the group if it is missing; check the settings that are stated."""
         broker, now = self._broker, self._core.now_us()
         catalog = broker.views.catalog
         check_name(asked.group)
         if asked.topic not in catalog.by_name:
-            if not self._hub.settings.create_topics:
+            if not self._desk.settings.create_topics:
                 raise UnknownTopic(f"there is no topic {asked.topic!r}")
             ordered = asked.mode is Mode.ORDERED
-            made = self._hub.settings.topic_spec(check_name(asked.topic))
+            made = self._desk.settings.topic_spec(check_name(asked.topic))
             broker.administration.create_topic(now, msgspec.structs.replace(made, ordered=ordered))
         try:
             found = catalog.subscription(asked.topic, asked.group)
@@ -123,8 +123,8 @@ class TopicCommands(ControlCommands):
             mode = asked.mode or (Mode.ORDERED if topic.spec.ordered else Mode.SHARED)
             spec = _new_group(mode, asked)
             reply = broker.administration.subscribe(now, asked.topic, asked.group, spec)
-            self._hub.audit.changed(
-                peer.app, peer.address, Command.GROUP_JOIN, asked.topic, asked.group
+            self._desk.audit.changed(
+                caller.app, caller.address, Command.GROUP_JOIN, asked.topic, asked.group
             )
             queues = len(topic.queues)
             return control.GroupJoined(created=True, spec=spec, queues=queues), reply.position
@@ -132,8 +132,8 @@ class TopicCommands(ControlCommands):
         joined = control.GroupJoined(created=False, spec=found.spec, queues=len(found.topic.queues))
         return joined, broker.journal.end
 
-    def change_group(self, peer: Peer, asked: control.GroupChange) -> Told:
-        """GROUP_CHANGE."""
+    def change_group(self, caller: Caller, asked: control.GroupChange) -> Told:
+        """GROUP_CHANGE: change a group's settings; notify connections."""
         reply = self._broker.administration.change_subscription(
             self._core.now_us(), asked.topic, asked.group, asked.spec
         )
@@ -142,8 +142,8 @@ class TopicCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def delete_group(self, peer: Peer, asked: control.GroupDelete) -> Told:
-        """GROUP_DELETE."""
+    def delete_group(self, caller: Caller, asked: control.GroupDelete) -> Told:
+        """GROUP_DELETE: remove a group; notify connections."""
         reply = self._broker.administration.unsubscribe(
             self._core.now_us(), asked.topic, asked.group
         )
@@ -153,14 +153,14 @@ class TopicCommands(ControlCommands):
         )
         return control.Nothing(), reply.position
 
-    def list_groups(self, peer: Peer, asked: control.GroupList) -> Told:
-        """GROUP_LIST: those that the app has a right on."""
+    def list_groups(self, caller: Caller, asked: control.GroupList) -> Told:
+        """GROUP_LIST: list the groups that the app has a right on."""
         page = self._listings.groups(
             asked.topic,
             asked.group,
             _place(asked.after),
             min(asked.limit or MAX_LISTED, MAX_LISTED),
-            self._authoriser.sight(peer.app),
+            self._authoriser.sight(caller.app),
         )
         groups = [
             control.GroupInfo(
@@ -173,18 +173,18 @@ class TopicCommands(ControlCommands):
             for one in page.groups
         ]
         next_ = "" if page.next is None else "/".join(page.next)
-        told = control.Groups(groups=groups, holds=self._holds(peer, asked), next=next_)
+        told = control.Groups(groups=groups, holds=self._holds(caller, asked), next=next_)
         return told, page.position
 
-    def _holds(self, peer: Peer, asked: control.GroupList) -> list[control.HoldInfo]:
+    def _holds(self, caller: Caller, asked: control.GroupList) -> list[control.HoldInfo]:
         if asked.topic is not None or asked.after or not self._broker.views.holds:
             return []
-        if not self._authoriser.may(peer.app, Command.HOLD_LIST):
+        if not self._authoriser.may(caller.app, Command.HOLD_LIST):
             return []
-        return [one for one in holds_of(self._hub) if asked.group in (None, one.name)]
+        return [one for one in holds_of(self._desk) if asked.group in (None, one.name)]
 
-    def reset_group(self, peer: Peer, asked: control.GroupReset) -> Told:
-        """GROUP_RESET: set where a group goes on, or say what that would do."""
+    def reset_group(self, caller: Caller, asked: control.GroupReset) -> Told:
+        """GROUP_RESET: set the group's next offsets, or return what that would do."""
         stated = [one is not None for one in (asked.offset, asked.time_us, asked.to)]
         if sum(stated) != 1 or (asked.offset is not None and asked.queue is None):
             raise InvalidRequest("state one of to, time_us, or offset with queue")
@@ -219,15 +219,15 @@ class TopicCommands(ControlCommands):
         ends = self._listings.ends(asked.topic, number)
         return ends.first if asked.to is Start.EARLIEST else ends.next
 
-    def skip_group(self, peer: Peer, asked: control.GroupSkip) -> Told:
-        """GROUP_SKIP."""
+    def skip_group(self, caller: Caller, asked: control.GroupSkip) -> Told:
+        """GROUP_SKIP: skip rows that a group has not read."""
         reply = self._broker.operating.skip(
             self._core.now_us(), asked.topic, asked.group, asked.queue, asked.offset
         )
         return control.Nothing(), reply.position
 
     def _tell(self, command: Command, body: control.TopicChanged | control.GroupChanged) -> None:
-        """Push what changed to every connection whose app has a right on it."""
+        """Push a change to every connection whose app has a right on the topic or group."""
         authoriser, topic = self._authoriser, body.topic
         if isinstance(body, control.TopicChanged):
             self._telling.tell(
@@ -241,7 +241,7 @@ class TopicCommands(ControlCommands):
 
 
 def _place(token: str) -> GroupPlace | None:
-    """Return where a list of groups goes on; a token is a topic, ``/`` and a group."""
+    """Return where a list of groups continues; a token is a topic, ``/`` and a group."""
     topic, _, group = token.partition("/")
     return GroupPlace(topic, group) if token else None
 
@@ -253,7 +253,7 @@ def _named(name: str, spec: TopicSpec) -> TopicSpec:
 
 
 def _new_group(mode: Mode, asked: control.GroupJoin) -> SubscriptionSpec:
-    """Return the settings of a group that is made: those stated, defaults for the others."""
+    """Return a new group's settings: the stated ones, and defaults for the others."""
     spec = SubscriptionSpec(mode=mode, tags=asked.tags or "", start=asked.start or Start.EARLIEST)
     if asked.retry is not None:
         spec = msgspec.structs.replace(spec, retry=asked.retry)

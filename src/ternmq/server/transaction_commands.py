@@ -1,4 +1,4 @@
-"""The commands of writers of transactions: prepare, commit, abort, list. Loop only."""
+"""The commands of writers of transactions: prepare, commit, abort, list."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from ternmq.broker.writers import Decision
 from ternmq.model.errors import Forbidden, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.server.control_commands import ControlCommands, Told
-from ternmq.server.hub import Hub
+from ternmq.server.desk import Desk
 from ternmq.server.messages import check_bodies
-from ternmq.server.peer import Peer
 from ternmq.wire import bodies, control
 from ternmq.wire.commands import Command
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 
 class TransactionCommands(ControlCommands):
-    """Transactions belong to the app of their writer; every topic of one must allow it.
+    """Handlers of the transaction commands. Not thread-safe: call it from the broker's loop.
 
-    Operators, who may manage everything, may roll back those of others.
+    A transaction belongs to the app of its writer, and this app must have the right to produce to
+    every topic of it. An app with the right to manage everything may roll back those of others.
     """
 
-    def __init__(self, hub: Hub, authoriser: Authoriser, queries: Queries) -> None:
-        super().__init__(hub, authoriser, queries)
+    def __init__(self, desk: Desk, authoriser: Authoriser, queries: Queries) -> None:
+        super().__init__(desk, authoriser, queries)
         self.handlers |= {
             Command.PREPARE: self.prepare,
             Command.TRANSACTION_COMMIT: self.control(
@@ -38,72 +39,83 @@ class TransactionCommands(ControlCommands):
             ),
         }
 
-    def prepare(self, peer: Peer, request: Request) -> None:
-        """PREPARE: store a batch, invisible; answered when it is durable."""
+    def prepare(self, caller: Caller, request: Request) -> None:
+        """PREPARE: store an invisible batch; the answer leaves when it is durable."""
         asked = bodies.unpack_prepare(request.body)
         topic = asked.topic
-        self._authoriser.check(peer.app, Command.PREPARE, topic)
-        settings = self._hub.settings
+        self._authoriser.check(caller.app, Command.PREPARE, topic)
+        settings = self._desk.settings
         check_bodies(asked.batch, settings.body_bytes)
         now = self._core.now_us()
         if settings.create_topics and topic not in self._broker.views.catalog.by_name:
             spec = settings.topic_spec(check_name(topic))
             spec = self._broker.sending.made_by(spec, asked.batch)
             self._broker.administration.create_topic(now, spec)
-            self._hub.audit.changed(peer.app, peer.address, Command.PREPARE, topic)
+            self._desk.audit.changed(caller.app, caller.address, Command.PREPARE, topic)
         reply = self._broker.prepare(
-            now, peer.app, topic, asked.batch, asked.writer, asked.batch_id, asked.part, asked.queue
+            now,
+            caller.app,
+            topic,
+            asked.batch,
+            asked.writer,
+            asked.batch_id,
+            asked.part,
+            asked.queue,
         )
-        if topic not in peer.topics:
-            peer.uses(topic)
-        counters = self._hub.counters
+        if topic not in caller.topics:
+            caller.uses(topic)
+        counters = self._desk.counters
         counters.prepared_batches += 1
         counters.prepared_rows += reply.count
         body = bodies.pack_prepared(
             reply.prepared, reply.topic, reply.queue, reply.count, duplicate=reply.duplicate
         )
-        peer.answer(request, body, reply.position, reply.rests)
+        caller.answer(request, body, reply.position, reply.rests)
 
-    def commit(self, peer: Peer, asked: control.TransactionCommit) -> Told:
-        """TRANSACTION_COMMIT: the rows are messages when this is durable."""
-        self._check_topics(peer, Command.TRANSACTION_COMMIT, asked.writer, asked.batch_id)
+    def commit(self, caller: Caller, asked: control.TransactionCommit) -> Told:
+        """TRANSACTION_COMMIT: turn the rows into messages, once this is durable."""
+        self._check_topics(caller, Command.TRANSACTION_COMMIT, asked.writer, asked.batch_id)
         reply = self._broker.commit_transaction(
-            self._core.now_us(), peer.app, asked.writer, asked.batch_id, asked.ids, asked.digest
+            self._core.now_us(), caller.app, asked.writer, asked.batch_id, asked.ids, asked.digest
         )
         if not reply.repeated:
-            self._hub.counters.committed_rows += reply.rows
+            self._desk.counters.committed_rows += reply.rows
         return control.TransactionDone(rows=reply.rows, repeated=reply.repeated), reply.position
 
-    def abort(self, peer: Peer, asked: control.TransactionAbort) -> Told:
-        """TRANSACTION_ABORT: the rows never become messages."""
+    def abort(self, caller: Caller, asked: control.TransactionAbort) -> Told:
+        """TRANSACTION_ABORT: roll back; the rows never become messages."""
         now, command = self._core.now_us(), Command.TRANSACTION_ABORT
         owner = self._broker.transactions.owner(now, asked.writer)
-        operator = owner != peer.app and self._authoriser.operates(peer.app, command)
+        operator = owner != caller.app and self._authoriser.operates(caller.app, command)
         if not operator:
-            self._check_topics(peer, command, asked.writer, asked.batch_id)
+            self._check_topics(caller, command, asked.writer, asked.batch_id)
         reply = self._broker.abort_transaction(
-            now, peer.app, asked.writer, asked.batch_id, operator=operator
+            now, caller.app, asked.writer, asked.batch_id, operator=operator
         )
         if operator and not reply.repeated:
-            self._hub.audit.changed(
-                peer.app, peer.address, command, target=asked.writer, batch_id=str(asked.batch_id)
+            self._desk.audit.changed(
+                caller.app,
+                caller.address,
+                command,
+                target=asked.writer,
+                batch_id=str(asked.batch_id),
             )
         return control.TransactionDone(repeated=reply.repeated), reply.position
 
-    def _check_topics(self, peer: Peer, command: Command, writer: str, batch_id: int) -> None:
-        """See that the app may still produce to every topic of a transaction."""
+    def _check_topics(self, caller: Caller, command: Command, writer: str, batch_id: int) -> None:
+        """Check that the app may still produce to every topic of a transaction."""
         topics = self._broker.transactions.topics_of(writer, batch_id)
         if not topics:
-            self._authoriser.check_some(peer.app, command)
+            self._authoriser.check_some(caller.app, command)
         for topic in topics:
-            self._authoriser.check(peer.app, command, topic)
+            self._authoriser.check(caller.app, command, topic)
 
-    def list_transactions(self, peer: Peer, asked: control.TransactionList) -> Told:
-        """TRANSACTION_LIST: what is undecided, and which writers there are."""
+    def list_transactions(self, caller: Caller, asked: control.TransactionList) -> Told:
+        """TRANSACTION_LIST: list undecided transactions, and writers."""
         try:
-            self._authoriser.check(peer.app, Command.CLIENT_LIST)
+            self._authoriser.check(caller.app, Command.CLIENT_LIST)
         except Forbidden:
-            app: str | None = peer.app
+            app: str | None = caller.app
         else:
             app = None
         listed = self._listings.transactions(app, asked.writer, asked.limit, _place(asked.after))
@@ -145,7 +157,7 @@ class TransactionCommands(ControlCommands):
 
 
 def _place(token: str) -> TransactionPlace:
-    """Return where a list goes on; a token is a transaction's number, ``/`` and a writer's name."""
+    """Return where a list continues; a token is a transaction's number, ``/`` and a writer."""
     number, _, writer = token.partition("/")
     if not token:
         return TransactionPlace(0, "")

@@ -1,7 +1,7 @@
-"""Lists that are asked for in one answer, as clients did before there were pages.
+"""Lists in a single answer, for clients from before there were pages.
 
-Such an answer is put together from pages, each behind the reads of others (``Hub.read_late``), so
-that it holds nobody up; it is bounded all the same, since it has to be encoded in one go.
+Such an answer is built from pages, each queued behind the reads of others (``LateReads``), so that
+it delays no other request; its size is limited, since it has to be encoded in one step.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ import msgspec
 
 from ternmq.journal.cold import WouldBlock
 from ternmq.model.errors import CorruptJournal, DiskReadError, InvalidRequest, RefusedError
-from ternmq.server.hub import Hub
-from ternmq.server.peer import Peer
+from ternmq.server.desk import Desk
 from ternmq.wire import control
+from ternmq.wire.port import Caller
 from ternmq.wire.session import Request
 
 MOST: Final = 1000
-"""Entries of one answer."""
+"""Entries beyond which an answer takes no further page: a longer list is refused."""
 
 Page = Callable[[msgspec.Struct], "tuple[msgspec.Struct, int]"]
-"""Takes a request for a page, returns the page and the position that it rests on."""
+"""Takes a request for a page; returns the page and the position that it depends on."""
 
 
 class WholeList:
-    """One such request. Loop only.
+    """A request for a whole list. Not thread-safe: call it from the broker's loop.
 
     Args:
-        hub: What connections share.
-        peer: Who asks.
-        request: What is answered.
-        asked: Its body; it has the fields ``after`` and ``limit``.
-        entries: The field of an answer that is a list; it also has a field ``next``.
+        desk: State shared by all callers.
+        caller: The caller that requests it.
+        request: The request.
+        asked: Its decoded body; it has the fields ``after`` and ``limit``.
+        entries: Name of the list field of the answer, which also has a field ``next``.
         page: Makes a page.
     """
 
     def __init__(
         self,
-        hub: Hub,
-        peer: Peer,
+        desk: Desk,
+        caller: Caller,
         request: Request,
         asked: msgspec.Struct,
         entries: str,
         page: Page,
     ) -> None:
-        self._hub = hub
-        self._peer = peer
+        self._desk = desk
+        self._caller = caller
         self._request = request
         self._asked = msgspec.structs.replace(asked, limit=MOST)
         self._entries = entries
@@ -56,10 +56,10 @@ class WholeList:
         self._found: list[Any] = []
 
     def go_on(self) -> None:
-        """Make a page, and have the next one made when it is its app's turn; answer at the end.
+        """Make a page and queue the next one; answer after the last.
 
         Raises:
-            RefusedError, WouldBlock, DiskReadError, CorruptJournal: As the list does.
+            RefusedError, WouldBlock, DiskReadError, CorruptJournal: As ``page``.
         """
         page, position = self._page(self._asked)
         self._found += getattr(page, self._entries)
@@ -73,25 +73,25 @@ class WholeList:
             )
         if next_:
             self._asked = msgspec.structs.replace(self._asked, after=next_)
-            self._hub.read_late(self._peer, self._request, self._again)
+            self._desk.late.put(self._caller, self._request, self._again)
             return
         whole = {self._entries: self._found, "next": type(next_)()}
         answer = msgspec.structs.replace(self._first, **whole)
-        self._peer.answer(self._request, control.encode(answer), position)
+        self._caller.answer(self._request, control.encode(answer), position)
 
     def _again(self) -> None:
-        peer, core = self._peer, self._hub.core
-        if peer.closed:
+        caller, core = self._caller, self._desk.core
+        if caller.closed:
             return
         core.touch()
-        if not peer.roomy:
-            peer.put_back(self._request)  # it begins anew when there is room
+        if not caller.roomy:
+            caller.put_back(self._request)  # it begins anew when there is room
             return
         try:
             self.go_on()
         except WouldBlock as blocked:
-            core.read_first(blocked, self._again, peer)
+            core.read_first(blocked, self._again, caller)
         except RefusedError as error:
-            peer.refuse(self._request, error, core.broker.refusal_rests_on(error))
+            caller.refuse(self._request, error, core.broker.refusal_rests_on(error))
         except (DiskReadError, CorruptJournal) as error:
-            peer.refuse(self._request, core.unreadable(error))
+            caller.refuse(self._request, core.unreadable(error))

@@ -1,12 +1,12 @@
-"""What a broker can be told: every setting with its unit, default, bounds and one line of text.
+"""The settings of a broker, each with its unit, default, bounds and one line of text.
 
 Purpose: one frozen ``Settings``, made of defaults, ``ternmq.toml``, ``TERNMQ_*`` and flags. Entry
-point: ``load``. Reading order: ``model.units`` (how values are written), ``settings`` (what there
-is), ``fields`` (how each is read), ``rules`` (what does not go together), ``load``,
+point: ``load``. Reading order: ``model.units`` (text forms of values), ``settings`` (all settings),
+``fields`` (how each is read), ``rules`` (combinations that are not allowed), ``load``,
 ``reference`` (docs/reference/settings.md).
 
-Invariants: a key that is not known, a value out of its bounds or a rule that is broken is an error
-of one line that says what to do; nothing is corrected in silence. Secrets print as ``***``.
+Invariants: an unknown key, a value out of its bounds or a broken rule is an error of one line with
+the remedy; no value is corrected silently. Secrets print as ``***``.
 """
 
 from ternmq.model.errors import SettingsError

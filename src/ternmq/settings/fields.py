@@ -1,4 +1,4 @@
-"""What fields there are: their keys, how each is read from text or TOML, and how it is shown."""
+"""The fields of the settings: their keys, how each is read from text or TOML, and its text form."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Field:
     """One setting."""
 
     name: str
-    """Of the struct's field."""
+    """Name of the struct's field."""
     key: str
     kind: Any
     default: object
@@ -76,7 +76,7 @@ class Field:
 
     @property
     def unit(self) -> str:
-        """What the reference says of its form."""
+        """The field's form, for the reference."""
         if self.name.endswith("_us"):
             return "duration"
         if self.name.endswith("_bytes"):
@@ -86,10 +86,10 @@ class Field:
         return _KINDS[self.kind]
 
     def read(self, value: object) -> object:
-        """Return what a text, or a value of TOML or of the program, stands for.
+        """Return the setting's value for a text, or for a value of TOML or of a program.
 
         Raises:
-            ValueError: it is not of the field's form, or out of its bounds.
+            ValueError: it does not have the field's form, or is out of its bounds.
         """
         if self.optional and value in (_OFF, None):
             return None
@@ -145,7 +145,7 @@ class Field:
 
     @property
     def bounds(self) -> str:
-        """What it may be, for people; empty if there are no bounds."""
+        """The bounds as text; empty if there are none."""
         least, most = self.about.least, self.about.most
         if least is None and most is None:
             return ""
@@ -229,7 +229,7 @@ def _fields(struct: type[msgspec.Struct], prefix: str) -> list[Field]:
         elif prefix:
             kind, about = hint, About(_LIMIT_ABOUT[one.name], 1)
         else:
-            continue  # ``mode``, ``forgets`` and ``limits`` are no settings of their own
+            continue  # ``mode``, ``forgets`` and ``limits`` are not settings themselves
         some = [part for part in get_args(kind) if part is not type(None)]
         optional = bool(some)
         kind = some[0] if some else kind

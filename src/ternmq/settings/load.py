@@ -21,12 +21,12 @@ CONFIG: Final = "TERNMQ_CONFIG"
 NOT_OURS: Final = frozenset(
     {CONFIG} | {f"TERNMQ_{name}" for name in ("URL", "APP", "TOKEN", "CONTEXT", "TABLES")}
 )
-"""Where the file is; and what clients and commands read."""
+"""Variables that are not settings: the path of the file, and those of clients and commands."""
 _OF_KUBERNETES: Final = re.compile(
     r"TERNMQ_(?:\w+?_)??"
     r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)\Z"
 )
-"""What a pod is told of Services that are called ``ternmq``, ``ternmq-http`` and the like."""
+"""Variables that Kubernetes sets in pods for Services named ``ternmq``, ``ternmq-http`` etc."""
 _SHOWN: Final = 40
 
 
@@ -40,11 +40,11 @@ def load(
     """Return checked settings.
 
     Args:
-        path: The file; None: what TERNMQ_CONFIG names, or ``ternmq.toml`` here if there is one
-            (tests read no file unless it is named).
-        environ: The environment; None: nothing of it.
-        flags: By key (``listen``, ``limits.sessions``), as text or as values; None is "not given".
-        mode: What the broker is started for.
+        path: The file; None: the file that TERNMQ_CONFIG names, or ``ternmq.toml`` in the current
+            folder if there is one (tests read no file unless it is named).
+        environ: The environment; None: no variables.
+        flags: Key (``listen``, ``limits.sessions``) -> text or value; None is "not given".
+        mode: The use that the broker is started for.
 
     Raises:
         SettingsError: one line that says what is wrong, where, and what to do.
@@ -71,7 +71,7 @@ def load(
 
 
 _GIVEN_BY: Final = {Mode.TESTING: "broker(settings=...)"}
-"""Where settings are given that no file has, where it is no command."""
+"""Name of the source of flags in error texts, if it is not a command line."""
 
 
 def _of_file(path: str) -> Iterator[tuple[str, object]]:
@@ -101,13 +101,13 @@ def _of_file(path: str) -> Iterator[tuple[str, object]]:
 
 
 def _is_of_others(variable: str, value: str) -> bool:
-    """Return whether a variable is meant for clients, or was put there by Kubernetes."""
+    """Return whether a variable is for clients, or was set by Kubernetes."""
     if variable in NOT_OURS:
         return True
     found = _OF_KUBERNETES.match(variable)
     if found is None or any(variable == field.variable for field in ALL_FIELDS.values()):
         return False
-    # Without the scheme somebody means a setting that there is not.
+    # Kubernetes writes a URL here; any other value is an attempt at a setting.
     return found[1] != "PORT" or "://" in value
 
 
@@ -133,7 +133,7 @@ def _value(key: str, value: object, where: str) -> object:
 
 
 def _flat(key: str, table: Mapping[str, object]) -> str:
-    """Return the settings that are meant by a table's keys, by their names; empty if none is."""
+    """Return the settings that a table's keys probably mean, for an error; empty if none."""
     names = [
         name for one in table for name in (f"{key}.{one}", f"{key}_{one}") if name in ALL_FIELDS
     ]

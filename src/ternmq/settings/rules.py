@@ -1,4 +1,4 @@
-"""What does not go together: checked once, when settings are loaded."""
+"""Rules about combinations of settings, checked once when they are loaded."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from ternmq.settings.settings import FILE, LEVELS, SEGMENT_EXTRA_BYTES, Mode, Se
 
 
 def check(settings: Settings, places: Mapping[str, str]) -> Settings:
-    """Return the settings if they may be used.
+    """Return the settings if they obey the rules.
+
+    In mode ``dev``, at an address that is not loopback, ``auth`` is on if there is an admin token.
 
     Args:
-        settings: All of them.
-        places: By key: where it was said; what is not in it is a default.
+        settings: All settings.
+        places: Key -> place where the setting is stated; the others are defaults.
 
     Raises:
         SettingsError: one line, which says what to do.
@@ -104,7 +106,7 @@ def _check_sizes(settings: Settings, said: _Said) -> None:
 
 
 class _Said:
-    """Says of a setting what it is, and where that was said: `body = 16MiB in TERNMQ_BODY`."""
+    """Returns a setting with its value and place, for errors: `body = 16MiB in TERNMQ_BODY`."""
 
     def __init__(self, settings: Settings, places: Mapping[str, str]) -> None:
         self._settings = settings

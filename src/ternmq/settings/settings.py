@@ -27,27 +27,28 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 FILE: Final = "ternmq.toml"
-"""Read where a broker starts, if none is named."""
+"""The file that a broker reads in its current folder, if no other is named."""
 PORT: Final = 7117
 LOOPBACK: Final = "127.0.0.1"
 FRAME_EXTRA_BYTES: Final = MIB
-"""What a frame may hold beside one body of the largest size."""
+"""Bytes of a frame in addition to one body of the largest size."""
 SEGMENT_EXTRA_BYTES: Final = 2 * MIB
-"""What a segment holds beside one body of the largest size, at least."""
+"""Least bytes of a segment in addition to one body of the largest size."""
 
 
 class Mode(enum.Enum):
-    """What the broker is started for; it sets some defaults, and cannot be set itself."""
+    """The use that a broker is started for. It determines some defaults; it is no setting."""
 
     SERVE = "serve"
     DEV = "dev"
-    """In a temporary folder, on loopback, for trying things out: no tokens, topics made by use."""
+    """For trying things out, by default in a temporary folder: no tokens on loopback, topics made
+    by use."""
     TESTING = "testing"
-    """In the process of a test: as dev, and small."""
+    """Inside the process of a test: like dev, with small files."""
 
 
 class LogFormat(enum.Enum):
-    """How log lines look."""
+    """Format of log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -55,7 +56,7 @@ class LogFormat(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class About:
-    """What the reference says of a setting, and what it may be."""
+    """The text of a setting in the reference, and its bounds."""
 
     text: str
     least: float | None = None
@@ -63,11 +64,11 @@ class About:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a broker can be told. Made by ``load``, which checks it."""
+    """All settings of a broker. Made by ``load``, which checks them."""
 
     mode: Mode = Mode.SERVE
     forgets: bool = False
-    """The data folder goes when the broker ends: it was made for this one run, by `dev`."""
+    """The data folder is deleted when the broker ends: `dev` has made it for this one run."""
 
     name: Annotated[
         str, About("What the broker calls itself to clients and in logs: a name as topics have.")
@@ -222,8 +223,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.body_bytes + FRAME_EXTRA_BYTES
 
     def options(self) -> Options:
-        """Return how the core is set up."""
-        # Here, for the command line needs units and defaults, and no broker.
+        """Return the options of the core."""
+        # Imported here, since the command line needs units and defaults, but no broker.
         from ternmq.broker.start import Options
 
         return Options(
@@ -238,7 +239,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def topic_spec(self, name: str) -> TopicSpec:
-        """Return what a topic that is made by use is like."""
+        """Return the spec of a topic that is made by use."""
         return TopicSpec(
             name=name,
             queues=self.topic_queues,
@@ -253,7 +254,7 @@ DEFAULTS: Final[dict[Mode, dict[str, object]]] = {
         "auth": False,
         "create_topics": True,
         "segment_bytes": 16 * MIB,
-        # A few messages on a machine whose disk is full of other things are no reason to refuse.
+        # A developer's disk may be nearly full of other files: that is no reason to refuse sends.
         "retention_watermark": 0.98,
     },
     Mode.TESTING: {
@@ -264,7 +265,7 @@ DEFAULTS: Final[dict[Mode, dict[str, object]]] = {
         "http": None,
     },
 }
-"""What differs from the defaults above."""
+"""Defaults of each mode that differ from those above."""
 
 SECTIONS: Final = {
     "name": "The broker",

@@ -1,4 +1,4 @@
-"""How much of what is there is read now, and in how many tasks."""
+"""How much of the available data the next batch reads, and in how many tasks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ternmq.spark.offsets import Place, Span
 
 
 def shares(backlog: Mapping[Place, int], most: int) -> dict[Place, int]:
-    """Divide ``most`` over queues in proportion to what they have, at least 1 to each.
+    """Divide ``most`` over queues in proportion to their rows, at least 1 to each.
 
-    What is left by rounding goes to those that lost most by it. No queue gets more than it has;
-    queues without anything get nothing. If there are more queues than ``most``, each gets 1.
+    The rest from rounding goes to the queues that lost most by it. No queue gets more than it has;
+    queues without rows get nothing. If there are more queues than ``most``, each gets 1.
     """
     waiting = {place: rows for place, rows in sorted(backlog.items()) if rows > 0}
     total = sum(waiting.values())
@@ -26,7 +26,7 @@ def shares(backlog: Mapping[Place, int], most: int) -> dict[Place, int]:
         if found[place] < waiting[place]:
             found[place] += 1
             left -= 1
-    if left < 0:  # the ones were given on credit: the largest pay
+    if left < 0:  # the minimum of 1 gave out too much: the largest shares shrink
         for place in sorted(found, key=lambda one: (-found[one], one)):
             paid = min(found[place] - 1, -left)
             found[place] -= paid
@@ -37,7 +37,7 @@ def shares(backlog: Mapping[Place, int], most: int) -> dict[Place, int]:
 
 
 def split(spans: Iterable[Span], max_rows: int, min_tasks: int = 0) -> list[Span]:
-    """Cut spans into tasks: of at most ``max_rows``, and about ``min_tasks`` of them or more."""
+    """Split spans into tasks of at most ``max_rows``, and into at least about ``min_tasks``."""
     whole = [span for span in spans if span.rows > 0]
     total = sum(span.rows for span in whole)
     found: list[Span] = []

@@ -1,4 +1,4 @@
-"""A Spark session with what suits TernMQ."""
+"""A Spark session with settings that suit TernMQ."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS: Final[Mapping[str, str]] = {
-    # Rows from and to Python go over Unix sockets: up to 40 % more of them, on one machine.
+    # Python workers use Unix sockets: up to 40 % more rows a second on one machine.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # State is divided in as many files as this; 200, Spark's own, is meant for a hundred machines.
+    # The number of state files; Spark's default of 200 is meant for a hundred machines.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -26,28 +26,28 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.ansi.enabled": "true",
-    # Partitions by date are those of UTC, wherever this runs.
+    # Partitions by date use UTC, wherever this runs.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Tracebacks with the values of variables would show tokens.
+    # Tracebacks with values of variables would show tokens.
     "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "false",
 }
-"""What ``session`` sets; anything may be overridden."""
+"""Settings of ``session``; each can be overridden."""
 
 
 class LazySession:
-    """Stands for a session that begins when something of it is used: it takes seconds, and a Java.
+    """A session that starts at its first use, since that takes seconds and needs Java.
 
     Args:
-        begin: Makes the session.
+        begin: Starts the session.
     """
 
     def __init__(self, begin: Callable[[], SparkSession]) -> None:
         self._begin = begin
         self._begun: SparkSession | None = None
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the session has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the session's attributes
         if name.startswith("__"):
             raise AttributeError(name)
         if self._begun is None:
@@ -56,17 +56,17 @@ class LazySession:
 
     @property
     def begun(self) -> str:
-        """Spark's version, if the session has begun; else empty."""
+        """Spark's version if the session has started, else empty."""
         return "" if self._begun is None else str(self._begun.version)
 
     def stop(self) -> None:
-        """End the session, if it has begun."""
+        """Stop the session, if it has started."""
         if self._begun is not None:
             self._begun.stop()
 
 
 def missing(environ: Mapping[str, str]) -> str:
-    """Return what Spark lacks on this machine; empty: nothing."""
+    """Return what Spark lacks on this machine; empty if nothing."""
     try:
         import pyspark  # noqa: F401 - whether it is there
     except ImportError:
@@ -85,25 +85,25 @@ def session(
     settings: Mapping[str, str] | None = None,
     ui: bool = False,
 ) -> SparkSession:
-    """Return a Spark session that can read and write topics; the one that runs, if one does.
+    """Return a Spark session that can read and write topics; the running one, if there is one.
 
-    A Java is looked for (see ``java``) if JAVA_HOME names none that will do.
+    If JAVA_HOME names no suitable Java, another one is searched (see ``java``).
 
     Args:
         app: Its name.
-        master: Where it runs; by default ``local[*]``, unless spark-submit said otherwise.
-        settings: Added to those of ``SETTINGS``, and stronger.
-        ui: Serve Spark's pages.
+        master: Where it runs; by default ``local[*]``, unless spark-submit sets it.
+        settings: Settings that are added to ``SETTINGS`` and override them.
+        ui: Serve Spark's web pages.
 
     Raises:
-        JavaMissing: There is no Java, and no cluster was named.
+        JavaMissing: No suitable Java was found for a new session.
     """
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is None:
         os.environ["JAVA_HOME"] = str(java.find(os.environ).home)
-        # Workers are this Python, with its packages, whatever the PATH says.
+        # Workers use this Python and its packages, whatever is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     if master is not None:

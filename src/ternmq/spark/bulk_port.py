@@ -1,4 +1,4 @@
-"""A port to a broker, by the client for bulk work."""
+"""A port to a broker that uses the client for bulk work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _SOON: Final = 0.5
 _TOPICS: Final = 100
-"""Topics of one question: an answer tells of ten thousand queues at most."""
+"""Topics of one request: an answer can list ten thousand queues at most."""
 
 
 def bulk_options(broker: Broker, address: Address, read_bytes: int = PAGE_BYTES) -> BulkOptions:
@@ -52,15 +52,15 @@ def bulk_options(broker: Broker, address: Address, read_bytes: int = PAGE_BYTES)
 
 
 def reach(broker: Broker, read_bytes: int = PAGE_BYTES) -> Bulk:
-    """Return a client that is connected to the first broker that answers.
+    """Connect to the first broker that answers.
 
     Args:
-        broker: Where, and who asks.
+        broker: The broker's addresses and the app.
         read_bytes: As in ``BulkOptions``.
 
     Raises:
-        CannotConnect: None does.
-        TernMQError: It does not want this client.
+        CannotConnect: No address answers.
+        TernMQError: The broker refuses this client.
     """
     failure: CannotConnect | None = None
     for address in broker.addresses:
@@ -79,7 +79,7 @@ def reach(broker: Broker, read_bytes: int = PAGE_BYTES) -> Bulk:
 
 
 class BulkPort:
-    """See ``Port``."""
+    """Implements ``Port``. Not thread-safe."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -92,13 +92,13 @@ class BulkPort:
         return self._made
 
     def _sender(self) -> BulkLine:
-        """Return a connection for what the client for bulk work does not ask itself."""
+        """Return the connection for requests that the client for bulk work does not offer."""
         if self._line is None:
             self._line = BulkLine(self._bulk().options)
         return self._line
 
     def topics(self, names: Sequence[str] | None) -> list[TopicFacts]:
-        """See ``Port``."""
+        """Return the facts of topics."""
         bulk = self._bulk()
         return [
             TopicFacts(
@@ -118,7 +118,7 @@ class BulkPort:
         times_us: Mapping[Place, int] | None = None,
         budgets: Mapping[Place, Budget] | None = None,
     ) -> list[QueueState]:
-        """See ``Port``."""
+        """Return the state of the topics' queues."""
         asks: list[RangesAsk] = []
         for topic in topics:
             starts = [
@@ -129,7 +129,7 @@ class BulkPort:
             times: set[int | None] = {
                 us for place, us in (times_us or {}).items() if place.topic == topic
             }
-            # Queues of one topic may be asked about at times of their own: a question for each.
+            # Queues of a topic may have different times: one request for each time.
             for time_us in times or {None}:
                 asks.append(RangesAsk(topic=topic, time_us=time_us, starts=starts))
         found: dict[Place, QueueState] = {}
@@ -147,7 +147,7 @@ class BulkPort:
     def fetch(
         self, topic: str, queue: int, start: int, stop: int, wait_ms: int
     ) -> Iterator[Fetched]:
-        """See ``Port``."""
+        """Yield pieces of rows."""
         while start < stop:
             asked = time.monotonic()
             try:
@@ -156,14 +156,14 @@ class BulkPort:
                     start = page.stop
             except InvalidRequest:
                 if time.monotonic() - asked < _SOON:
-                    raise  # something else is wrong than that nothing came in its time
+                    raise  # not the error for "no rows arrived in time", which comes later
                 place = Place(topic, queue)
                 for state in self.ranges([topic]):
                     if state.place == place:
                         yield Fetched(b"", start, start, state.first, state.next)
 
     def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
-        """See ``Port``."""
+        """Return the floor of a group on each queue."""
         found: dict[Place, int] = {}
         for topic in topics:
             asked = control.encode(control.GroupList(topic=topic, group=group))
@@ -174,11 +174,11 @@ class BulkPort:
         return found
 
     def commit_group(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
-        """See ``Port``."""
+        """Commit a group's offsets."""
         self._bulk().commit(topic, group, offsets)
 
     def send(self, batches: Iterable[Outgoing], in_flight: int) -> Iterator[int]:
-        """See ``Port``."""
+        """Send batches; yield the number of rows stored for each."""
         told = _Told()
         packed = (
             bodies.pack_send(one.topic, one.queue, told.leaving(one).batch) for one in batches
@@ -193,7 +193,7 @@ class BulkPort:
             self._report(told)
 
     def _report(self, told: _Told) -> None:
-        """Say what was sent, for the audit; if that fails, the audit says that nobody said it."""
+        """Report the messages sent, for the audit; without a report it marks them unverified."""
         try:
             for report in told.reports():
                 self._sender().ask(Command.REPORT, control.encode(report))
@@ -203,7 +203,7 @@ class BulkPort:
     def _in_turn(
         self, command: Command, packed: Iterable[bytes], in_flight: int
     ) -> Iterator[bytes]:
-        """Ask, some requests ahead of the answers; yield these in order."""
+        """Send requests ahead of their answers, at most ``in_flight``; yield answers in order."""
         line = self._sender()
         waiting = 0
         try:
@@ -222,7 +222,7 @@ class BulkPort:
     def prepare(
         self, batches: Iterable[Outgoing], transaction: Transaction, part: str, in_flight: int
     ) -> Iterator[int]:
-        """See ``Port``."""
+        """Prepare batches; yield their ids."""
         packed = (
             bodies.pack_prepare(bodies.Prepare(one.topic, one.queue, *transaction, part, one.batch))
             for one in batches
@@ -234,7 +234,7 @@ class BulkPort:
             raise CommittedError from None
 
     def commit_prepared(self, transaction: Transaction, ids: Sequence[int], digest: int) -> bool:
-        """See ``Port``."""
+        """Commit prepared batches; return whether it was new."""
         asked = control.TransactionCommit(
             writer=transaction.writer,
             batch_id=transaction.batch_id,
@@ -245,17 +245,17 @@ class BulkPort:
         return not control.decode_answer(answer, control.TransactionDone).repeated
 
     def abort_prepared(self, transaction: Transaction, ids: Sequence[int]) -> None:
-        """See ``Port``."""
+        """Drop prepared batches."""
         asked = control.TransactionAbort(writer=transaction.writer, batch_id=transaction.batch_id)
         self._sender().ask(Command.TRANSACTION_ABORT, control.encode(asked))
 
     def highest(self, writer: str) -> int | None:
-        """Return the highest batch id that a writer has committed; None: none, or long ago."""
+        """Return the highest batch id that a writer has committed; None: none, or forgotten."""
         known = self.committed(writer)
         return None if known is None else known.highest
 
     def committed(self, writer: str) -> control.WriterInfo | None:
-        """Return what is remembered of a writer; None: it is new, or was idle for too long."""
+        """Return the broker's entry of a writer; None: it is new, or was idle for too long."""
         asked = control.TransactionList(writer=writer)
         answer = self._sender().ask(Command.TRANSACTION_LIST, control.encode(asked))
         for one in control.decode_answer(answer, control.Transactions).writers:
@@ -264,7 +264,7 @@ class BulkPort:
         return None
 
     def close(self) -> None:
-        """See ``Port``."""
+        """Close the connections."""
         for one in (self._made, self._line):
             if one is not None:
                 one.close()
@@ -278,19 +278,19 @@ def _state(place: Place, queue: control.QueueRange, timed: bool) -> QueueState:
 
 
 def connect(broker: Broker) -> BulkPort:
-    """Return a port; the connection is made when something is asked."""
+    """Return a port; it connects at the first request."""
     return BulkPort(broker)
 
 
 class _Told:
-    """What a task says to have sent; its producers send nothing more."""
+    """Counts the messages that a task sends, for its reports; its producers send nothing later."""
 
     def __init__(self) -> None:
         self._counts: dict[int, Counts] = {}
         self._waiting: deque[tuple[str, int, int, int, int]] = deque()
 
     def leaving(self, one: Outgoing) -> Outgoing:
-        """Count a batch."""
+        """Count a batch; return it."""
         *_, rows, producer, first, born_us = BATCH.unpack_from(one.batch)
         counts = self._counts.setdefault(producer, Counts())
         counts.sent(one.topic, born_us, first, rows)
@@ -298,12 +298,12 @@ class _Told:
         return one
 
     def answered(self, receipt: bodies.Receipt) -> None:
-        """The oldest batch was answered."""
+        """Process the answer to the oldest batch."""
         topic, producer, born_us, first, _ = self._waiting.popleft()
         self._counts[producer].left_out(topic, born_us, (first + one.row for one in receipt.others))
 
     def reports(self) -> Iterator[control.Report]:
-        """Yield what is to be said; what was not answered is given up."""
+        """Yield the reports; batches without an answer are reported as given up."""
         while self._waiting:
             topic, producer, born_us, first, rows = self._waiting.popleft()
             self._counts[producer].given_up(topic, born_us, first, rows)

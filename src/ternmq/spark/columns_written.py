@@ -1,4 +1,4 @@
-"""The columns of what is written: which there are, of which types, and what they mean."""
+"""The columns that can be written, their types, and checks of them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "content_type": ("string",),
     "application_id": ("string",),
 }
-"""Columns and the types that they may have."""
+"""Columns and the types allowed for each."""
 
 
 def written(columns: Mapping[str, str], options: WriteOptions) -> tuple[str, ...]:
-    """Return the columns that are written.
+    """Return the columns to write.
 
     Args:
-        columns: Those of the table, with their types in Spark's words.
-        options: What the writer was told.
+        columns: Columns of the table, with their types as Spark writes them.
+        options: Options of the writer.
 
     Raises:
-        OptionError: One is missing, unknown, of a wrong type, or cannot be written yet.
+        OptionError: A column is missing, unknown, of a wrong type, or not supported yet.
     """
     if "value" not in columns:
         raise OptionError("column value: it is missing; it is the body of a message")

@@ -1,4 +1,4 @@
-"""Options that say which broker, and as whom."""
+"""Options that select the broker and the app."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SERVERS: Final = "bootstrap.servers"
 
 @dataclass(slots=True, frozen=True)
 class Broker:
-    """Where brokers are, and as whom to come. Travels to the workers, and shows no token.
+    """Addresses of a broker, and the app. Is sent to workers; its ``repr`` hides the token.
 
     Attributes:
         addresses: Tried in this order.
-        app: The application; empty where the broker asks for none.
-        token: Its secret, if it was given as an option.
-        token_file: A file with it, on every machine that reads or writes; read when needed.
-        timeout_ms: How long a request may take, being asked again included.
+        app: The app; empty if the broker requires none.
+        token: The app's token, if it was given as an option.
+        token_file: File with the token, on every machine that reads or writes; read when needed.
+        timeout_ms: Longest time for a request, including its repetitions.
     """
 
     addresses: tuple[Address, ...]
@@ -35,10 +35,10 @@ class Broker:
     timeout_ms: int = 30_000
 
     def secret(self) -> str:
-        """Return the token, from wherever it is.
+        """Return the token: from the option, the file or the environment.
 
         Raises:
-            OptionError: Its file cannot be read.
+            OptionError: The file cannot be read, or is empty.
         """
         if self.token:
             return self.token
@@ -57,15 +57,15 @@ class Broker:
         return found
 
     def shown(self) -> str:
-        """Return where it is, for messages."""
+        """Return the addresses as a text for people."""
         return ", ".join(map(str, self.addresses))
 
 
 def addresses(name: str, text: str, *, tls: bool, ca: str) -> tuple[Address, ...]:
-    """Return the addresses of ``host:port,host:port``, or of urls.
+    """Parse the addresses of ``host:port,host:port``, or of urls.
 
     Raises:
-        OptionError: One is none.
+        OptionError: One is not valid.
     """
     found: list[Address] = []
     for one in (part.strip() for part in text.split(",")):
@@ -92,7 +92,7 @@ def addresses(name: str, text: str, *, tls: bool, ca: str) -> tuple[Address, ...
 
 
 def app(name: str, text: str) -> str:
-    """Return the name of an app."""
+    """Check and return the name of an app."""
     try:
         return check_name(text.strip())
     except InvalidName:

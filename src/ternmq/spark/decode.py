@@ -1,4 +1,4 @@
-"""Records of messages as Arrow batches of a few megabytes, however small the stored ones are."""
+"""Records of messages as Arrow batches of a few megabytes, even if the stored ones are small."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "priority": ("priority",),
     "expires_at": ("expiry_time",),
 }
-"""What each column is made of; the columns of ``record.coalesce``."""
+"""Sources of each column; names of columns of ``record.coalesce``."""
 
 
 class Decoder:
-    """Gathers records; gives Arrow batches. One queue.
+    """Collects records of one queue; yields Arrow batches.
 
     Args:
-        topic: Its name.
-        columns: The columns wanted, with their types in Spark's words.
-        rows: A batch is given when it has so many ...
-        size: ... or its records have so many bytes.
+        topic: Name of the topic.
+        columns: The columns to return, with their types as Spark writes them.
+        rows: A batch is complete with this many rows ...
+        size: ... or with this many bytes of records.
     """
 
     def __init__(self, topic: str, columns: Mapping[str, str], rows: int, size: int) -> None:
@@ -57,13 +57,13 @@ class Decoder:
         self._most_rows = rows
         self._schema = schema.arrow(columns)
         sources = {source: None for name in columns for source in _sources(name, columns[name])}
-        # Without any column it is still wanted how many rows there are.
+        # Without any column, Spark still needs the number of rows.
         self._coalescer = Coalescer(
             list(sources) or ["offset"], target_bytes=size, target_rows=rows
         )
 
     def feed(self, records: bytes, start: int, stop: int) -> Iterator[pa.RecordBatch]:
-        """Take the rows ``[start, stop)`` out of records; yield what is full.
+        """Take the rows ``[start, stop)`` of records; yield complete batches.
 
         Raises:
             ProtocolError: The records are damaged.
@@ -76,12 +76,12 @@ class Decoder:
             raise ProtocolError(f"the broker's records are damaged: {error}") from error
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield what is left."""
+        """Yield the remaining rows."""
         for batch in self._coalescer.finish():
             yield from self._cut(batch)
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a batch in pieces of about the rows that are wanted; nothing is copied."""
+        """Split a batch into pieces of about ``rows`` rows, without copying."""
         made = self._made(batch)
         rows = batch.num_rows
         pieces = max(1, round(rows / self._most_rows))
@@ -103,7 +103,7 @@ def _sources(name: str, kind: str) -> tuple[str, ...]:
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    """Return a column, as Spark compares it to the letter."""
+    """Return a column with exactly the type that Spark expects."""
     import pyarrow as pa
 
     make = _DERIVED.get(name)
@@ -118,7 +118,7 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _cast(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array as another type; bytes that are no UTF-8 become replacement marks."""
+    """Cast an array; bytes that are not UTF-8 become replacement characters."""
     import pyarrow as pa
 
     try:

@@ -1,4 +1,4 @@
-"""A range of offsets, read to its end or not at all."""
+"""Reads a range of offsets to its end, or fails."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def read_span(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range as Arrow batches.
 
-    Exactly these rows come, whatever the queue holds besides; the end that was planned is not
+    The result is exactly these rows, whatever else the queue holds; the planned end is never
     lowered.
 
     Args:
         port: The broker.
-        options: What the reader was told.
+        options: Options of the reader.
         span: The range.
-        columns: The columns wanted.
-        clock: Seconds.
+        columns: The columns to return.
+        clock: Returns seconds.
 
     Raises:
-        DataLoss: Rows of it are not kept any more, or the topic is another one.
-        ReadIncomplete: No row came for ``maxWaitMs``.
+        DataLoss: Rows of the range are gone, or the topic is another one of the same name.
+        ReadIncomplete: No row arrived for ``maxWaitMs``.
     """
     decoder = Decoder(span.topic, columns, options.batch_rows, options.batch_bytes)
     offset = span.start
     while offset < span.stop:
         try:
             for found in _pieces(port, options, span, offset, clock):
-                # Records are whole: they hold rows of the next piece too, which come again with it.
+                # Records are whole: they may hold rows of the next piece, which brings them again.
                 yield from decoder.feed(found.records, offset, found.stop)
                 offset = found.stop
         except OffsetExpired:
@@ -68,7 +68,7 @@ def read_span(
 
 
 class _AnotherQueueError(Exception):
-    """The queue ends before what is to be read."""
+    """The queue ends before the range to read."""
 
 
 def _pieces(
@@ -77,7 +77,7 @@ def _pieces(
     """Yield pieces with rows, to the end of the range.
 
     Raises:
-        ReadIncomplete: None came for ``maxWaitMs``.
+        ReadIncomplete: None arrived for ``maxWaitMs``.
     """
     patience = options.max_wait_ms / 1000
     until = clock() + patience
@@ -98,7 +98,7 @@ def _pieces(
 
 
 def _oldest(port: Port, options: ReadOptions, span: Span, offset: int) -> int:
-    """Return where to go on when an offset is not kept any more; never behind the range."""
+    """Return where to continue after an expired offset; at most the end of the range."""
     first = max(
         (one.first for one in port.ranges([span.topic]) if one.place == span.place),
         default=span.stop,
@@ -110,7 +110,7 @@ def _oldest(port: Port, options: ReadOptions, span: Span, offset: int) -> int:
 
 
 def _lost(options: ReadOptions, span: Span, start: int, why: str, stop: int | None = None) -> None:
-    """Fail, or say what is missing: rows ``[start, stop)``, by default to the end of the range."""
+    """Fail or log that rows ``[start, stop)`` are missing; by default to the end of the range."""
     missing = (span.stop if stop is None else stop) - start
     what = f"{missing} messages from offset {start} on, of {span}, cannot be read: {why}"
     if options.fail_on_data_loss:

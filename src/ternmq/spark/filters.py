@@ -1,7 +1,7 @@
-"""Filters that Spark hands down, applied while reading.
+"""Filters that Spark pushes down, applied while reading.
 
-Only what is exact is taken; Spark does not look at it again. On offset, partition and topic they
-also narrow what is fetched.
+Only filters that can be applied exactly are accepted, because Spark does not check again. Filters
+on offset, partition and topic also narrow the ranges that are fetched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Filter:
     value: Any
 
     def mask(self, values: pa.Array) -> pa.Array:
-        """Return which rows it keeps; none where the value is null."""
+        """Return a mask of the rows that pass; false where the value is null."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -73,12 +73,12 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """All of these."""
+    """Filters that must all pass."""
 
     every: tuple[Filter, ...] = ()
 
     def columns(self, chosen: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns that are needed to filter, besides those chosen."""
+        """Return the columns needed for filtering in addition to the chosen ones."""
         names = [one.column for one in self.every if one.column not in chosen]
         return schema.kinds(names)
 
@@ -89,7 +89,7 @@ class Filters:
         return batch
 
     def narrow(self, spans: Iterable[Span]) -> list[Span]:
-        """Return what of ranges may hold rows that pass."""
+        """Reduce ranges to the parts that may hold rows that pass."""
         found: list[Span] = []
         for span in spans:
             start, stop = span.start, span.stop
@@ -131,10 +131,10 @@ def _offsets(one: Filter) -> tuple[int, int]:
 
 
 def taken(filters: Sequence[Any], columns: Mapping[str, str]) -> tuple[Filters, list[Any]]:
-    """Return what can be applied, and Spark's filters that cannot.
+    """Return the filters that can be applied, and Spark's filters that cannot.
 
     Args:
-        filters: Spark's: each has ``attribute`` and ``value``.
+        filters: Spark's filters; each has ``attribute`` and ``value``.
         columns: The columns that are read, with their types.
     """
     found: list[Filter] = []

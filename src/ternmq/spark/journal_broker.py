@@ -1,4 +1,4 @@
-"""The journal of a broker that works, page by page; needs the right ``audit``."""
+"""The journal of a running broker, page by page; needs the right ``audit``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PEEK_BYTES: Final = 4096
 
 
 class BrokerJournal:
-    """See ``JournalPort``."""
+    """Implements ``JournalPort``. Not thread-safe."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._made: Bulk | None = None
         self._segment = 0
         self._end = 0
-        """A position that was durable, and is where a record begins or will begin."""
+        """A position that was durable: a record begins, or will begin, there."""
 
     def _bulk(self) -> Bulk:
         if self._made is None:
@@ -34,7 +34,7 @@ class BrokerJournal:
         return self._made
 
     def _page(self, position: int) -> Records:
-        """Return a page from a position on, or from the oldest if that is gone."""
+        """Return the page at a position, or at the oldest if that one is gone."""
         bulk = self._bulk()
         while True:
             try:
@@ -43,7 +43,7 @@ class BrokerJournal:
                 position = error.oldest
 
     def bounds(self) -> Bounds:
-        """See ``JournalPort``."""
+        """Return the kept positions."""
         if not self._segment:
             page = self._page(0)
             frames = Frames(page.records)
@@ -56,7 +56,7 @@ class BrokerJournal:
         return Bounds(page.oldest, page.durable, self._segment)
 
     def names(self, position: int) -> Names:
-        """See ``JournalPort``."""
+        """Return the names of the numbers in records from a position on."""
         told = self._bulk().catalog(position)
         return Names(
             {number: one.name for number, one in told.topics.items()},
@@ -68,14 +68,14 @@ class BrokerJournal:
         )
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """See ``JournalPort``."""
+        """Yield the records of ``[start, stop)``, checked."""
         for page in self._bulk().journal_pages(start, stop, with_bodies=False):
             frames = Frames(page.records).below(stop)
             frames.check()
             yield frames
 
     def close(self) -> None:
-        """See ``JournalPort``."""
+        """Close the connection; may be called again."""
         if self._made is not None:
             self._made.close()
             self._made = None

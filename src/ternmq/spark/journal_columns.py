@@ -1,9 +1,9 @@
-"""Facts of many records at once, as columns: what most of a journal consists of.
+"""Facts of many records at once, as columns; for the records that make up most of a journal.
 
-``FAST`` has a function for each kind of record that is frequent. It takes the records of a page and
-returns blocks of rows, and which records it leaves to ``journal_facts``, which tells the same of
-every record, one by one, and says what is wrong with it. The rulers of the bodies are in
-``ternmq.record.messages`` and ``ternmq.record.facts``; a number at byte ``b`` is ``u4[b >> 2]``.
+``FAST`` has a function for each frequent kind of record. It takes the records of a page and returns
+blocks of rows, and the records that it leaves to ``journal_facts``, which decodes any record, one
+by one, and raises if it is damaged. The layouts of the bodies are in ``ternmq.record.messages`` and
+``ternmq.record.facts``; a number at byte ``b`` is ``u4[b >> 2]``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ternmq.record.header import HEADER_BYTES, Kind
 from ternmq.record.messages import PREFIX_BYTES
 
 _MOST_FACTS: Final = 16
-"""Facts of a record are read first of all records, then second of all, ...: not to no end."""
+"""Records with more facts are decoded one by one: each pass reads the n-th facts of all records."""
 _OUTCOMES: Final = tuple(one.name.lower() for one in facts.Outcome)
 _CAUSES: Final = tuple(one.name.lower() for one in facts.Cause)
 _FAILING: Final = np.array([facts.failing(one) for one in facts.Outcome], np.bool_)
@@ -36,15 +36,15 @@ class Numbers(NamedTuple):
 
     values: npt.NDArray[Any]
     there: npt.NDArray[np.bool_] | None = None
-    """Where there is one; None: everywhere."""
+    """Mask of the rows with a value; None: all have one."""
 
 
 class Texts(NamedTuple):
-    """A column of texts, most of them the same."""
+    """A column of texts with few distinct values."""
 
     known: Sequence[str | None]
     codes: npt.NDArray[Any]
-    """Which of those that are known."""
+    """Index in ``known`` for each row."""
 
 
 class Block(NamedTuple):
@@ -52,22 +52,22 @@ class Block(NamedTuple):
 
     kind: str
     record: I64
-    """Which record of the page tells each row."""
+    """Index of the record in the page, for each row."""
     part: I64
-    """Which of that record's rows it is."""
+    """Number of the row within that record."""
     columns: dict[str, Numbers | Texts]
 
 
 @dataclass
 class Decoded:
-    """What became of records."""
+    """The result of decoding records."""
 
     blocks: list[Block] = field(default_factory=list)
     left: list[I64] = field(default_factory=list)
-    """Numbers of records that must be looked at one by one."""
+    """Indexes of records that must be decoded one by one."""
 
     def whole(self) -> Decoded:
-        """Return this without the rows of records that are left after some were read."""
+        """Return this without the rows of records that were left after some facts were read."""
         left = self.records_left()
         if not len(left) or not self.blocks:
             return self
@@ -84,12 +84,12 @@ class Decoded:
         return Decoded(blocks, self.left)
 
     def records_left(self) -> I64:
-        """Return the numbers of the records that must be looked at one by one."""
+        """Return the indexes of the records that must be decoded one by one."""
         return np.concatenate(self.left) if self.left else np.zeros(0, np.int64)
 
 
 def _stored(page: Frames, which: I64) -> Decoded:
-    """Read batches whose rows all became messages: their first byte to that of their bodies."""
+    """Read batches whose rows all became messages; needs only the heads of the batches."""
     found = Decoded()
     at = page.at[which] + HEADER_BYTES
     whole = page.end[which] - at >= PREFIX_BYTES + HEADER_BYTES
@@ -119,13 +119,13 @@ def _stored(page: Frames, which: I64) -> Decoded:
 
 
 class _Facts:
-    """Goes through the facts of records, the n-th of all that have one at a time.
+    """Walks through the facts of records: at each step, the next fact of every record.
 
     Attributes:
-        which: The records that have one.
-        at: Where it begins.
+        which: The records that still have a fact.
+        at: Where the fact begins.
         end: Where the record ends.
-        part: How many rows the facts before have.
+        part: Number of rows of the facts before.
     """
 
     def __init__(self, page: Frames, which: I64) -> None:
@@ -146,18 +146,18 @@ class _Facts:
         self._left, self.part = self._left[keep], self.part[keep]
 
     def fitting(self, sizes: I64 | int) -> npt.NDArray[np.bool_] | None:
-        """Leave records out that end within so many bytes; return which were kept, None: all."""
+        """Leave out records shorter than a fact of these sizes; return a mask of the others."""
         fits: npt.NDArray[np.bool_] = self.at + sizes <= self.end
         return None if fits.all() else self.leaving(~fits)
 
     def leaving(self, bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Leave records to whoever looks at them one by one; return which were kept."""
+        """Leave records to be decoded one by one; return a mask of the others."""
         self.found.left.append(self.which[bad])
         self._keep(~bad)
         return ~bad
 
     def step(self, sizes: I64, rows: I64) -> None:
-        """Go on to the next fact of those that have one."""
+        """Move to the next fact; drop records that have no more."""
         self.at = self.at + sizes
         self.part = self.part + rows
         self._left = self._left - 1
@@ -165,14 +165,14 @@ class _Facts:
 
 
 def _counts(page: Frames, which: I64) -> I64:
-    """Return how many facts each record has; -1: it is too short to say."""
+    """Return the number of facts of each record; -1: the record is too short to hold it."""
     body = page.at[which] + HEADER_BYTES
     short = page.end[which] - body < facts.COUNT.size
     return np.where(short, -1, page.u4[np.where(short, 0, body) >> 2].astype(np.int64))
 
 
 def _spread(counts: I64) -> tuple[I64, I64]:
-    """Return for each of so many runs of each fact: which fact, and its number there."""
+    """Expand facts into their runs: return for each run its fact, and its number in the fact."""
     total = int(counts.sum())
     fact = np.arange(len(counts), dtype=np.int64).repeat(counts)
     if total == len(counts) and (counts == 1).all():
@@ -248,7 +248,7 @@ def _settled(event: str) -> Callable[[Frames, I64], Decoded]:
 
 
 def _settle(walk: _Facts, event: str) -> None:
-    """Read a fact of each record, and go on to the next."""
+    """Read one fact of each record, and move to the next."""
     page = walk.page
     u1, u2, u4, i8 = page.u1, page.u2, page.u4, page.i8
     walk.fitting(facts.SETTLED_HEAD.size)
@@ -291,12 +291,12 @@ def _settle(walk: _Facts, event: str) -> None:
 
 
 def _width(failing: npt.NDArray[np.bool_]) -> I64:
-    """Return how long a run of a settled fact is."""
+    """Return the length of a run of a settled fact."""
     return np.where(failing, facts.FAILED_RUN.size, facts.LEASED_RUN.size).astype(np.int64)
 
 
 def _settled_size(page: Frames, at: I64) -> I64:
-    """Return the length of each fact, its reason and its padding included."""
+    """Return the length of each fact, including its reason and padding."""
     counts = page.u2[(at >> 1) + 20].astype(np.int64)
     reason = page.u4[(at >> 2) + 11].astype(np.int64)
     width = _width(_FAILING[page.u1[at + 42]])
@@ -309,7 +309,7 @@ def _columns(of_fact: dict[str, npt.NDArray[Any]], fact: I64) -> dict[str, Numbe
 
 
 def _reasons(page: Frames, at: I64, lengths: I64) -> Texts:
-    """Return the text of each fact; many consumers say the same."""
+    """Return the reason of each fact; equal texts are stored once."""
     numbers: dict[bytes, int] = {b"": 0}
     codes = np.zeros(len(at), np.int64)
     said = np.flatnonzero(lengths)

@@ -1,9 +1,8 @@
 """Records of the journal as rows of a table: one row for each fact and run of offsets.
 
-``COLUMNS`` is the schema, version ``SCHEMA_VERSION``. Which columns a fact fills stands in the
-table of ``docs/reference/tables.md``; all others are null. Facts that come later (scheduled,
-prepared, resolved, replayed) fill columns that are there. No row holds a body, a token's hash, or
-a client's whole name.
+``COLUMNS`` is the schema, version ``SCHEMA_VERSION``. The table in ``docs/reference/tables.md``
+lists the columns that each kind of fact fills; all others are null. No row contains a body, a
+token's hash, or a client's whole name.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION: Final = 1
 COLUMNS: Final[dict[str, str]] = {
     "position": "bigint",  # of the record
-    "part": "int",  # among the rows of the record; (position, part) names a row for ever
+    "part": "int",  # row within the record; (position, part) identifies a row for ever
     "time": "timestamp",  # broker time
     "epoch": "int",
     "kind": "string",
@@ -39,8 +38,8 @@ COLUMNS: Final[dict[str, str]] = {
     "start": "bigint",  # offsets [start, stop)
     "stop": "bigint",
     "producer_id": "bigint",  # the u64's bits
-    "sequence": "bigint",  # of the row at ``start``; the others follow
-    "born_time": "timestamp",  # of the messages; of counts: beginning of the bucket
+    "sequence": "bigint",  # of the row at ``start``; later rows have the next numbers
+    "born_time": "timestamp",  # of the messages; for counts: beginning of the window
     "bytes": "bigint",  # of the record's batch, on the first of its runs
     "session": "bigint",
     "app": "string",
@@ -54,45 +53,45 @@ COLUMNS: Final[dict[str, str]] = {
     "outcome": "string",
     "cause": "string",
     "reason": "string",
-    "due": "timestamp",  # when the next attempt, or delivery, comes
-    "cursor": "bigint",  # of the group, after it
-    "writer": "string",  # of a transaction that its writer named
+    "due": "timestamp",  # time of the next attempt, or of the delivery
+    "cursor": "bigint",  # of the group, after the fact
+    "writer": "string",  # of a transaction with a named writer
     "batch_id": "bigint",
     "decision": "string",
-    "name": "string",  # of what was set, of the alarm
-    "detail": "string",  # JSON of what has no column
-    "rows": "bigint",  # how many it is about, also where there are no offsets
+    "name": "string",  # of the setting, of the alarm
+    "detail": "string",  # JSON with the rest
+    "rows": "bigint",  # number of rows, also where there are no offsets
     "refers_to": "bigint",  # position of an earlier record
-    "sent": "bigint",  # what a producer says of a bucket, since it began
+    "sent": "bigint",  # the producer's count in a window, since the window began
     "given_up": "bigint",
     "schema_version": "int",
 }
-"""All columns, with their types in Spark's words."""
+"""All columns, with their types as Spark writes them."""
 LEFT_OUT: Final = frozenset({Kind.SEGMENT, Kind.PAD, Kind.STATE, Kind.MARK})
-"""Records that tell of the journal, not of messages."""
+"""Records about the journal itself, not about messages."""
 _BASE: Final = ("position", "part", "time", "epoch")
-"""Columns of every row that the record's header fills, or the place in it."""
+"""Columns of every row, from the record's header or its place in it."""
 _NAMED: Final = {
     "topic": "topic_number",
     "group": "group_number",
     "app": "session",
     "client": "session",
 }
-"""Columns that are looked up, and by what."""
+"""Columns that are names, and the columns with their numbers."""
 
 
 class _Placed(NamedTuple):
-    """A block, and where its rows go."""
+    """A block, and the indexes of its rows in the result."""
 
     block: Block
     rows: I64
 
 
 class Events:
-    """Gathers rows of records; gives Arrow batches.
+    """Collects rows of records; returns Arrow batches.
 
     Args:
-        names: What numbers stand for before the first record; learns from the records.
+        names: Names of numbers before the first record; extended from the records.
     """
 
     def __init__(self, names: Names) -> None:
@@ -105,10 +104,10 @@ class Events:
         return self._count
 
     def add(self, page: Frames) -> None:
-        """Take the facts of a page of records. Pages come in the order of the journal.
+        """Add the facts of a page of records. Pages come in the order of the journal.
 
         Raises:
-            struct.error, ValueError: A record holds what no record does.
+            struct.error, ValueError: A record is not valid.
         """
         blocks: list[Block] = []
         left: list[I64] = []
@@ -146,7 +145,7 @@ class Events:
         return found
 
     def _place(self, page: Frames, blocks: Sequence[Block]) -> None:
-        """Find where each row goes: behind the records before, in its record's order."""
+        """Compute the index of each row: after earlier records, in the order of its record."""
         counts = np.zeros(len(page), np.int64)
         for block in blocks:
             counts += np.bincount(block.record, minlength=len(page))
@@ -162,7 +161,7 @@ class Events:
         self._count += total
 
     def table(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """Return the rows that were gathered, and forget them."""
+        """Return the collected rows, and drop them."""
         import pyarrow as pa
 
         kinds = schema.arrow({name: COLUMNS[name] for name in columns})
@@ -176,7 +175,7 @@ class Events:
 
 
 class _Table:
-    """Makes each column of all blocks at once."""
+    """Builds each column from all blocks at once."""
 
     def __init__(
         self, names: Names, placed: Sequence[_Placed], base: dict[str, list[I64]], rows: int
@@ -219,7 +218,7 @@ class _Table:
         return _array(values, kind, there)
 
     def _texts(self, filled: Sequence[tuple[Texts, I64]], told: pa.Array | None = None) -> pa.Array:
-        """Return a column of texts; where none is filled, what was looked up."""
+        """Return a column of texts; rows that no block fills get the looked-up names."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -235,7 +234,7 @@ class _Table:
         return found if told is None else pc.coalesce(found, told)
 
     def _named(self, name: str) -> pa.Array:
-        """Return the names that numbers stand for."""
+        """Return the names of numbers."""
         import pyarrow as pa
 
         numbers = _NAMED[name]
@@ -258,7 +257,7 @@ class _Table:
 
 
 def _column(name: str, values: Sequence[Any]) -> Numbers | Texts:
-    """Return a column of what was told one by one."""
+    """Return a column of values that were decoded one by one."""
     if COLUMNS[name] == "string":
         return Texts(values, np.arange(len(values)))
     there = np.array([one is not None for one in values])

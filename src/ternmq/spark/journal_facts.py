@@ -1,7 +1,7 @@
-"""What a record of the journal says, fact by fact: the columns that each fills.
+"""Decodes records of the journal, fact by fact, into the columns that each fills.
 
-``MAKERS`` has a function for each kind of record. ``journal_columns`` tells the same of frequent
-kinds, many records at once; what it says is compared with this.
+``MAKERS`` has a function for each kind of record. ``journal_columns`` decodes frequent kinds, many
+records at once; tests compare its results with these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGN: Final = 2**63
 
 
 class Record(NamedTuple):
-    """A record of the journal, as far as events need it."""
+    """The parts of a journal record that events need."""
 
     position: int
     kind: int
@@ -40,7 +40,7 @@ Told = Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _signed(number: int) -> int:
-    """Return the i64 with the bits of a u64: Spark knows no unsigned numbers."""
+    """Return the i64 with the bits of a u64: Spark has no unsigned numbers."""
     return number - 2 * _SIGN if number >= _SIGN else number
 
 
@@ -49,11 +49,11 @@ def _json(value: object) -> str:
 
 
 def _stored(record: Record) -> Told:
-    """Yield a row for each run of rows that follow each other in their batch."""
+    """Yield a row for each run of consecutive rows of the batch."""
     body = record.body
     topic, queue, begin, count, run_count, *_ = messages.PREFIX.unpack_from(body)
     at = messages.PREFIX_BYTES + messages.RUN.size * run_count
-    # Of the batch the head alone: a broker need not send the bodies.
+    # Only the head of the batch is read: a broker need not send the bodies.
     _, _, size, _, _, _, _, rows, producer, first, born_us = BATCH.unpack_from(body, at)
     told = {
         "topic_number": topic,
@@ -151,7 +151,7 @@ def _moved(record: Record) -> Told:
 
 
 def _replayed(record: Record) -> Told:
-    """Yield a row for each run that comes again, and for each that is unread again."""
+    """Yield a row for each run to deliver again, and for each run that is unread again."""
     fact = replay.unpack(record.body)
     told = {
         "topic_number": fact.topic, "queue": fact.queue, "group_number": fact.group,
@@ -200,7 +200,7 @@ def _prepared(record: Record) -> Told:
 
 
 def _resolved(record: Record) -> Told:
-    """Yield a row for each prepared batch: visible from here on at these offsets, or dropped."""
+    """Yield a row for each prepared batch: now visible at these offsets, or dropped."""
     content = transactions.unpack_resolved(record.body)
     told = {
         "app": content.app or None, "writer": content.writer_name,
@@ -268,7 +268,7 @@ def _started(record: Record) -> Told:
 
 
 def other(record: Record) -> Told:
-    """A fact that this version knows by name only."""
+    """Yield a row with only the name of the kind, for records that have no function here."""
     yield _NAMES_OF_KINDS.get(record.kind, f"kind-{record.kind}"), {}
 
 

@@ -1,4 +1,4 @@
-"""The journal in a folder: a broker's own, or a copy of it. Nothing is changed there."""
+"""The journal in a folder: a broker's own, or a copy of it. Read-only."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ternmq.spark.journal_port import Bounds
 
 
 class FileJournal:
-    """See ``JournalPort``.
+    """Implements ``JournalPort``. Not thread-safe.
 
     Args:
         path: The data folder of a broker, or a copy of it.
 
     Raises:
-        FileMissing: There is none, or no journal in it.
-        CorruptJournal: No segment says how large segments are.
+        FileMissing: There is no such folder, or no journal in it.
+        CorruptJournal: No segment states the size of segments.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._reader = JournalReader(path)
         self._seen = Position(0)
-        """Up to here the end was looked for."""
+        """The end was searched up to here."""
         self._durable = 0
 
     def bounds(self) -> Bounds:
-        """See ``JournalPort``.
+        """Return the kept positions.
 
-        What the last records say is durable is believed, not that there are records: a broker that
-        starts after a power cut may cut them off.
+        The end is the durable position stated by the last records, not the last record itself: a
+        broker that starts after a power cut may cut off later ones.
         """
         reader = self._reader
         oldest = reader.first()
@@ -49,16 +49,16 @@ class FileJournal:
         return Bounds(oldest, max(oldest, self._durable), reader.segment_size)
 
     def _newest_segment(self, oldest: Position) -> Position:
-        """Return where the newest segment with records begins."""
+        """Return the beginning of the newest segment with records."""
         size = self._reader.segment_size
         base = oldest
         while next(self._reader.records(Position(base + size)), None) is not None:
             base = Position(base + size)
-        # All that the first record of a segment says is durable stands before it.
+        # The durable position stated by a segment's first record is at most its beginning.
         return base
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """See ``JournalPort``."""
+        """Yield the records of ``[start, stop)``, checked."""
         reader = self._reader
         if start < reader.first():
             raise DataLoss(
@@ -76,11 +76,11 @@ class FileJournal:
             )
 
     def close(self) -> None:
-        """See ``JournalPort``."""
+        """Close the files."""
         self._reader.close()
 
     def names(self, position: int) -> Names:  # noqa: ARG002 - all that there are
-        """See ``JournalPort``: numbers are never used again, so names of later ones do no harm."""
+        """Return all names: numbers are never reused, so later names do no harm."""
         told = self._reader.names()
         names = Names(
             {number: one.name for number, one in told.topics.items()},

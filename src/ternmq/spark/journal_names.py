@@ -1,7 +1,7 @@
-"""Names of the numbers that stand in records: topics, groups, sessions.
+"""Names for the numbers in records: topics, groups, sessions.
 
-Numbers are never used again, so names are only ever added: those that were there before the first
-record come from a catalog, the others from the records themselves.
+Numbers are never reused, so names are only added: names from before the first record come from a
+catalog, the others from the records themselves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ternmq.record import control
 from ternmq.record.header import Kind
 
 _SHOWN: Final = 8
-"""So much of a client's name is shown: who knows it whole may take its session over."""
+"""Characters shown of a client's name: with the whole name, its session could be taken over."""
 
 
 class Client(NamedTuple):
-    """Who a session is."""
+    """The client of a session."""
 
     app: str
     client: str
@@ -27,14 +27,14 @@ class Client(NamedTuple):
 
 @dataclass(slots=True)
 class Names:
-    """What numbers stand for; what is not known has no entry."""
+    """Names by number; unknown numbers have no entry."""
 
     topics: dict[int, str] = field(default_factory=dict)
     groups: dict[int, str] = field(default_factory=dict)
     sessions: dict[int, Client] = field(default_factory=dict)
 
     def learn(self, kind: int, body: bytes) -> None:
-        """Take in a CONFIG or JOINED record; others tell no names."""
+        """Add the names of a CONFIG or JOINED record; others contain none."""
         if kind == Kind.CONFIG:
             change = control.unpack_config(body)
             if isinstance(change, control.TopicCreated | control.TopicChanged):
@@ -46,5 +46,5 @@ class Names:
             self.joined(joined.session, joined.app, joined.client, joined.address)
 
     def joined(self, session: int, app: str, client: str, address: str) -> None:
-        """Take in who a session is."""
+        """Add the client of a session."""
         self.sessions[session] = Client(app, client[:_SHOWN], address)

@@ -64,7 +64,7 @@ _BY_NAME: Final = {option.name.lower(): option for option in TABLE}
 
 @dataclass(slots=True, frozen=True)
 class JournalOptions:
-    """What a reader of the journal was told; ``broker`` or ``path``."""
+    """Options of a reader of the journal; either ``broker`` or ``path`` is set."""
 
     broker: Broker | None
     path: str
@@ -79,25 +79,25 @@ class JournalOptions:
 
     @property
     def offered(self) -> dict[str, str]:
-        """The columns, with their types in Spark's words."""
+        """The columns, with their types as Spark writes them."""
         return {name: COLUMNS[name] for name in self.columns}
 
 
 def journal_columns(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that options offer.
+    """Return the columns that options select.
 
     Raises:
-        OptionError: Naming the option.
+        OptionError: An option is not valid; names it.
     """
     given = parse(options, Use.READ, _BY_NAME)
     return {name: COLUMNS[name] for name in given.get("columns", ()) or COLUMNS}
 
 
 def journal_options(options: Mapping[str, str], use: Use) -> JournalOptions:
-    """Return what a reader was told.
+    """Parse the options of a reader.
 
     Raises:
-        OptionError: Naming the option.
+        OptionError: An option is not valid; names it.
     """
     given = parse(options, use, _BY_NAME)
     path = given.get("path", "")

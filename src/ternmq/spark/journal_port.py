@@ -1,4 +1,4 @@
-"""What the journal source asks of whoever has a journal: a broker, or a folder with its files."""
+"""The journal source's view of a journal: a broker's, or a folder with its files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ternmq.spark.journal_names import Names
 
 @dataclass(slots=True, frozen=True)
 class Bounds:
-    """What a journal keeps.
+    """The positions that a journal keeps.
 
     Attributes:
-        oldest: The oldest position that is kept.
-        end: Up to here everything is durable; a record ends here.
+        oldest: The oldest position.
+        end: Everything below is durable; a record ends here.
         segment_bytes: A record begins at every multiple of this from ``oldest`` on; 0: not known.
     """
 
@@ -26,20 +26,20 @@ class Bounds:
 
 
 class JournalPort(Protocol):
-    """Calls block; made where it is used, it never travels."""
+    """Access to a journal. Calls block. Created where it is used, never sent to workers."""
 
     def bounds(self) -> Bounds:
-        """Return what is there now."""
+        """Return the positions kept now."""
 
     def names(self, position: int) -> Names:
-        """Return what the numbers in records from a position on stand for."""
+        """Return the names of the numbers in records from a position on."""
 
     def pages(self, start: int, stop: int) -> Iterator[Frames]:
-        """Yield the records of ``[start, stop)``, checked; a record begins at either.
+        """Yield the records of ``[start, stop)``, checked; both are beginnings of records.
 
         Raises:
-            JournalExpired: The journal begins behind ``start``.
+            JournalExpired: The journal begins after ``start``.
         """
 
     def close(self) -> None:
-        """End it; may be called again."""
+        """Close it; may be called again."""

@@ -1,7 +1,7 @@
-"""What reads of the journal do, without Spark: positions, tasks, rows.
+"""Reads of the journal, without Spark: positions, tasks, rows.
 
-The offset of a stream is ``{"position": n}``: the position of the next record. Ranges are cut where
-segments begin, since nobody knows where a record begins between.
+The offset of a stream is ``{"position": n}``: the position of the next record. Ranges are cut at
+the beginnings of segments, the only positions known to begin a record.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Json = dict[str, int]
 
 
 class Stretch(NamedTuple):
-    """Positions ``[start, stop)``; a record begins at either."""
+    """Positions ``[start, stop)``; both are beginnings of records."""
 
     start: int
     stop: int
 
 
 def connect(options: JournalOptions) -> JournalPort:
-    """Return the journal that options name."""
+    """Return a port to the journal that the options name."""
     if options.broker is None:
         return FileJournal(options.path)
     return BrokerJournal(options.broker)
@@ -43,12 +43,12 @@ def connect(options: JournalOptions) -> JournalPort:
 
 @dataclass(frozen=True)
 class JournalReading:
-    """Reads stretches; travels to workers.
+    """Reads stretches; is sent to workers.
 
     Attributes:
-        options: What it was told.
-        columns: The columns wanted, with their types in Spark's words.
-        connect: Makes a port.
+        options: Options of the reader.
+        columns: The columns to return, with their types as Spark writes them.
+        connect: Creates a port.
     """
 
     options: JournalOptions
@@ -56,10 +56,10 @@ class JournalReading:
     connect: Callable[[JournalOptions], JournalPort] = field(default=connect)
 
     def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """Yield the facts of a stretch; on a worker.
+        """Yield the facts of a stretch; runs on a worker.
 
         Raises:
-            DataLoss: It is not kept any more.
+            DataLoss: The journal no longer has the whole stretch.
         """
         port = self.connect(self.options)
         try:
@@ -82,7 +82,7 @@ class JournalReading:
                         yield from self._batches(events)
                 done = True
             except JournalExpired:
-                # Retention was quicker: what is gone begins behind the record read last.
+                # Retention removed the next records: the loss begins after the last record read.
                 start = self._kept(port, Stretch(start, stretch.stop))
                 done = start >= stretch.stop
         if len(events):
@@ -95,7 +95,7 @@ class JournalReading:
             yield table.slice(at, most)
 
     def _kept(self, port: JournalPort, stretch: Stretch) -> int:
-        """Return where the stretch begins, of what is kept."""
+        """Return the first position of the stretch that the journal still has."""
         oldest = port.bounds().oldest
         if stretch.start >= oldest:
             return stretch.start
@@ -107,7 +107,7 @@ class JournalReading:
         return oldest
 
     def tasks(self, start: int, stop: int, segment: int) -> list[Stretch]:
-        """Cut positions into tasks, where segments begin."""
+        """Split positions into tasks, at beginnings of segments."""
         if stop <= start:
             return []
         if not segment:
@@ -124,8 +124,8 @@ class JournalReading:
         """Return the tasks of a batch read.
 
         Raises:
-            OptionError: A position is not there.
-            DataLoss: It is not kept any more.
+            OptionError: A position is beyond the end of the journal.
+            DataLoss: The start is gone.
         """
         port = self.connect(self.options)
         try:
@@ -144,8 +144,8 @@ class JournalReading:
         """Return where a new query begins.
 
         Raises:
-            OptionError: The position is not there.
-            DataLoss: It is not kept any more.
+            OptionError: The position is beyond the end of the journal.
+            DataLoss: It is gone.
         """
         start = self.options.start
         if start == EARLIEST:
@@ -164,11 +164,11 @@ class JournalReading:
 
 
 class JournalStream:
-    """A streaming read as the driver has it.
+    """The driver's side of a streaming read.
 
     Args:
-        reading: What reads its stretches.
-        clock: Seconds.
+        reading: Reads the stretches.
+        clock: Returns seconds.
     """
 
     def __init__(
@@ -179,13 +179,13 @@ class JournalStream:
         self._port: JournalPort | None = None
         self._initial: int | None = None
         self._begun = False
-        """Where the query begins is written down, or about to be."""
+        """The query's start is stored by Spark, or about to be."""
         self._known: Bounds | None = None
         self._known_until = float("-inf")
         self._frozen: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel without a connection."""
+        """Pickle without the connection."""
         return {**self.__dict__, "_port": None}
 
     def _bounds(self, *, fresh: bool = False) -> Bounds:
@@ -198,17 +198,17 @@ class JournalStream:
         return self._known
 
     def initial(self) -> int:
-        """Return where a new query begins; the same whenever it is asked."""
+        """Return where a new query begins; the same at every call."""
         if self._initial is None:
             self._initial = self.reading.start(self._bounds())
         return self._initial
 
     def freeze(self) -> None:
-        """Go no further than what is there now (``availableNow``)."""
+        """Read no further than the present end (``availableNow``)."""
         self._frozen = self._bounds(fresh=True).end
 
     def only_batch(self) -> None:
-        """There will be one batch: rows come with it, although where it begins is not written."""
+        """Return rows in the first batch: there is only one, although its start is not stored."""
         self._begun = True
 
     def newest(self) -> int:
@@ -216,13 +216,13 @@ class JournalStream:
         return self._bounds().end
 
     def latest(self, start: int) -> int:
-        """Return how far the next batch goes; ``start`` if there is nothing for one.
+        """Return the end of the next batch; ``start`` if there is nothing to read.
 
-        The first batch of a query is empty, so that where it begins is written down before
-        anything is read: after a crash in it Spark asks once more, and it may be elsewhere by then.
+        The first batch of a query is empty, so that Spark stores its start before anything is read:
+        after a crash in it, Spark calls ``initial`` again, which may differ by then.
 
         Raises:
-            DataLoss: The journal ends before: it is another one.
+            DataLoss: The journal ends before ``start``: it is another one.
         """
         if not self._begun:
             self._begun = True
@@ -237,34 +237,34 @@ class JournalStream:
         end = bounds.end if self._frozen is None else min(self._frozen, bounds.end)
         most, segment = self.reading.options.max_bytes, bounds.segment_bytes
         if end - start > most and segment:
-            # Up to where a segment begins, the first of them at least.
+            # Up to the beginning of a segment, at least the next one.
             step = max(1, (start % segment + most) // segment)
             end = min(end, start - start % segment + step * segment)
         return max(start, end)
 
     def stretches(self, start: int, end: int) -> list[Stretch]:
-        """Return the tasks of a batch that Spark has written down."""
+        """Return the tasks of a batch that Spark has stored."""
         self._begun = True
         segment = self._bounds().segment_bytes if end > start else 0
         return self.reading.tasks(start, end, segment)
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._port is not None:
             self._port.close()
             self._port = None
 
 
 def to_json(position: int) -> Json:
-    """Return a position as Spark keeps it."""
+    """Return a position in the form that Spark stores."""
     return {"position": position}
 
 
 def of_json(told: Mapping[str, Any]) -> int:
-    """Return the position that Spark kept.
+    """Return the position of a stored offset.
 
     Raises:
-        OptionError: There is none: the checkpoint is another source's.
+        OptionError: There is none: the checkpoint belongs to another source.
     """
     position = told.get("position")
     if not isinstance(position, int):

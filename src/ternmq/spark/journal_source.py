@@ -1,4 +1,4 @@
-"""``format("ternmq.journal")``: what Spark asks, handed to ``journal_reading``."""
+"""``format("ternmq.journal")``: passes Spark's calls to ``journal_reading``."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class JournalSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` calls it."""
+        """Return the name for ``format``."""
         return "ternmq.journal"
 
     def schema(self) -> str:
-        """Return the columns, as the options say."""
+        """Return the columns that the options select."""
         return schema.ddl(journal_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads once."""
+        """Return a reader for a batch read."""
         options = journal_options(self.options, Use.BATCH_READ)
         return JournalReader(JournalReading(options, _chosen(options, schema)))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return what reads on and on."""
+        """Return a reader for a streaming read."""
         options = journal_options(self.options, Use.STREAM_READ)
         return JournalStreamReader(JournalStream(JournalReading(options, _chosen(options, schema))))
 
@@ -89,11 +89,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self.stream = stream
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Say that there is a limit; it is applied here, and in bytes."""
+        """Declare a limit; the actual one is in bytes, and applied in ``JournalStream``."""
         return ReadMaxRows(_MOST_ROWS)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Go no further than what is there now."""
+        """Read no further than the present end."""
         self.stream.freeze()
 
     def initialOffset(self) -> Json:  # noqa: N802
@@ -101,7 +101,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return to_json(self.stream.initial())
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
-        """Return how far the next batch goes."""
+        """Return the end of the next batch."""
         if start is None:
             return to_json(self.stream.newest())
         if isinstance(limit, ReadAllAvailable):  # trigger(once=True)
@@ -109,7 +109,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return to_json(self.stream.latest(of_json(start)))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
-        """Return the end of the journal, for whoever watches the query."""
+        """Return the end of the journal, for monitoring the query."""
         return to_json(self.stream.newest())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
@@ -122,8 +122,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self.stream.reading.read(partition.value)
 
     def commit(self, end: Json) -> None:
-        """Take note of nothing: what keeps the journal is a hold."""
+        """Do nothing: a hold keeps the journal, not the query's progress."""
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.stream.stop()

@@ -1,8 +1,8 @@
-"""Where a query stands: the next offset to read of every queue.
+"""The progress of a query: the next offset to read of every queue.
 
-Told to Spark, and shown by it, as ``{"orders": {"0": 123, "1": 456}}``: the shape that
-``startingOffsets`` takes, so that what a query shows can be pasted as an option. Spark compares
-these as texts, so the order is always the same: topics by name, queues by number.
+Spark receives and shows it as ``{"orders": {"0": 123, "1": 456}}``: the form that
+``startingOffsets`` accepts, so that the offsets shown by a query can be pasted as an option. Spark
+compares these as texts, so the order is fixed: topics by name, queues by number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ternmq.model.errors import OptionError
 EARLIEST: Final = -2
 """In options: the oldest message kept."""
 LATEST: Final = -1
-"""In options: behind the newest message."""
+"""In options: after the newest message."""
 
 
 class Place(NamedTuple):
@@ -47,7 +47,7 @@ class Span(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return self.stop - self.start
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Span(NamedTuple):
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return offsets as Spark keeps them, in order."""
+    """Return offsets in the form that Spark stores, in order."""
     found: dict[str, dict[str, int]] = {}
     for place in sorted(offsets):
         found.setdefault(place.topic, {})[str(place.queue)] = offsets[place]
@@ -63,10 +63,10 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def of_json(told: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
-    """Return the offsets that Spark kept.
+    """Parse offsets that Spark stored.
 
     Raises:
-        OptionError: These are none: the checkpoint is another source's.
+        OptionError: They are not valid: the checkpoint belongs to another source.
     """
     try:
         return {

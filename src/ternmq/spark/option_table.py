@@ -1,8 +1,8 @@
-"""The table of options: those there are, how each is read, and what is given of them.
+"""The table of options: which exist, how each is parsed, and checks of given ones.
 
-Kafka's names where the meaning is the same. Names are the same in every case (Spark gives them in
-small letters); errors and documents write them as this table does. An option that is unknown, or
-is given where it does nothing, is an ``OptionError`` that names it.
+Kafka's names are used where the meaning is the same. Case does not matter (Spark passes names in
+lower case); errors and documents write them as this table does. An option that is unknown, or is
+given where it has no effect, is an ``OptionError`` that names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Parser = Callable[[str, str], Any]
 
 
 class Use(enum.Flag):
-    """What a source or sink is made for."""
+    """The operations of a source or sink."""
 
     BATCH_READ = enum.auto()
     STREAM_READ = enum.auto()
@@ -55,12 +55,12 @@ class Option:
     use: Use
     parse: Parser
     default: str
-    """As the documents tell it."""
+    """The default as the documents show it."""
     about: str
 
 
 class Start(enum.Enum):
-    """Where a new query begins, if not at offsets."""
+    """Where a new query begins, unless at offsets."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -136,7 +136,7 @@ CONNECTION: Final = tuple(
          "how long a request may take, being asked again included"),
     )
 )  # fmt: skip
-"""Which broker, and as whom: of every source and sink."""
+"""The broker and the app: options of every source and sink."""
 TABLE: Final = CONNECTION + tuple(
     Option(*row)
     for row in (
@@ -210,31 +210,31 @@ TABLE: Final = CONNECTION + tuple(
 
 _BY_NAME: Final = {option.name.lower(): option for option in TABLE}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""Given by Spark along with ours."""
+"""Options that Spark passes along with ours."""
 
 
 @dataclass(slots=True)
 class Given:
-    """Options as they were given, checked one by one; kept by the names of the table."""
+    """Given options, parsed and checked one by one, by the names of the table."""
 
     use: Use
     parsed: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str, default: Any) -> Any:  # noqa: ANN401 - of many types
-        """Return what was given, or the default."""
+        """Return the value given, or the default."""
         return self.parsed.get(name, default)
 
 
 def parse(options: Mapping[str, str], use: Use, table: Mapping[str, Option] | None = None) -> Given:
-    """Return options by the names of the table.
+    """Parse options; the result has the names of the table.
 
     Args:
         options: Names, in any case, and texts.
-        use: What they are for.
-        table: By names in small letters; None: that of topics.
+        use: The operation.
+        table: Options by lower-case name; None: those of topics.
 
     Raises:
-        OptionError: Naming the first that is unknown, misplaced or wrong.
+        OptionError: One is unknown, misplaced or not valid; names the first.
     """
     table = _BY_NAME if table is None else table
     given = Given(use)
@@ -273,5 +273,5 @@ def _meant(option: Option) -> str:
 
 
 def redacted(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options for people: tokens are not shown."""
+    """Return options for people, with tokens hidden."""
     return {name: HIDDEN if "token" in name.lower() else value for name, value in options.items()}

@@ -1,6 +1,6 @@
-"""What the options of ``format("ternmq")`` come to; what goes against another is named.
+"""The options of ``format("ternmq")`` as typed values, checked against each other.
 
-The options themselves: ``option_table``.
+``option_table`` lists the options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 
 @dataclass(slots=True, frozen=True)
 class Topics:
-    """What is read: names, a pattern of names, or single queues."""
+    """Topics to read: names, a pattern of names, or single queues."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
@@ -36,14 +36,14 @@ class Topics:
 
 @dataclass(slots=True, frozen=True)
 class Bound:
-    """An end of what is read; exactly one of these.
+    """The start or end of a read; exactly one of the values is set.
 
     Attributes:
-        option: The option that said it.
+        option: The option that gave it.
         where: A word.
-        offsets: Of each queue.
-        times_us: Of each queue.
-        time_us: Of all.
+        offsets: An offset for each queue.
+        times_us: A time for each queue.
+        time_us: A time for all queues.
     """
 
     option: str
@@ -55,7 +55,7 @@ class Bound:
 
 @dataclass(slots=True, frozen=True)
 class ReadOptions:
-    """What a reader was told."""
+    """Options of a reader."""
 
     broker: Broker
     topics: Topics
@@ -87,13 +87,13 @@ class ReadOptions:
 
     @property
     def offered(self) -> dict[str, str]:
-        """The columns that there are by these options, with their types in Spark's words."""
+        """The columns that these options offer, with their types as Spark writes them."""
         return _offered(self.columns, self.key_type, self.value_type)
 
 
 @dataclass(slots=True, frozen=True)
 class WriteOptions:
-    """What a writer was told."""
+    """Options of a writer."""
 
     broker: Broker
     topic: str = ""
@@ -105,10 +105,10 @@ class WriteOptions:
 
 
 def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
-    """Return what a batch or streaming read was told.
+    """Parse the options of a batch or streaming read.
 
     Raises:
-        OptionError: Naming the option.
+        OptionError: An option is not valid; names it.
     """
     given = parse(options, use)
     stream = use is Use.STREAM_READ
@@ -147,10 +147,10 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def read_columns(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns that options offer; whether of a batch or a stream is not known yet.
+    """Return the columns that options offer, for a batch or a stream: which is not known yet.
 
     Raises:
-        OptionError: Naming the option.
+        OptionError: An option is not valid; names it.
     """
     given = parse(options, Use.READ)
     return _offered(
@@ -165,7 +165,7 @@ def _offered(columns: tuple[str, ...], key_type: str, value_type: str) -> dict[s
 
 
 def _fits(given: Given, found: ReadOptions, *, stream: bool) -> None:
-    """Check what options say together."""
+    """Check options against each other."""
     start = found.start
     if start.where is Start.GROUP and not found.group:
         raise OptionError("option startingOffsets=group: option group.id must name the group")
@@ -192,7 +192,7 @@ def _fits(given: Given, found: ReadOptions, *, stream: bool) -> None:
 
 
 def _same_topics(topics: Topics, bound: Bound) -> None:
-    """Check that a bound names what is read, as far as that is known without a broker."""
+    """Check that a bound names the topics read, as far as that is known without a broker."""
     named = bound.offsets if bound.offsets is not None else bound.times_us
     if named is None or topics.pattern:
         return
@@ -225,7 +225,7 @@ def _topics(given: Given) -> Topics:
 
 
 def _bound(given: Given, names: tuple[str, str, str], default: Start) -> Bound:
-    """Return an end of what is read; the first of the options wins."""
+    """Return the start or end of a read; the first option in ``names`` wins."""
     by_time, by_times, by_offsets = names
     if by_time in given.parsed:
         return Bound(by_time, time_us=given.parsed[by_time])
@@ -255,10 +255,10 @@ def _columns(given: Given, emit: str) -> tuple[str, ...]:
 
 
 def broker_of(given: Given) -> Broker:
-    """Return where the broker is.
+    """Return the broker and the app.
 
     Raises:
-        OptionError: Naming the option.
+        OptionError: An option is missing or not valid; names it.
     """
     if SERVERS not in given.parsed:
         raise OptionError(f"option {SERVERS}: it must say where the broker is: host:port")
@@ -277,10 +277,10 @@ def broker_of(given: Given) -> Broker:
 
 
 def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
-    """Return what a batch or streaming write was told.
+    """Parse the options of a batch or streaming write.
 
     Raises:
-        OptionError: Naming the option.
+        OptionError: An option is not valid; names it.
     """
     given = parse(options, use)
     writer = given.get("writerId", "")

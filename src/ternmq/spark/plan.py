@@ -1,4 +1,4 @@
-"""From where to where: what options and a broker say together."""
+"""The start and end of a read, computed from options and the broker's queues."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 class Planner:
-    """Asks the broker where queues stand, and places what options say.
+    """Reads the state of queues from the broker, and applies options to it.
 
     Args:
-        options: What the reader was told.
+        options: Options of the reader.
         port: The broker.
     """
 
@@ -32,7 +32,7 @@ class Planner:
         self._port = port
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Return the answer; asked again (``fetchOffset.numRetries``) if that may help."""
+        """Call a function; after a retriable error, again (``fetchOffset.numRetries``)."""
         left = self._options.retries
         while True:
             try:
@@ -51,15 +51,15 @@ class Planner:
         *,
         lenient: bool = False,
     ) -> dict[Place, QueueState]:
-        """Return every queue that is to be read.
+        """Return the state of every queue to read.
 
         Args:
-            times_us: Also ask which row was the first at or after this.
-            budgets: Also ask how far so many bytes reach.
-            lenient: Leave out what is named but not there.
+            times_us: Also request the first row stored at or after this time.
+            budgets: Also request the offset up to which the rows have this many bytes.
+            lenient: Leave out named topics and queues that do not exist.
 
         Raises:
-            OptionError: Something that an option names is not there.
+            OptionError: A topic or queue that an option names does not exist.
         """
         names = self._names()
         if isinstance(times_us, int):
@@ -104,11 +104,11 @@ class Planner:
     # -- the start
 
     def starts(self) -> tuple[dict[Place, int], dict[Place, QueueState]]:
-        """Return where a new query begins in each queue, and how the queues are.
+        """Return where a new query begins in each queue, and the state of the queues.
 
         Raises:
-            OptionError: An option names a place that is not there.
-            DataLoss: It names rows that are not kept any more.
+            OptionError: An option names an offset or queue that does not exist.
+            DataLoss: An option names rows that are gone.
         """
         bound = self._options.start
         states = self.states(_times(bound))
@@ -129,7 +129,7 @@ class Planner:
         return {place: self._since(bound, one) for place, one in states.items()}, states
 
     def _of_group(self, states: Mapping[Place, QueueState]) -> dict[Place, int]:
-        """Return where the group goes on; queues that it does not know begin at the earliest."""
+        """Return the group's offsets; queues unknown to it begin at the earliest."""
         topics = sorted({place.topic for place in states})
         group = self._options.group
         known = self.ask(lambda: self._port.group_offsets(group, topics))
@@ -173,10 +173,11 @@ class Planner:
 
         Args:
             starts: Where it begins.
-            states: How the queues were when that was found out: so the ends are of one moment.
+            states: The states from which the starts were computed, so that all ends are of one
+                moment.
 
         Raises:
-            OptionError: An option names a place that is not there, or before the start.
+            OptionError: An option names an offset that does not exist, or is before the start.
         """
         bound = self._options.end
         if bound.where is not None:
@@ -217,7 +218,7 @@ def _end(bound: Bound, state: QueueState, offset: int, start: int) -> int:
 
 
 def _same(bound: Bound, states: Mapping[Place, QueueState], named: Mapping[Place, object]) -> None:
-    """Check that an option names exactly the queues that are read."""
+    """Check that an option names exactly the queues to read."""
     lacking = sorted(set(states) - set(named))
     if lacking:
         raise OptionError(f"option {bound.option}: it says nothing of {lacking[0]}")

@@ -1,7 +1,7 @@
-"""What the connector asks of a broker: a Protocol, so that its decisions can be tried without one.
+"""The connector's view of a broker: a Protocol, so that decisions can be tested without a broker.
 
-Calls block, may be made from one thread at a time, reconnect by themselves with bounded tries, and
-raise a ``TernMQError``. A port is made where it is used (driver or worker) and never travels.
+Calls block, reconnect by themselves a limited number of times, and raise a ``TernMQError``. Not
+thread-safe. A port is created where it is used (driver or worker) and never sent elsewhere.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class TopicFacts:
 
     Attributes:
         name: Its name.
-        queues: How many it has.
-        ordered: Every message needs an order key.
-        ignores_keys: It is not ordered, and takes messages with order keys all the same.
-        body_bytes: Of the largest body that the broker takes; None: it does not say.
+        queues: Number of queues.
+        ordered: Whether every message needs an order key.
+        ignores_keys: Whether it is not ordered but accepts messages with order keys.
+        body_bytes: Size of the largest body that the broker accepts; None: not known.
     """
 
     name: str
@@ -34,15 +34,15 @@ class TopicFacts:
 
 @dataclass(slots=True, frozen=True)
 class QueueState:
-    """What a queue keeps: rows ``[first, next)``, durable ones.
+    """The state of a queue: it keeps the durable rows ``[first, next)``.
 
     Attributes:
-        at: The first offset stored at or after the time that was asked for; ``next`` if all are
-            older. None: no time was asked for.
-        stop: Rows from the start that was asked for up to here have the bytes that were asked for,
-            or less; exact to a batch, and one batch at least. None: not asked, or the broker cannot
-            say.
-        bytes: From that start to ``next``. None: likewise.
+        at: The first offset stored at or after the requested time; ``next`` if all are older.
+            None: no time was requested.
+        stop: The rows from the requested start up to here have at most the requested bytes;
+            rounded to whole batches, at least one. None: not requested, or the broker cannot
+            compute it.
+        bytes: Size of the rows from that start to ``next``. None: likewise.
     """
 
     place: Place
@@ -54,7 +54,7 @@ class QueueState:
 
 
 class Budget(NamedTuple):
-    """A question: up to where do the rows from ``start`` on have ``max_bytes``?"""
+    """A request: up to which offset do the rows from ``start`` on have ``max_bytes``?"""
 
     start: int
     max_bytes: int
@@ -62,9 +62,9 @@ class Budget(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Fetched:
-    """Records of kind MESSAGES that hold the rows ``[start, stop)``; the queue keeps more.
+    """Records of kind MESSAGES with the rows ``[start, stop)``; the queue keeps ``[first, next)``.
 
-    A record may hold rows before ``start`` and behind ``stop``.
+    A record may also hold rows before ``start`` and from ``stop`` on.
     """
 
     records: bytes
@@ -75,7 +75,7 @@ class Fetched:
 
 
 class Outgoing(NamedTuple):
-    """A batch on its way; ``queue`` None: the broker chooses."""
+    """A batch to send; ``queue`` None: the broker chooses."""
 
     topic: str
     queue: int | None
@@ -84,11 +84,11 @@ class Outgoing(NamedTuple):
 
 
 class CommittedError(Exception):
-    """The transaction is committed: nothing can be added to it, its commit may be repeated."""
+    """The transaction is committed: it takes no more batches, but its commit may be repeated."""
 
 
 class Transaction(NamedTuple):
-    """A transaction that its writer named."""
+    """A transaction with a name given by its writer."""
 
     writer: str
     batch_id: int
@@ -99,8 +99,8 @@ class JournalPage:
     """Whole records, in order; the next page begins at ``next``.
 
     Attributes:
-        oldest: The oldest position that is kept.
-        end: Up to here everything is durable.
+        oldest: The oldest position that the journal has.
+        end: Everything below is durable.
     """
 
     records: bytes
@@ -110,10 +110,10 @@ class JournalPage:
 
 
 class Port(Protocol):
-    """See the module."""
+    """Access to a broker. Not thread-safe."""
 
     def topics(self, names: Sequence[str] | None) -> list[TopicFacts]:
-        """Return topics by name, None for all that this app may see; missing ones are left out."""
+        """Return topics by name, None for all that this app may see; unknown ones are left out."""
 
     def ranges(
         self,
@@ -122,40 +122,40 @@ class Port(Protocol):
         times_us: Mapping[Place, int] | None = None,
         budgets: Mapping[Place, Budget] | None = None,
     ) -> list[QueueState]:
-        """Return every queue of these topics; topics that are not there are left out."""
+        """Return every queue of these topics; topics that do not exist are left out."""
 
     def fetch(
         self, topic: str, queue: int, start: int, stop: int, wait_ms: int
     ) -> Iterator[Fetched]:
-        """Yield the rows ``[start, stop)``, piece by piece; an empty piece when none came in time.
+        """Yield the rows ``[start, stop)``, in pieces; an empty piece if none arrived in time.
 
         Raises:
-            OffsetExpired: The next rows are older than what is kept.
-            UnknownTopic, UnknownQueue: It is gone.
+            OffsetExpired: The next rows were removed by retention.
+            UnknownTopic, UnknownQueue: The queue does not exist any more.
         """
 
     def group_offsets(self, group: str, topics: Sequence[str]) -> dict[Place, int]:
-        """Return where a group goes on; queues of topics that it does not consume are left out."""
+        """Return where a group continues; queues of topics it does not consume are left out."""
 
     def commit_group(self, topic: str, group: str, offsets: Mapping[int, int]) -> None:
-        """Say how far a group is, by queue; it never goes back. A missing group is made."""
+        """Commit a group's offsets, by queue; they never go back. A missing group is created."""
 
     def send(self, batches: Iterable[Outgoing], in_flight: int) -> Iterator[int]:
-        """Store batches; yield how many rows are durable, for each in order."""
+        """Store batches; yield the number of durable rows of each, in order."""
 
     def prepare(
         self, batches: Iterable[Outgoing], transaction: Transaction, part: str, in_flight: int
     ) -> Iterator[int]:
-        """Store batches that nobody sees; yield the prepared id of each, in order, when durable.
+        """Store invisible batches; yield the prepared id of each, in order, when it is durable.
 
         Raises:
-            CommittedError: It was committed: this is a repetition.
+            CommittedError: The transaction was committed before: this is a repetition.
         """
 
     def commit_prepared(self, transaction: Transaction, ids: Sequence[int], digest: int) -> bool:
         """Make prepared batches visible, all at once; return False if that was done before.
 
-        What was prepared and is not listed is dropped.
+        Prepared batches that are not listed are dropped.
 
         Raises:
             TransactionConflict: It was committed with another digest.
@@ -165,4 +165,4 @@ class Port(Protocol):
         """Drop prepared batches; refused if the transaction was committed."""
 
     def close(self) -> None:
-        """End the connection; may be called again."""
+        """Close the connection; may be called again."""

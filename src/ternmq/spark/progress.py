@@ -1,8 +1,8 @@
-"""Telling the broker how far streaming queries are, to their very last batch.
+"""Reports the progress of streaming queries to the broker, including their last batch.
 
-A source is told of a batch's end when the next one begins, and never of the last. Spark's listeners
-are told of each. Both only move a group forward, so they may be used together; what they tell is a
-copy: the query itself goes by its checkpoint.
+Spark calls a source's ``commit`` for a batch when the next one begins, so never for the last.
+Listeners are notified of each batch. Both only move a group forward, so they may be used together.
+The group is a copy: the query itself depends on its checkpoint.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
         spark.streams.addListener(ProgressListener(options, query="orders-to-lake"))
 
     Args:
-        options: Those of the source.
-        query: Name of the query (``queryName``); others are not looked at.
-        connect: Makes a port.
+        options: Options of the source.
+        query: Name of the query (``queryName``); others are ignored.
+        connect: Creates a port.
     """
 
     def __init__(
@@ -51,28 +51,28 @@ class ProgressListener(StreamingQueryListener):  # type: ignore[misc]
 
     @property
     def group(self) -> str:
-        """The group that is told."""
+        """The group whose offsets are committed."""
         return self._options.group or group_name(self._options)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: ANN401, N802
-        """Take no note."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: ANN401, N802
-        """Tell where the batch ended."""
+        """Report the end of the batch."""
         if event.progress.name == self._query and self._options.report:
             self.tell([source.endOffset for source in event.progress.sources])
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: ANN401, N802
-        """Take no note."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: ANN401, ARG002, N802
-        """End the connection, if it was the last query."""
+        """Close the connection; it is opened again if another query reports."""
         if self._port is not None:
             self._port.close()
             self._port = None
 
     def tell(self, ends: list[Any]) -> None:
-        """Tell where the sources of a query are; those that are not topics are passed over."""
+        """Report the offsets of a query's sources; sources other than topics are ignored."""
         for end in ends:
             try:
                 told = json.loads(end) if isinstance(end, str) else end

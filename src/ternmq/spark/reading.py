@@ -1,8 +1,8 @@
-"""What a batch read and a streaming read do, without Spark.
+"""Batch and streaming reads, without Spark.
 
-``source`` wraps these for Spark. They travel to workers, so they hold a port only while they use
-one, and their constructors do nothing. Spark makes two of each streaming reader: one that lives as
-long as the query and is asked for offsets, and one that only travels.
+``source`` wraps these for Spark. They are sent to workers, so they hold a port only while they use
+one, and their constructors do nothing. Spark creates two of each streaming reader: one that lives
+as long as the query and returns offsets, and one that is only sent to workers.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _NONE: Final = Filters()
 
 @dataclass(frozen=True)
 class Reading:
-    """Reads ranges; what batch and stream have in common. Travels to workers.
+    """Reads ranges; the common part of batch and stream. Is sent to workers.
 
     Attributes:
-        options: What it was told.
-        columns: The columns wanted, with their types in Spark's words.
-        connect: Makes a port.
-        filters: Rows that are not wanted are left out.
+        options: Options of the reader.
+        columns: The columns to return, with their types as Spark writes them.
+        connect: Creates a port.
+        filters: Only rows that pass are returned.
     """
 
     options: ReadOptions
@@ -52,7 +52,7 @@ class Reading:
     filters: Filters = _NONE
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range; on a worker."""
+        """Yield the rows of a range; runs on a worker."""
         if self.options.emit == "ranges":
             yield self._range(span)
             return
@@ -77,7 +77,7 @@ class Reading:
         return pa.RecordBatch.from_pylist([{name: values[name] for name in names.names}], names)
 
     def tasks(self, spans: Sequence[Span]) -> list[Span]:
-        """Cut ranges into tasks."""
+        """Split ranges into tasks."""
         return split(spans, self.options.max_records, self.options.min_partitions)
 
 
@@ -86,11 +86,11 @@ class BatchRead(Reading):
     """A batch read: one plan, then its tasks."""
 
     def plan(self) -> list[Span]:
-        """Return the tasks; the ends are those of this moment.
+        """Return the tasks; they end where the queues end now, or where options say.
 
         Raises:
-            OptionError: An option does not go with what the broker has.
-            DataLoss: Rows that were named are not kept any more.
+            OptionError: An option does not fit the broker's topics.
+            DataLoss: Named rows are gone.
         """
         port = self.connect(self.options.broker)
         try:
@@ -105,16 +105,16 @@ class BatchRead(Reading):
         return self.tasks(self.filters.narrow(spans))
 
     def filtered(self, filters: Filters) -> BatchRead:
-        """Return the same, without the rows that these leave out."""
+        """Return the same read with filters."""
         return replace(self, filters=filters)
 
 
 class StreamRead:
-    """A streaming read as the driver has it: where it stands, and how far the next batch goes.
+    """The driver's side of a streaming read: its progress, and the end of the next batch.
 
     Args:
-        reading: What reads its ranges.
-        clock: Seconds.
+        reading: Reads the ranges.
+        clock: Returns seconds.
     """
 
     def __init__(self, reading: Reading, clock: Callable[[], float] = time.monotonic) -> None:
@@ -124,15 +124,15 @@ class StreamRead:
         self._port: Port | None = None
         self._initial: dict[Place, int] | None = None
         self._begun = False
-        """Where the query begins is written down, or about to be."""
+        """The query's start is stored by Spark, or about to be."""
         self._known: dict[Place, QueueState] = {}
         self._known_until = float("-inf")
         self._frozen: dict[Place, int] | None = None
         self._moved: float | None = None
-        """When the last batch was begun, for ``maxTriggerDelay``."""
+        """When the last batch began, for ``maxTriggerDelay``."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel without a connection."""
+        """Pickle without the connection."""
         return {**self.__dict__, "_port": None}
 
     def _planner(self) -> Planner:
@@ -141,7 +141,7 @@ class StreamRead:
         return Planner(self.options, self._port)
 
     def initial(self) -> dict[Place, int]:
-        """Return where a new query begins; the same whenever it is asked."""
+        """Return where a new query begins; the same at every call."""
         if self._initial is None:
             self._initial, states = self._planner().starts()
             self._learn(states)
@@ -152,19 +152,19 @@ class StreamRead:
         self._known_until = self._clock() + self.options.watermark_cache_ms / 1000
 
     def _states(self) -> dict[Place, QueueState]:
-        """Return how the queues are, as of ``watermarkCacheMs`` ago at most."""
+        """Return the state of the queues, at most ``watermarkCacheMs`` old."""
         if self._clock() >= self._known_until:
             self._learn(self._planner().states(lenient=True))
         return self._known
 
     def freeze(self) -> None:
-        """Go no further than what is there now (``availableNow``)."""
+        """Read no further than the present end (``availableNow``)."""
         states = self._planner().states(lenient=True)
         self._learn(states)
         self._frozen = {place: one.next for place, one in states.items()}
 
     def only_batch(self) -> None:
-        """There will be one batch: rows come with it, although where it begins is not written."""
+        """Return rows in the first batch: there is only one, although its start is not stored."""
         self._begun = True
 
     def newest(self) -> dict[Place, int]:
@@ -172,15 +172,15 @@ class StreamRead:
         return {place: one.next for place, one in self._states().items()}
 
     def latest(self, start: Offsets, max_rows: int | None = None) -> dict[Place, int]:
-        """Return how far the next batch goes; ``start`` if there is nothing for one.
+        """Return the end of the next batch; ``start`` if there is nothing to read.
 
-        A queue that is new is taken in empty, at its oldest row: its rows come with the batch
-        after, so that where it begins is written down before anything is read of it. For the same
-        reason the first batch of a query is empty: after a crash in it Spark asks once more where
-        the query begins, and by then the newest row, or the oldest, may be another one.
+        A new queue is added empty, at its oldest row: its rows come with the following batch, so
+        that Spark stores its start before any row of it is read. For the same reason the first
+        batch of a query is empty: after a crash in it, Spark calls ``initial`` again, and by then
+        the newest or oldest row may be another one.
 
         Raises:
-            DataLoss: A queue is gone, or is another one.
+            DataLoss: A queue is gone, or is another one of the same name.
         """
         now = self._clock()
         if self._moved is None:
@@ -225,13 +225,13 @@ class StreamRead:
         log.warning("%s", what)
 
     def _waits(self, rows: int, now: float) -> bool:
-        """Return whether a batch is not worth it yet (``minOffsetsPerTrigger``)."""
+        """Return whether there are too few rows for a batch yet (``minOffsetsPerTrigger``)."""
         if self._frozen is not None or rows >= self.options.min_offsets or self._moved is None:
             return False
         return now - self._moved < self.options.max_trigger_delay_ms / 1000
 
     def _by_bytes(self, start: Offsets, rows: Mapping[Place, int]) -> dict[Place, int]:
-        """Cut rows to what ``maxBytesPerTrigger`` allows, exact to a stored batch."""
+        """Reduce rows to ``maxBytesPerTrigger``, rounded to whole stored batches."""
         most = self.options.max_bytes
         planner = self._planner()
         whole = {place: Budget(start[place], most) for place in rows}
@@ -254,7 +254,7 @@ class StreamRead:
         return found
 
     def spans(self, start: Offsets, end: Offsets) -> list[Span]:
-        """Return the tasks of a batch that Spark has written down; the broker is not asked."""
+        """Return the tasks of a batch that Spark has stored, without calling the broker."""
         self._begun = True
         return self.reading.tasks(
             [
@@ -268,23 +268,23 @@ class StreamRead:
 
     @property
     def group(self) -> str:
-        """The group that progress is told as."""
+        """The group whose offsets are committed."""
         return self.options.group or group_name(self.options)
 
     def committed(self, end: Offsets) -> None:
-        """Spark is done with everything below ``end``: tell the broker, if it can be told."""
+        """Spark has finished everything below ``end``: report it to the broker, if possible."""
         if self.options.report:
             report(self._planner(), self._port, self.group, end)
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._port is not None:
             self._port.close()
             self._port = None
 
 
 def group_name(options: ReadOptions) -> str:
-    """Return the group of a query that names none: after what it reads, the same at each start."""
+    """Return a query's default group: derived from its topics, so the same at each start."""
     topics = options.topics
     if len(topics.names) == 1:
         return f"{options.group_prefix}.{topics.names[0]}"[:127]
@@ -293,7 +293,7 @@ def group_name(options: ReadOptions) -> str:
 
 
 def report(planner: Planner, port: Port | None, group: str, end: Offsets) -> None:
-    """Tell the broker how far a group is; that it cannot be told is no failure."""
+    """Commit a group's offsets; errors are only logged."""
     by_topic: dict[str, dict[int, int]] = {}
     for place, offset in end.items():
         by_topic.setdefault(place.topic, {})[place.queue] = offset

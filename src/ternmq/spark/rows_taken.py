@@ -1,8 +1,8 @@
-"""The rows of a table as what messages are made of, held to what a message may be.
+"""The rows of a table as parts of messages, checked against the limits of messages.
 
-Every way that sends columns passes through here: Spark's writer, a replay of the archive. What a
-message may be is what ``client.prepare`` takes (``client.validation``), and is refused with the
-same errors; it is judged by whole columns.
+Every way that sends columns uses this module: Spark's writer, a replay of the archive. The limits
+are those of ``client.prepare`` (``client.validation``), with the same errors; whole columns are
+checked at once.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 TEXTS: Final[tuple[str, ...]] = ("key", "order_key", "tags", "content_type", "application_id")
 _MOST: Final = {"application_id": MAX_ID_BYTES}
 _FIRST: Final = 60
-"""Characters of a header's name that an error shows."""
+"""Characters of a header's name shown in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How columns are called where rows come from, for what is said of them.
+    """Names of columns and hints for errors, as the user of the source knows them.
 
     Attributes:
-        names: Of columns that are called otherwise; the others are ``column`` and their name.
-        no_order_key: What is to be done when no order key is wanted.
-        order_key: What is to be done when one is missing.
+        names: Other names of columns; the default is ``column`` and the name.
+        no_order_key: What to do if an order key is not allowed.
+        order_key: What to do if one is missing.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Words:
     order_key: str = ""
 
     def of(self, column: str) -> str:
-        """Return how a column is called."""
+        """Return the name of a column for errors."""
         return self.names.get(column) or f"column {column}"
 
 
@@ -57,9 +57,9 @@ class Rows:
     """Rows of a table.
 
     Attributes:
-        bodies: Of each row.
+        bodies: The body of each row.
         texts: Columns of texts, "" for none.
-        headers: Of each row; None: the table has no such column.
+        headers: The headers of each row; None: the table has no such column.
     """
 
     bodies: list[bytes]
@@ -74,13 +74,13 @@ def taken(
 
     Args:
         table: The rows.
-        columns: Which are written.
-        words: How they are called.
-        most_body: Bytes of the largest body that the broker takes; None: it is not known.
+        columns: The columns to write.
+        words: Their names for errors.
+        most_body: Size of the largest body that the broker accepts; None: not known.
 
     Raises:
         RowError: A row cannot be a message.
-        MessageTooLarge, InvalidRequest: A row passes a limit of messages.
+        MessageTooLarge, InvalidRequest: A row exceeds a limit of messages.
     """
     body = _body(table, words)
     sizes = _sizes(body)
@@ -128,7 +128,7 @@ def _text_column(table: pa.RecordBatch, name: str, words: Words) -> pa.Array:
 
 
 def _sizes(column: pa.Array) -> np.ndarray:
-    """Return how many bytes each value of a column has, 0 for null."""
+    """Return the size of each value of a column in bytes, 0 for null."""
     import pyarrow.compute as pc
 
     sizes = pc.fill_null(pc.binary_length(column), 0)
@@ -141,7 +141,7 @@ def _within(name: str, sizes: np.ndarray, most: int) -> None:
 
 
 def _check_tags(column: pa.Array, words: Words) -> None:
-    """Refuse texts that no filter could name: each different one is looked at once."""
+    """Refuse tags that no filter could name; each distinct one is checked once."""
     for tag in column.unique().to_pylist():
         try:
             check_tag(tag)
@@ -150,7 +150,7 @@ def _check_tags(column: pa.Array, words: Words) -> None:
 
 
 def _header_sizes(table: pa.RecordBatch, words: Words) -> np.ndarray:
-    """Return how many bytes the headers of each row have, none of them above its limit."""
+    """Return the size of each row's headers in bytes, after checking each header's limit."""
     column = table.column("headers")
     offsets = column.offsets.to_numpy()
     pairs = column.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))

@@ -1,4 +1,4 @@
-"""The columns that are read and written, in Arrow's words and in Spark's."""
+"""The columns that can be read and written, as Arrow and Spark write them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS: Final = {
 FIELDS: Final = tuple(_KINDS)
 """All columns that can be read; the first six are the default."""
 METADATA: Final = FIELDS[7:]
-"""Those of the option ``metadataFields``."""
+"""Columns of the option ``metadataFields``."""
 RANGES: Final = {"topic": "string", "partition": "int", "start": "bigint", "end": "bigint"}
 """The columns of ``emit=ranges``."""
 
@@ -45,13 +45,13 @@ RANGES: Final = {"topic": "string", "partition": "int", "start": "bigint", "end"
 def kinds(
     columns: Sequence[str], key_type: str = "binary", value_type: str = "binary"
 ) -> dict[str, str]:
-    """Return the type of each column, in Spark's words."""
+    """Return the type of each column, as Spark writes it."""
     own = {"key": key_type, "value": value_type}
     return {name: own.get(name, _KINDS[name]) for name in columns}
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Return columns as Spark takes a schema."""
+    """Return columns in the form of Spark's schemas."""
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
@@ -75,7 +75,7 @@ def _arrow_kinds() -> dict[str, pa.DataType]:
 
 
 def arrow(columns: Mapping[str, str]) -> pa.Schema:
-    """Return columns as Arrow has them; as Spark compares them, to the letter."""
+    """Return columns as an Arrow schema, exactly as Spark expects it."""
     import pyarrow as pa
 
     types = _arrow_kinds()
@@ -85,16 +85,16 @@ def arrow(columns: Mapping[str, str]) -> pa.Schema:
 def projected(
     chosen: Mapping[str, str], offered: Mapping[str, str], *, others: bool = True
 ) -> dict[str, str]:
-    """Return the columns of a schema that the user gave, checked.
+    """Check and return the columns of a schema that the user gave.
 
     Args:
         chosen: Names and types as Spark writes them (``simpleString``).
-        offered: What could be had with the same options; ``key`` and ``value`` may be had as
-            binary or as string.
-        others: Those of messages that were not asked for by an option may be had as well.
+        offered: Columns that the options offer; ``key`` and ``value`` are allowed as binary and as
+            string.
+        others: Also allow other columns of messages, which no option requested.
 
     Raises:
-        OptionError: There is no such column, or not of that type.
+        OptionError: A column does not exist, or has another type.
     """
     found: dict[str, str] = {}
     for name, kind in chosen.items():

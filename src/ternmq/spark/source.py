@@ -1,7 +1,7 @@
-"""``format("ternmq")``: what Spark asks, handed to ``reading`` and ``writing``.
+"""``format("ternmq")``: passes Spark's calls to ``reading`` and ``writing``.
 
-Nothing is decided here. Spark pickles these objects back and forth between processes, and makes
-each of them more than once: constructors only keep what they are given.
+Nothing is decided here. Spark pickles these objects back and forth between processes, and creates
+each of them more than once: constructors only store their arguments.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ class TernMQSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` calls it."""
+        """Return the name for ``format``."""
         return "ternmq"
 
     def schema(self) -> str:
-        """Return the columns, as the options say."""
+        """Return the columns that the options select."""
         return schema.ddl(read_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads once."""
+        """Return a reader for a batch read."""
         options = read_options(self.options, Use.BATCH_READ)
         reading = BatchRead(options, _chosen(options, schema))
-        # With this method in the class, and the setting off, Spark refuses every read.
+        # Only with the option: a class with pushFilters fails if Spark's own setting is off.
         return FilteredReader(reading) if options.pushdown else Reader(reading)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return what reads on and on."""
+        """Return a reader for a streaming read."""
         options = read_options(self.options, Use.STREAM_READ)
         return StreamReader(StreamRead(Reading(options, _chosen(options, schema))))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what writes once."""
+        """Return a writer for a batch write."""
         if overwrite:
             raise OptionError(
                 "mode overwrite: a topic is added to, not replaced; say mode('append')"
@@ -80,7 +80,7 @@ class TernMQSource(DataSource):  # type: ignore[misc]
         schema: StructType,
         overwrite: bool,  # noqa: ARG002 - outputMode complete: each batch is added
     ) -> DataSourceStreamArrowWriter:
-        """Return what writes batch by batch."""
+        """Return a writer for a streaming write."""
         return StreamWriter(self._writing(schema, Use.STREAM_WRITE))
 
     def _writing(self, columns: StructType, use: Use) -> Writing:
@@ -95,7 +95,7 @@ def _kinds(columns: StructType) -> dict[str, str]:
 
 
 def _chosen(options: ReadOptions, columns: StructType) -> Mapping[str, str]:
-    """Return the columns of the user's own schema, or those that the options say."""
+    """Return the columns of the user's schema, or else of the options."""
     return schema.projected(_kinds(columns), options.offered, others=options.emit != "ranges")
 
 
@@ -111,17 +111,17 @@ class Reader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        # Of a plan without tasks Spark makes one that holds nothing.
+        # For a plan without tasks, Spark creates one without a value.
         if partition is None or partition.value is None:
             return iter(())
         return self.reading.read(partition.value)
 
 
 class FilteredReader(Reader):
-    """A batch read that takes filters."""
+    """A batch read that accepts filters."""
 
     def pushFilters(self, filters_: list[Any]) -> Iterator[Any]:  # noqa: N802
-        """Take the filters that can be applied while reading; yield the others."""
+        """Accept the filters that can be applied while reading; yield the others."""
         found, left = filters.taken(filters_, self.reading.columns)
         self.reading = self.reading.filtered(found)
         return iter(left)
@@ -134,11 +134,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self.stream = stream
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Say that there is a limit; it is applied here, with that of bytes."""
+        """Declare a limit; it is applied in ``StreamRead``, with that of bytes."""
         return ReadMaxRows(self.stream.options.max_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Go no further than what is there now."""
+        """Read no further than the present end."""
         self.stream.freeze()
 
     def initialOffset(self) -> Json:  # noqa: N802
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return to_json(self.stream.initial())
 
     def latestOffset(self, start: Json | None = None, limit: ReadLimit | None = None) -> Json:  # noqa: N802
-        """Return how far the next batch goes."""
+        """Return the end of the next batch."""
         if start is None:
             return to_json(self.stream.newest())
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -156,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return to_json(self.stream.latest(of_json(start), most))
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
-        """Return the ends of the queues, for whoever watches the query."""
+        """Return the ends of the queues, for monitoring the query."""
         return to_json(self.stream.newest())
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
@@ -168,17 +168,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return self.stream.reading.read(partition.value)
 
     def commit(self, end: Json) -> None:
-        """Tell the broker that everything below is done with."""
+        """Report to the broker that everything below is processed."""
         self.stream.committed(of_json(end))
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.stream.stop()
 
 
 @dataclass
 class StagedMessage(WriterCommitMessage):  # type: ignore[misc]
-    """What a task tells the driver."""
+    """A task's result for the driver."""
 
     staged: Staged
 
@@ -198,11 +198,11 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]
         return StagedMessage(self.writing.write(iterator, _task(stream=False)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make them visible."""
+        """Make the rows of all tasks visible."""
         self.writing.commit(_staged(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop them."""
+        """Drop the rows of all tasks."""
         self.writing.abort(_staged(messages))
 
 
@@ -217,16 +217,16 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return StagedMessage(self.writing.write(iterator, _task(stream=True)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make them visible."""
+        """Make the rows of all tasks visible."""
         self.writing.commit(_staged(messages), batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop them."""
+        """Drop the rows of all tasks."""
         self.writing.abort(_staged(messages), batchId)
 
 
 def _task(*, stream: bool) -> Task:
-    """Return what a task knows of itself; the properties are Spark's own, and tested for."""
+    """Return the identity of the present task, from Spark's own properties; tests check them."""
     context = TaskContext.get()
     assert context is not None
     part = f"{context.partitionId()}/{context.taskAttemptId()}"

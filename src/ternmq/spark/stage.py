@@ -1,4 +1,4 @@
-"""Arrow batches as batches of the broker: rows put together by where they go."""
+"""Turns Arrow batches into batches of the broker: rows are grouped by topic and queue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Place = tuple[str, int | None]
 
 
 class _Rows:
-    """Rows on their way to a queue, column by column."""
+    """Rows waiting for a queue, column by column."""
 
     __slots__ = ("bodies", "headers", "size", "texts")
 
@@ -50,21 +50,21 @@ class _Rows:
 
 
 class Stage:
-    """Puts rows together; one for each task.
+    """Groups rows into batches; one for each task. Not thread-safe.
 
     Args:
-        options: What the writer was told.
-        columns: The columns that are written.
-        facts: Says how a topic is.
+        options: Options of the writer.
+        columns: The columns to write.
+        facts: Returns the facts of a topic.
         now_us: The time, for ``born``.
-        producer_id: Names the producer; None: a new one.
-        words: How columns are called where rows come from.
+        producer_id: Id of the producer; None: a new one.
+        words: Names of columns for errors.
 
     Attributes:
-        options: See there.
-        rows: How many were taken.
-        bytes: Of their bodies.
-        digest: Of all of them, whatever their order: the sum of a hash of each, modulo 2**64.
+        options: Options of the writer.
+        rows: Number of rows taken.
+        bytes: Total size of their bodies.
+        digest: Sum of a hash of each row, modulo 2**64; independent of the order.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Stage:
         self.rows = self.bytes = self.digest = 0
 
     def batches(self, tables: Iterable[pa.RecordBatch]) -> Iterator[Outgoing]:
-        """Yield the batches that Arrow batches come to, as soon as each is full.
+        """Yield batches made of Arrow batches, each as soon as it is full.
 
         Raises:
             RowError: A row cannot be a message.
-            MessageTooLarge, InvalidRequest: A row passes a limit of messages.
-            UnknownTopic: There is none of that name.
+            MessageTooLarge, InvalidRequest: A row exceeds a limit of messages.
+            UnknownTopic: A topic does not exist.
         """
         for table in tables:
             if table.num_rows:
@@ -102,7 +102,7 @@ class Stage:
         self._open.clear()
 
     def check(self, tables: Iterable[pa.RecordBatch]) -> None:
-        """See whether rows could be sent, and take none.
+        """Check that rows could be sent, without taking any.
 
         Raises:
             RowError, MessageTooLarge, InvalidRequest, UnknownTopic: As ``batches``.
@@ -139,7 +139,7 @@ class Stage:
             )
 
     def _topics(self, table: pa.RecordBatch) -> list[str] | None:
-        """Return the topic of each row; None if all go to the one of the options."""
+        """Return the topic of each row; None if all go to the topic of the options."""
         if self.options.topic:
             return None
         column = table.column("topic")
@@ -161,7 +161,7 @@ class Stage:
         texts: Mapping[str, list[str]],
         count: int,
     ) -> dict[Place, Sequence[int]]:
-        """Return which rows go where."""
+        """Return the rows of each topic and queue."""
         if topics is None:
             return self._of_topic(self.options.topic, queues, texts, range(count))
         rows_of: dict[str, list[int]] = {}
@@ -229,7 +229,7 @@ class Stage:
         texts: Mapping[str, Sequence[str]],
         headers: Sequence[Mapping[str, str]] | None,
     ) -> Iterator[Outgoing]:
-        """Add rows to those that wait for a place; yield what is full."""
+        """Add rows to those that wait for a place; yield full batches."""
         sizes = np.fromiter(map(len, bodies), np.int64, len(bodies)) + _ROW_BYTES
         for values in texts.values():
             sizes += np.fromiter(map(len, values), np.int64, len(bodies))
@@ -243,7 +243,7 @@ class Stage:
             stop = int(np.searchsorted(ends, done + room, side="right"))
             stop = min(stop, start + _MOST_ROWS - len(rows.bodies))
             if stop <= start and not rows.bodies:
-                stop = start + 1  # larger than all that should be in a batch: alone
+                stop = start + 1  # larger than a batch should be: alone in one
             if stop > start:
                 rows.bodies += bodies[start:stop]
                 for name, values in texts.items():
@@ -286,7 +286,7 @@ class Stage:
         topics: Sequence[str] | None,
         queues: Sequence[int | None] | None,
     ) -> None:
-        """Add rows to the digest: equal rows give equal sums, however they are cut into tasks."""
+        """Add rows to the digest: equal rows give equal sums, however they are split into tasks."""
         hashed = _hashes(bodies)
         columns: list[Sequence[bytes]] = [
             [one.encode() for one in values] for values in texts.values()

@@ -1,7 +1,7 @@
 """Values of options: numbers, sizes, durations, times, names, offsets as JSON.
 
-Each function takes the name of the option, as the documents write it, and its text; what cannot be
-is an ``OptionError`` that names the option and says what would do.
+Each function takes the name of the option, as the documents write it, and its text. For a text that
+is not valid it raises an ``OptionError`` that names the option and a valid form.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _LATEST_MS: Final = 253_402_300_799_999  # the year 9999
 
 
 def wrong(name: str, text: str, wanted: str) -> OptionError:
-    """Return the error for an option whose value cannot be."""
+    """Return the error for an option whose value is not valid."""
     shown = text if len(text) <= 200 else text[:200] + "..."
     return OptionError(f"option {name}={shown!r}: {wanted}")
 
 
 def flag(name: str, text: str) -> bool:
-    """Return true or false."""
+    """Parse true or false."""
     low = text.strip().lower()
     if low in _TRUE:
         return True
@@ -45,7 +45,7 @@ def flag(name: str, text: str) -> bool:
 
 
 def count(name: str, text: str, least: int = 1) -> int:
-    """Return a whole number, ``least`` or more."""
+    """Parse an integer, ``least`` or more."""
     try:
         number = int(text.strip().replace("_", ""))
     except ValueError:
@@ -56,7 +56,7 @@ def count(name: str, text: str, least: int = 1) -> int:
 
 
 def size(name: str, text: str) -> int:
-    """Return a number of bytes: ``1000``, ``64k``, ``256m``, ``1g``."""
+    """Parse a number of bytes: ``1000``, ``64k``, ``256m``, ``1g``."""
     found = _SIZE.match(text.strip())
     number = int(found[1]) * _SIZES[found[2].lower()] if found else 0
     if not 0 < number < 2**63:
@@ -65,7 +65,7 @@ def size(name: str, text: str) -> int:
 
 
 def duration_ms(name: str, text: str) -> int:
-    """Return milliseconds: ``500ms``, ``30s``, ``15m``, ``2h``."""
+    """Parse a duration to milliseconds: ``500ms``, ``30s``, ``15m``, ``2h``."""
     found = _DURATION.match(text.strip().lower())
     if found is None:
         raise wrong(name, text, "a time such as 500ms, 30s, 15m or 2h is wanted")
@@ -73,7 +73,7 @@ def duration_ms(name: str, text: str) -> int:
 
 
 def choice(name: str, text: str, among: Collection[str]) -> str:
-    """Return one of some words."""
+    """Parse one of some words."""
     low = text.strip().lower()
     for word in among:
         if word.lower() == low:
@@ -82,7 +82,7 @@ def choice(name: str, text: str, among: Collection[str]) -> str:
 
 
 def time_us(name: str, value: object) -> int:
-    """Return microseconds since 1970 of milliseconds, or of a time as ISO 8601 with its zone."""
+    """Parse milliseconds since 1970, or an ISO 8601 time with zone, to microseconds since 1970."""
     text = str(value).strip()
     if text.isdecimal() and not isinstance(value, bool):
         number = int(text)
@@ -105,7 +105,7 @@ def time_us(name: str, value: object) -> int:
 
 
 def topics(name: str, text: str) -> tuple[str, ...]:
-    """Return the names of topics, parted by commas."""
+    """Parse names of topics, separated by commas."""
     found = [one.strip() for one in text.split(",")]
     for one in found:
         topic(name, one)
@@ -115,7 +115,7 @@ def topics(name: str, text: str) -> tuple[str, ...]:
 
 
 def topic(name: str, text: str) -> str:
-    """Return the name of a topic."""
+    """Check and return the name of a topic."""
     try:
         return check_name(text.strip())
     except InvalidName:
@@ -125,7 +125,7 @@ def topic(name: str, text: str) -> str:
 
 
 def group(name: str, text: str) -> str:
-    """Return the name of a consumer group."""
+    """Check and return the name of a consumer group."""
     try:
         return check_name(text.strip())
     except InvalidName:
@@ -135,7 +135,7 @@ def group(name: str, text: str) -> str:
 
 
 def pattern(name: str, text: str) -> str:
-    """Return a regular expression that can be one."""
+    """Check and return a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -144,7 +144,7 @@ def pattern(name: str, text: str) -> str:
 
 
 def words(name: str, text: str, among: Collection[str]) -> tuple[str, ...]:
-    """Return words of a list parted by commas; ``none`` and nothing are no word."""
+    """Parse words separated by commas; an empty text and ``none`` give no words."""
     found = [one.strip() for one in text.split(",") if one.strip()]
     if [one.lower() for one in found] == ["none"]:
         return ()
@@ -157,7 +157,7 @@ def words(name: str, text: str, among: Collection[str]) -> tuple[str, ...]:
 
 
 def assigned(name: str, text: str) -> tuple[Place, ...]:
-    """Return queues: ``{"orders": [0, 1]}``."""
+    """Parse queues: ``{"orders": [0, 1]}``."""
     found: list[Place] = []
     for one, numbers in _object(name, text).items():
         if not isinstance(numbers, list) or not numbers:
@@ -172,7 +172,7 @@ def assigned(name: str, text: str) -> tuple[Place, ...]:
 
 
 def offsets(name: str, text: str) -> Offsets:
-    """Return offsets: ``{"orders": {"0": 123, "1": -2}}``; -2 is earliest, -1 latest."""
+    """Parse offsets: ``{"orders": {"0": 123, "1": -2}}``; -2 is earliest, -1 latest."""
     found: dict[Place, int] = {}
     for place, value in _places(name, text):
         if isinstance(value, bool) or not isinstance(value, int):
@@ -184,7 +184,7 @@ def offsets(name: str, text: str) -> Offsets:
 
 
 def times(name: str, text: str) -> Mapping[Place, int]:
-    """Return a time for each queue: ``{"orders": {"0": 1700000000000}}``, or as ISO 8601."""
+    """Parse a time for each queue: ``{"orders": {"0": 1700000000000}}``, or as ISO 8601."""
     return {place: time_us(name, value) for place, value in _places(name, text)}
 
 

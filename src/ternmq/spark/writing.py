@@ -1,16 +1,16 @@
-"""What a batch write and a streaming write do, without Spark: stage, then commit.
+"""Batch and streaming writes, without Spark: stage, then commit.
 
-Each task stores its rows as *prepared* batches, which nobody sees, and tells the driver their ids.
-The driver commits all of them with one request that names the writer and the batch: at that moment
-they become visible, all at once. Whatever is asked again has no second effect:
+Each task stores its rows as *prepared* batches, which are invisible, and returns their ids to the
+driver. The driver commits all of them with one request that names the writer and the batch: at that
+moment they become visible, all at once. No repetition has a second effect:
 
-* a task that runs twice leaves prepared batches that nobody names, and that are dropped in time;
-* what is prepared for a transaction that is committed is refused, and counted all the same;
-* a commit that is repeated (its answer was lost, or Spark was restarted before it wrote down that
-  the batch was done) names a transaction that the broker knows, with the same digest: no effect;
-* with another digest it is another content under the same name, and refused;
-* an abort after the commit was applied is refused, and that is right: Spark aborts a batch whose
-  commit it got no answer to, and then runs it again.
+* a task that runs twice leaves prepared batches that no commit lists; they are dropped in time;
+* rows prepared for a committed transaction are refused, but still counted in the digest;
+* a repeated commit (its answer was lost, or Spark was restarted before it stored that the batch was
+  done) names a transaction that the broker knows, with the same digest: no effect;
+* a commit with another digest has other content under the same name, and is refused;
+* an abort after the commit was applied is refused. That is correct: Spark aborts a batch if the
+  answer to its commit was lost, and then runs it again.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("ternmq.spark")
 
 BATCH: Final = 0
-"""Number of a batch write: its ``writerId`` names one write."""
+"""Batch id of a batch write: its ``writerId`` names one write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a task knows of itself.
+    """The identity of a task.
 
     Attributes:
         query: Id of the streaming query; empty in a batch write.
@@ -53,7 +53,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a task tells the driver: what it stored, and under which name."""
+    """A task's result for the driver: what it stored, and for which transaction."""
 
     transaction: Transaction
     ids: tuple[int, ...]
@@ -64,12 +64,12 @@ class Staged:
 
 @dataclass(frozen=True)
 class Writing:
-    """Writes rows, commits them. Travels to workers.
+    """Writes rows and commits them. Is sent to workers.
 
     Attributes:
-        options: What it was told.
-        columns: The columns that are written.
-        connect: Makes a port.
+        options: Options of the writer.
+        columns: The columns to write.
+        connect: Creates a port.
     """
 
     options: WriteOptions
@@ -77,10 +77,10 @@ class Writing:
     connect: Callable[[Broker], Port] = connect_bulk
 
     def check(self) -> None:
-        """See that the topic is there, before anything is computed.
+        """Check that the topic exists, before anything is computed.
 
         Raises:
-            UnknownTopic: It is not.
+            UnknownTopic: It does not.
         """
         if not self.options.topic:
             return
@@ -91,11 +91,11 @@ class Writing:
             port.close()
 
     def write(self, tables: Iterable[pa.RecordBatch], task: Task) -> Staged:
-        """Store the rows of a task; on a worker.
+        """Store the rows of a task; runs on a worker.
 
         Raises:
-            OptionError: It is not known whose transaction it is.
-            TernMQError: They are not stored; Spark runs the task, or the batch, again.
+            OptionError: The writer of the transaction is not known.
+            TernMQError: The rows are not stored; Spark runs the task, or the batch, again.
         """
         transaction = Transaction(self.options.writer or task.query, task.batch_id)
         if self.options.exactly_once and not transaction.writer:
@@ -112,8 +112,8 @@ class Writing:
                 try:
                     ids += port.prepare(batches, transaction, task.part, self.options.in_flight)
                 except CommittedError:
-                    # Spark runs a batch again that is visible already. What is left to do is to
-                    # say that these are the same rows: the digest, of all of them.
+                    # Spark repeats a batch that is already visible. Only the digest of all rows is
+                    # still needed, to show that they are the same ones.
                     ids.clear()
                     for _ in batches:
                         pass
@@ -125,11 +125,11 @@ class Writing:
         return Staged(transaction, tuple(ids), stage.rows, stage.bytes, stage.digest)
 
     def commit(self, told: Sequence[Staged | None], batch_id: int = BATCH) -> None:
-        """Make what tasks stored visible, all at once; on the driver.
+        """Make the rows of all tasks visible, at once; runs on the driver.
 
         Raises:
-            TransactionConflict: Another content was committed under this name.
-            TernMQError: Whether it is visible is not known; Spark runs the batch again.
+            TransactionConflict: Other content was committed under this name.
+            TernMQError: Whether they are visible is not known; Spark runs the batch again.
         """
         staged = [one for one in told if one is not None]
         if not self.options.exactly_once or not any(one.rows for one in staged):
@@ -149,7 +149,7 @@ class Writing:
         )  # fmt: skip
 
     def abort(self, told: Sequence[Staged | None], batch_id: int = BATCH) -> None:
-        """Drop what tasks stored, if it is not visible yet; on the driver. Never raises."""
+        """Drop the rows of all tasks unless they are visible; on the driver. Errors are logged."""
         staged = [one for one in told if one is not None]
         if not self.options.exactly_once or not staged:
             return
@@ -164,10 +164,10 @@ class Writing:
 
 
 def _one_of(staged: Sequence[Staged], batch_id: int) -> Transaction:
-    """Return the transaction that tasks name; all the same one.
+    """Return the transaction of tasks.
 
     Raises:
-        OptionError: They do not.
+        OptionError: They do not all name the same one, or name another batch.
     """
     named = {one.transaction for one in staged}
     if len(named) != 1:
@@ -182,17 +182,17 @@ def _one_of(staged: Sequence[Staged], batch_id: int) -> Transaction:
 
 
 class _Facts:
-    """How topics are; each is asked for once."""
+    """Facts of topics; each is requested once."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._known: dict[str, TopicFacts] = {}
 
     def __call__(self, topic: str) -> TopicFacts:
-        """Return how a topic is.
+        """Return the facts of a topic.
 
         Raises:
-            UnknownTopic: There is none of that name.
+            UnknownTopic: It does not exist.
         """
         found = self._known.get(topic)
         if found is None:

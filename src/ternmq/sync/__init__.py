@@ -7,9 +7,9 @@
                 with delivery.process():
                     ...
 
-A client may be used by many threads. Behind it stands a ``ternmq.Client`` in a loop in a thread of
-its own, and what that one promises holds here as well. In a forked child it begins anew, with a
-thread, a connection and a name of its own; what was opened before the fork raises ``ClientForked``.
+A client may be used by many threads. It runs a ``ternmq.Client`` in an event loop in its own
+thread, and gives the same guarantees. In a forked child it starts over, with its own thread,
+connection and client id; objects that were opened before the fork raise ``ClientForked``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def connect(
     drain_timeout: float | timedelta = 30.0,
     options: Options | None = None,
 ) -> Client:
-    """Return a client of a broker; no I/O: entering it, or its first use, connects.
+    """Return a client of a broker. No I/O: entering it, or its first use, connects.
 
-    For the arguments see ``ternmq.connect``.
+    The arguments are those of ``ternmq.connect``.
     """
     if options is None:
         options = options_of(url, app, token, timeout, max_processing_time, drain_timeout)

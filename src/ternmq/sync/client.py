@@ -49,12 +49,12 @@ _AT_EXIT_TIMEOUT: Final = 5.0
 
 @dataclass(slots=True, frozen=True)
 class Life:
-    """What a client is made of in one process; never changed, replaced whole.
+    """The parts of a client in one process; never changed, only replaced as a whole.
 
     Attributes:
         pid: The process.
         thread: Runs the event loop.
-        engine: Lives in it.
+        engine: The client in that loop.
     """
 
     pid: int
@@ -63,12 +63,12 @@ class Life:
 
 
 class Client:
-    """``ternmq.Client`` for threads; see there for what its methods do. Any thread.
+    """``ternmq.Client`` for threads; its methods are described there. Callable from any thread.
 
     Attributes:
-        options: What it was made with.
+        options: Its settings.
         codecs: How bodies are encoded and decoded.
-        admin: Topics, groups, apps, and how the broker is.
+        admin: Manages topics, groups and apps, and shows the state of the broker.
         deadletters: Messages that failed for good.
     """
 
@@ -90,13 +90,13 @@ class Client:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client cannot be pickled: make one in each process")
 
-    # -- its life ---------------------------------------------------------------------------------
+    # -- start and end ----------------------------------------------------------------------------
 
     def reach(self) -> tuple[LoopThread, engine.Client]:
-        """Return the loop's thread and the client that lives in it; made at first use.
+        """Return the loop's thread and the client in that loop; made at first use.
 
         Raises:
-            ClientClosed: It was closed.
+            ClientClosed: The client was closed.
         """
         life = self._life
         if life is None or life.pid != os.getpid():
@@ -104,7 +104,7 @@ class Client:
         return life.thread, life.engine
 
     def _begin(self) -> Life:
-        """Return this process's life; whichever thread comes first makes it."""
+        """Return this process's life; the first thread makes it."""
         pid = os.getpid()
         with self._lock(pid):
             if self._closed:
@@ -121,7 +121,7 @@ class Client:
         return self._locks.setdefault(pid, threading.RLock())
 
     def after_fork(self) -> None:
-        """See ``forking.Watched``."""
+        """Start over in the child, at the next use."""
         life, self._life = self._life, None
         if life is not None:
             # Kept, since the end of a loop or transport would reach into the parent.
@@ -133,7 +133,7 @@ class Client:
         return thread, choose(client)
 
     def connect(self) -> Self:
-        """Be connected; done by entering it, and by its first use."""
+        """Connect. Entering the client, or its first use, does the same."""
         thread, client = self.reach()
         thread.call(client.connect())
         return self
@@ -150,14 +150,14 @@ class Client:
         if error is None:
             self.close()
         else:
-            with contextlib.suppress(TernMQError):  # the block's own error is what is raised
+            with contextlib.suppress(TernMQError):  # the block's own error is raised
                 self.close()
 
     def close(self, timeout: float | timedelta | None = None) -> None:
-        """Send what waits, tell the broker what was settled, and leave.
+        """Send what waits, report what was settled to the broker, and leave.
 
         Raises:
-            UnsentMessages: Messages of ``send_soon`` were not stored, or that is not known.
+            UnsentMessages: Messages of ``send_soon`` were not stored, or their outcome is unknown.
         """
         if timeout is not None:
             timeout = seconds_of("timeout", timeout)
@@ -176,7 +176,7 @@ class Client:
             life.thread.stop()
 
     def stats(self) -> ClientStats:
-        """Return what the client did so far."""
+        """Return counts of the client's work so far."""
         return self.reach()[1].stats()
 
     # -- sending ----------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Client:
         queue: Queue | None = None,
         return_errors: bool = False,
     ) -> list[Receipt] | list[Receipt | Exception]:
-        """Send many messages; returns when it is known what became of each."""
+        """Send many messages; returns when the outcome of each is known."""
         thread, client = self.reach()
         if flag("return_errors", return_errors):
             return thread.call(client.send_many(topic, messages, queue=queue, return_errors=True))
@@ -234,7 +234,7 @@ class Client:
         id: str | None = None,  # noqa: A002
         queue: Queue | None = None,
     ) -> Future[Receipt]:
-        """Send a message without waiting; the future is its receipt."""
+        """Send a message without waiting; the future returns its receipt."""
         thread, client = self.reach()
         told = thread.promise(SentSoon())
 
@@ -251,7 +251,7 @@ class Client:
                     id=id,
                     queue=queue,
                 )
-            except Exception as error:  # noqa: BLE001 - a middleware's own, too: told to who waits
+            except Exception as error:  # noqa: BLE001 - a middleware's own, too: set in the future
                 message = Message(
                     body, key, ordering_key, tag, headers or {}, content_type, id, queue
                 )
@@ -304,7 +304,7 @@ class Client:
         mode: Mode | str | None = None,
         start: Start | str | None = None,
     ) -> Deliveries:
-        """Return messages for a group, at most so many; waits until there is one."""
+        """Return messages for a group, at most ``max_messages``; waits until there is one."""
         thread, client = self.reach()
         found = thread.call(
             client.pull(
@@ -405,27 +405,27 @@ class Client:
         return declare
 
     def declare(self, *topics: Topic) -> None:
-        """Declare topics that are to be there; ``run`` sees to it. See ``ternmq.Client.declare``.
+        """Declare topics that must exist; ``run`` creates them. See ``ternmq.Client.declare``.
 
         Raises:
-            InvalidRequest: A topic of that name is declared with other settings.
+            InvalidRequest: A topic of that name is already declared with other settings.
         """
         self._declarations.declare(topics)
 
     apply = blocking(engine.Client.apply)
 
     def handler_middleware(self, function: F) -> F:
-        """Have a generator run around each call of a handler; as ``ternmq.Client`` says."""
+        """Run a generator around each call of a handler; see ``ternmq.Client``."""
         self._declarations.middlewares.around_handlers(function)
         return function
 
     def send_middleware(self, function: F) -> F:
-        """Have a generator run around each message; as ``ternmq.Client`` says: in the loop."""
+        """Run a generator around each send, in the loop; see ``ternmq.Client``."""
         self._declarations.middlewares.around_sends(function)
         return function
 
     def lifespan(self, function: F) -> F:
-        """Have a generator run around ``run``, in the thread that calls it; a decorator.
+        """Run a generator around ``run``, in the thread that calls it; a decorator.
 
         See ``ternmq.Client.lifespan``. An ``async def`` runs in the client's loop.
         """
@@ -434,12 +434,12 @@ class Client:
 
     @property
     def overrides(self) -> dict[Provider, Provider]:
-        """Providers that stand in for others from the next ``run`` on, as in tests."""
+        """Providers that replace others from the next ``run`` on, as in tests."""
         return self._declarations.middlewares.overrides
 
     @property
     def topology(self) -> Topology:
-        """What was declared; see ``ternmq.Client.topology``."""
+        """The declared topics and groups; see ``ternmq.Client.topology``."""
         return Topology(self._declarations)
 
     def run(self, *, signals: bool | None = None) -> None:
@@ -457,7 +457,7 @@ class Client:
                 self.close()
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Have ``run`` come to its end. Any thread."""
+        """End ``run``. Callable from any thread."""
         flag("at_once", at_once)
         life = self._life
         if life is not None and life.pid == os.getpid():
@@ -471,7 +471,7 @@ class Client:
 
 
 def _close_all() -> None:
-    """Close the clients that nobody closed, while the interpreter can still wait for them."""
+    """Close the clients that are still open, while the interpreter can wait for them."""
     for client in watched(Client):
         with contextlib.suppress(TernMQError):
             client.close(_AT_EXIT_TIMEOUT)

@@ -34,7 +34,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A closed client has closed it; in a child of a fork it is the parent's.
+        # A closed client has closed it; in the child of a fork it belongs to the parent.
         with contextlib.suppress(ClientClosed, ClientForked):
             self._portal.call(self._consumer.close())
 

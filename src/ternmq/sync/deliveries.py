@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Deliveries(Sequence[BlockingDelivery]):
-    """``ternmq.Deliveries`` whose verbs block; see there."""
+    """``ternmq.Deliveries`` with blocking methods; they are described there."""
 
     __slots__ = ("_deliveries", "_items", "_portal")
 
@@ -73,11 +73,11 @@ class Deliveries(Sequence[BlockingDelivery]):
 
     @property
     def unsettled(self) -> int:
-        """How many are left to settle."""
+        """Number of messages that are left to settle."""
         return self._deliveries.unsettled
 
     def ack(self, rows: Iterable[int] | None = None) -> None:
-        """Say that they are done."""
+        """Report that they are processed."""
         self._portal.call(self._deliveries.ack(rows))
 
     def retry(
@@ -87,15 +87,15 @@ class Deliveries(Sequence[BlockingDelivery]):
         reason: object = "",
         delay: float | timedelta | None = None,
     ) -> None:
-        """Have them come again."""
+        """Have them delivered again."""
         self._portal.call(self._deliveries.retry(rows, reason=reason, delay=delay))
 
     def reject(self, rows: Iterable[int] | None = None, *, reason: object = "") -> None:
-        """Put them among the dead letters at once."""
+        """Make them dead letters at once."""
         self._portal.call(self._deliveries.reject(rows, reason=reason))
 
     def release(self, rows: Iterable[int] | None = None) -> None:
-        """Give them back, uncounted."""
+        """Give them back, without an attempt."""
         self._portal.call(self._deliveries.release(rows))
 
     def process(self, *, reraise: bool = False) -> BatchProcessing:
@@ -104,7 +104,7 @@ class Deliveries(Sequence[BlockingDelivery]):
 
 
 class BatchProcessing:
-    """What ``Deliveries.process`` returns."""
+    """The context that ``Deliveries.process`` returns."""
 
     __slots__ = ("_engine", "_given", "_portal", "_reraise")
 
@@ -126,7 +126,7 @@ class BatchProcessing:
         traceback: TracebackType | None,
     ) -> bool:
         if error is not None and self._portal.forked:
-            return False  # they are the parent's to settle; the child's error is what is raised
+            return False  # the parent must settle them; the child's error is raised
         deliveries, reraise = self._engine, self._reraise
         self._portal.post(lambda: engine.conclude_all(deliveries, error, reraise=reraise))
         return isinstance(error, Exception) and not reraise

@@ -1,4 +1,4 @@
-"""Blocking methods made of asynchronous ones: same name, same arguments, same types."""
+"""Blocking methods made from asynchronous ones: same name, same arguments, same types."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class Facade(Protocol[E_co]):
-    """Has a loop, and what lives in it."""
+    """Has a loop in a thread, and an asynchronous object in that loop."""
 
     def reach(self) -> tuple[LoopThread, E_co]:
-        """Return the loop's thread and the asynchronous object. Any thread."""
+        """Return the loop's thread and the asynchronous object. Callable from any thread."""
 
 
 def blocking(
     method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Facade[E], P], T]:
     """Return a method that runs ``method`` in the loop and waits for it."""
-    # That it is awaited is seen to here; so it is not looked after.
+    # The coroutine is awaited here, so the check for unawaited ones is not needed.
     plain: Callable[Concatenate[E, P], Coroutine[Any, Any, T]] = inspect.unwrap(method)
 
     @functools.wraps(plain)
@@ -40,7 +40,7 @@ def blocking(
 def iterating(
     method: Callable[Concatenate[E, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Facade[E], P], Iterator[T]]:
-    """Return a method that iterates over what ``method`` iterates over in the loop."""
+    """Return a method that iterates over the result of ``method``, which iterates in the loop."""
 
     @functools.wraps(method)
     def iterate(self: Facade[E], *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

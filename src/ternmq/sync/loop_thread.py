@@ -17,14 +17,14 @@ log: Final = logging.getLogger("ternmq")
 T = TypeVar("T")
 
 _END_TIMEOUT: Final = 4.0
-"""Seconds that the end of the loop may take: what is cancelled may take its time."""
+"""Seconds that the end of the loop may take: cancelled tasks may need time."""
 
 
 class LoopThread(Portal):
     """A portal into a loop that it runs; the thread does not keep the process alive.
 
     Args:
-        patience: See ``Portal``.
+        patience: As in ``Portal``.
     """
 
     def __init__(self, patience: float = 10.0) -> None:
@@ -50,10 +50,10 @@ class LoopThread(Portal):
             self.break_promises()
 
     def _runs_on(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Run the loop until it is stopped; return whether it is to go on.
+        """Run the loop until it is stopped; return whether to run it again.
 
-        What code of users raises here (a codec, a middleware of sends, a task of a handler) is the
-        error of whoever called that, whose task has it; it is not for this thread to end for it.
+        An error that user code raises here (a codec, a middleware of sends, a task of a handler) is
+        stored in its task for the caller; it must not end this thread.
         """
         try:
             loop.run_forever()
@@ -91,13 +91,13 @@ class LoopThread(Portal):
                     return
                 yield found
         finally:
-            # In a child of a fork it is the parent's; after the end it is closed as well.
+            # In the child of a fork it belongs to the parent; after the end it is closed as well.
             with contextlib.suppress(ClientClosed, ClientForked):
                 self.call(steps.close())
 
 
 async def _cancel_all() -> None:
-    """End what other threads still wait for."""
+    """Cancel the tasks that other threads still wait for."""
     loop = asyncio.get_running_loop()
     until = loop.time() + _END_TIMEOUT / 2
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -107,7 +107,7 @@ async def _cancel_all() -> None:
         done, _ = await asyncio.wait(tasks, timeout=until - loop.time())
         for task in done:
             if not task.cancelled():
-                task.exception()  # it was told to whoever waits for the call
+                task.exception()  # it was raised in the waiting caller
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(until):
             await loop.shutdown_asyncgens()
@@ -117,7 +117,7 @@ _END: Any = object()
 
 
 class _Steps(Generic[T]):
-    """An asynchronous iterator, step by step. Loop only."""
+    """An asynchronous iterator, step by step. For the loop only."""
 
     __slots__ = ("_source", "_step")
 
@@ -126,7 +126,7 @@ class _Steps(Generic[T]):
         self._step: asyncio.Task[Any] | None = None
 
     async def next(self) -> T:
-        """Return what comes next, or ``_END``: no future takes a StopAsyncIteration."""
+        """Return the next item, or ``_END``: a future cannot hold a StopIteration."""
         self._step = asyncio.current_task()
         try:
             return await anext(self._source)
@@ -135,10 +135,10 @@ class _Steps(Generic[T]):
             return end
 
     async def close(self) -> None:
-        """Close it; a step that its caller gave up (Ctrl-C) is ended before."""
+        """Close it; a step that its caller gave up (Ctrl-C) is ended first."""
         step = self._step
         if step is not None and not step.done():
-            if not step.cancelling():  # twice would end what it does at its end
+            if not step.cancelling():  # a second cancellation would interrupt its clean-up
                 step.cancel()
             await asyncio.wait([step])
         close = getattr(self._source, "aclose", None)

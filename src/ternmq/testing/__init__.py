@@ -5,10 +5,10 @@
         ...
         b.clock.advance(hours=2)      # what is due in two hours is done when this returns
 
-Reading order: ``in_process`` (the broker in a thread of its own), ``clock`` (its time), ``groups``
-(waiting for consumers), ``plugin`` (the same as pytest fixtures), ``programs`` (what one of them
-imports). It is the broker that serves in production, with its journal on a disk in memory: nothing
-is imitated but the disk and the clocks.
+Reading order: ``in_process`` (the broker in its own thread), ``clock`` (its time), ``groups``
+(waiting for consumers), ``plugin`` (the same as pytest fixtures), ``programs`` (imports of a
+program under test). It is the same broker as in production, with its journal on a disk in memory:
+only the disk and the clocks are simulated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["InProcessBroker", "ManualClock", "broker"]
 
 
 def __getattr__(name: str) -> object:
-    """Import the broker when it is asked for: pytest loads this package in every run."""
+    """Import the broker at its first use: pytest loads this package in every run."""
     if name in {"InProcessBroker", "broker"}:
         from ternmq.testing import in_process
 

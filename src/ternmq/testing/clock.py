@@ -1,4 +1,4 @@
-"""Time that moves when a test says so."""
+"""Time that moves only when a test advances it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 from ternmq.model.errors import InvalidRequest
 
 START_US: Final = 1_767_225_600_000_000
-"""2026-01-01 00:00 UTC: where time begins, so that runs are alike."""
+"""2026-01-01 00:00 UTC: the start of time, so that runs are alike."""
 
 
 class ManualClock:
-    """Both clocks of a broker; they stand still until ``advance``.
+    """Both clocks of a broker; they stop between calls of ``advance``.
 
-    Any thread may read and advance; what comes due runs in the broker's loop.
+    Any thread may read and advance them; what comes due runs in the broker's loop.
     """
 
     def __init__(self, start_us: int = START_US) -> None:
@@ -33,7 +33,7 @@ class ManualClock:
     def _alone(self, target_us: int) -> None:
         self._passed_us = target_us
 
-    # -- what the broker asks ---------------------------------------------------------------------
+    # -- for the broker ---------------------------------------------------------------------------
 
     def monotonic_us(self) -> int:
         """Return µs since the clock was made."""
@@ -44,16 +44,16 @@ class ManualClock:
         return self._start_us + self._passed_us
 
     def call_at(self, monotonic_us: int, call: Callable[[], None]) -> Callable[[], None]:
-        """Have something called when the clock gets there; return what cancels it."""
+        """Call a function when the clock reaches a time; return a function that cancels it."""
         with self._lock:
             number = next(self._count)
             heappush(self._calls, (monotonic_us, number, call))
         return lambda: self._gone.add(number)
 
-    # -- what the broker's host does --------------------------------------------------------------
+    # -- for the broker's host --------------------------------------------------------------------
 
     def settle_with(self, settle: Callable[[int], None]) -> None:
-        """Have ``advance`` done by the host: it moves the clock with ``step`` in the loop."""
+        """Have the host do ``advance``: it moves the clock in its loop, by ``step`` or ``leap``."""
         self._settle = settle
 
     def step(self, target_us: int) -> Callable[[], None] | None:
@@ -82,7 +82,7 @@ class ManualClock:
             self._passed_us = max(self._passed_us, target_us)
         return found
 
-    # -- what a test does -------------------------------------------------------------------------
+    # -- for a test -------------------------------------------------------------------------------
 
     @property
     def now_us(self) -> int:
@@ -101,26 +101,26 @@ class ManualClock:
     ) -> None:
         """Let time pass; returns when everything that came due is done.
 
-        That is: every retry and lease that was due was acted on at its time, and what was handed to
-        connected consumers for it is settled (or two seconds of real time have passed: a
-        handler may rightly hold a message for longer). Not to be called in the client's own event
-        loop while its consumers are to work: ``await asyncio.to_thread(clock.advance, hours=2)``.
+        That is: every retry and lease that was due was processed at its time, and the messages that
+        connected consumers got for it are settled (or two seconds of real time have passed: a
+        handler may rightly hold a message for longer). Do not call it in the client's own event
+        loop while its consumers must work: ``await asyncio.to_thread(clock.advance, hours=2)``.
 
-        Where nothing is due the clock leaps: 400 days take about as long as an hour. What only
-        looks now and then (retention, dead letters that are too old, pulls whose wait is over)
-        looks some dozens of times on the way, and at the end.
+        If nothing is due, the clock leaps: 400 days take about as long as an hour. Periodic checks
+        (retention, dead letters that are too old, pulls whose wait is over) run some dozens of
+        times on the way, and at the end.
 
         Args:
-            delta: How long, added to the others.
-            days: See above.
-            hours: See above.
-            minutes: See above.
-            seconds: See above.
-            milliseconds: See above.
+            delta: Duration, added to the others.
+            days: As named.
+            hours: As named.
+            minutes: As named.
+            seconds: As named.
+            milliseconds: As named.
 
         Raises:
-            ValueError: Time does not go back.
-            InvalidRequest: Something is no time.
+            ValueError: The total is negative: time does not go back.
+            InvalidRequest: A value is not a duration.
         """
         given: object = delta
         if given is not None and not isinstance(given, timedelta):

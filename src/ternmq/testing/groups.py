@@ -1,4 +1,4 @@
-"""Waits until a group is through with what was sent, or has failed on some of it."""
+"""Waits until a group has processed the sent messages, or has failed on some of them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _LOOK_S: Final = 0.002
 
 @dataclass(slots=True, frozen=True)
 class Standing:
-    """How a group stands on all queues of a topic."""
+    """State of a group on all queues of a topic, as counts of messages."""
 
     lag: int
     ready: int
-    """Of them, ``behind`` wait behind a message of their ordering key that failed."""
+    """``behind`` of them wait for a failed message of their ordering key."""
     behind: int
     leased: int
     waiting: int
-    """Failed, and to be tried again; of them ``due`` by now."""
+    """Failed messages that are to be tried again; ``due`` of them are due now."""
     due: int
     dead: int
 
     @property
     def idle(self) -> bool:
-        """Nothing can be handed out now, and nothing is."""
+        """Whether no message is leased, and none can be delivered now."""
         return not (self.lag or self.ready - self.behind or self.leased or self.due)
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class Standing:
 
 
 async def wait_idle(core: Core, topic: str, group: str, patience_s: float) -> None:
-    """See ``InProcessBroker.wait_idle``. Loop only.
+    """Wait as ``InProcessBroker.wait_idle``. In the broker's loop.
 
     Raises:
         TimeoutError: It is not idle by then.
@@ -60,10 +60,10 @@ async def wait_idle(core: Core, topic: str, group: str, patience_s: float) -> No
 
 
 async def wait_failed(core: Core, topic: str, group: str, messages: int, patience_s: float) -> None:
-    """See ``InProcessBroker.wait_failed``. Loop only.
+    """Wait as ``InProcessBroker.wait_failed``. In the broker's loop.
 
     Raises:
-        TimeoutError: Fewer have failed by then.
+        TimeoutError: It has failed on fewer by then.
     """
     left = await _until(
         core, topic, group, patience_s, lambda found: found.waiting + found.dead >= messages
@@ -78,7 +78,7 @@ async def wait_failed(core: Core, topic: str, group: str, messages: int, patienc
 async def _until(
     core: Core, topic: str, group: str, patience_s: float, reached: Callable[[Standing], bool]
 ) -> str:
-    """Wait until a group stands so; return how it stands if it does not in time, else ""."""
+    """Wait until a group reaches a state; return its current state on a timeout, else ""."""
     until = time.monotonic() + patience_s
     while True:
         found = await _standing(core, topic, group)
@@ -90,7 +90,7 @@ async def _until(
 
 
 async def _standing(core: Core, topic: str, group: str) -> Standing | str:
-    """Return how a group stands, or why that is not known."""
+    """Return the state of a group, or why it is not known."""
     await core.settle_down()
     queries = Queries(core.broker.ledger)
     try:

@@ -1,4 +1,4 @@
-"""The broker in a thread of its own, for as long as a ``with`` block."""
+"""The broker in a thread, for as long as a ``with`` block."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from ternmq.testing import groups
 from ternmq.testing.clock import ManualClock
 
 START_S: Final = 30.0
-"""Longest that starting or stopping may take."""
+"""Most seconds that starting or stopping may take."""
 HANDLING_S: Final = 2.0
-"""Longest that ``advance`` waits for consumers."""
+"""Most seconds that ``advance`` waits for consumers."""
 CONNECTING_S: Final = 5.0
-"""Longest that consumers which were there before a start are waited for."""
+"""Most seconds to wait for consumers that were connected before a start."""
 BEFORE_S: Final = 0.2
-"""Longest that ``advance`` waits for consumers to settle what they had before time moved, and to
-pull again."""
+"""Most seconds that ``advance`` waits for consumers to settle what they had before time moved, and
+to pull again."""
 _LOOK_S: Final = 0.002
 _STRIDES: Final = 64
-"""So often, about, the clock stops on its way where nothing is due."""
+"""Approximate number of stops of the clock on its way if nothing is due."""
 _LAST_US: Final = 10_000_000
-"""The end of the way is gone second by second: what looks every so often has looked by then."""
+"""The clock moves this last part second by second: every periodic check has run by its end."""
 _LAST_STRIDE_US: Final = 1_000_000
 _NEVER: Final = 1 << 62
 
 
 class InProcessBroker:
-    """A real broker that a test holds in its hand; a context manager.
+    """A real broker that a test controls; a context manager.
 
     Args:
         clock: Its time; None: the machine's clocks.
         settings: Settings of the broker by name, such as ``{"create_topics": False}``.
-        disk: Where it keeps its journal; None: in memory. A second broker on the same disk goes on
-            where the first ended.
+        disk: Disk of its journal; None: in memory. A second broker on the same disk continues where
+            the first ended.
 
     Attributes:
         clock: The clock; with the machine's clocks it cannot be advanced.
@@ -76,9 +76,9 @@ class InProcessBroker:
         self._end: asyncio.Event
         self._clean = True
         self._waited_for = -1
-        """Count of pulls at which consumers were waited for in vain."""
+        """Count of pulls when ``advance`` last waited for consumers in vain."""
         self._listened = 0
-        """How many pulls waited when it was stopped: those who asked come back."""
+        """Number of pulls that waited when it was stopped: those consumers come back."""
 
     @property
     def clock(self) -> ManualClock:
@@ -93,27 +93,27 @@ class InProcessBroker:
 
     @property
     def port(self) -> int:
-        """Where it listens, on 127.0.0.1."""
+        """The port that it listens on, on 127.0.0.1."""
         return self._server.port
 
     @property
     def http_port(self) -> int:
-        """Where /metrics and the like are; 0 where they are off, as they are by default."""
+        """The port of /metrics and others; 0 if they are off, as by default."""
         return self._server.http_port
 
     @property
     def url(self) -> str:
-        """What to connect to."""
+        """The address to connect to."""
         return f"ternmq://127.0.0.1:{self.port}"
 
-    # -- its life ---------------------------------------------------------------------------------
+    # -- start and stop ---------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Start it; returns when it listens. After a stop: on its disk, at the same port.
 
         Raises:
             TernMQError: It cannot open its journal.
-            TimeoutError: It did not come up.
+            TimeoutError: It did not start in time.
         """
         self._began.clear()
         self._error = None
@@ -130,10 +130,10 @@ class InProcessBroker:
         return self
 
     def stop(self, *, clean: bool = True) -> None:
-        """Stop it: cleanly, or (``clean=False``) as if it was killed; then only its disk is left.
+        """Stop it: cleanly, or (``clean=False``) as if it was killed: only its disk is kept.
 
         Raises:
-            TimeoutError: It did not end.
+            TimeoutError: It did not end in time.
         """
         thread = self._thread
         if thread is None:
@@ -145,7 +145,7 @@ class InProcessBroker:
         if thread.is_alive():
             raise TimeoutError(f"the broker did not stop within {START_S:.0f} s")
         self._thread = None
-        # Those who were connected come back to where they were when it starts again.
+        # Clients that were connected find it at the same port when it starts again.
         self._settings["listen"] = f"127.0.0.1:{self.port}"
         if self.http_port:
             self._settings["http"] = f"127.0.0.1:{self.http_port}"
@@ -204,11 +204,11 @@ class InProcessBroker:
     # -- groups -----------------------------------------------------------------------------------
 
     def wait_idle(self, topic: str, group: str, *, timeout: float | timedelta = 10.0) -> None:
-        """Wait until a group has nothing to do now: all that was sent was handed out and settled.
+        """Wait until a group has nothing to do: all sent messages were delivered and settled.
 
-        Also until there is such a group: a worker that begins makes it. What failed and waits for a
-        retry, or is held, is not waited for, nor, on an ordered topic, what waits behind it:
-        ``clock.advance`` has that done. Not to be called in the client's own event loop:
+        It also waits for the group to exist: a starting worker creates it. It does not wait for
+        failed messages that wait for a retry or are held, nor, on an ordered topic, for those
+        behind them: use ``clock.advance`` for those. Do not call it in the client's own event loop:
         ``await asyncio.to_thread(broker.wait_idle, "orders", "g")``.
 
         Args:
@@ -217,9 +217,9 @@ class InProcessBroker:
             timeout: In the machine's time: seconds, or a timedelta.
 
         Raises:
-            TimeoutError: It is not idle by then; says how it stands.
+            TimeoutError: It is not idle by then; the text has its state.
             RuntimeError: The broker does not run.
-            InvalidRequest: ``timeout`` is no time.
+            InvalidRequest: ``timeout`` is not a time.
         """
         patience = seconds_of("timeout", timeout)
         self._wait(lambda core: groups.wait_idle(core, topic, group, patience))
@@ -232,29 +232,29 @@ class InProcessBroker:
         messages: int = 1,
         timeout: float | timedelta = 10.0,
     ) -> None:
-        """Wait until a group has failed on so many messages.
+        """Wait until a group has failed on this many messages.
 
-        That is: so many wait for a retry, are held, or are dead letters. A message that comes again
-        at once (a policy with ``first=0``) is counted when it is a dead letter. Not to be called in
-        the client's own event loop, as ``wait_idle``.
+        They wait for a retry, are held, or are dead letters. A message that is tried again at once
+        (a policy with ``first=0``) counts when it is a dead letter. Do not call it in the client's
+        own event loop, as ``wait_idle``.
 
         Args:
             topic: The topic.
             group: The group.
-            messages: How many messages, at least.
+            messages: Number of messages, at least.
             timeout: In the machine's time: seconds, or a timedelta.
 
         Raises:
-            TimeoutError: They are fewer by then; says how the group stands.
+            TimeoutError: There are fewer by then; the text has the group's state.
             RuntimeError: The broker does not run.
-            InvalidRequest: ``timeout`` is no time, or ``messages`` no number above 0.
+            InvalidRequest: ``timeout`` is not a time, or ``messages`` not a number above 0.
         """
         patience = seconds_of("timeout", timeout)
         check_positive("messages", messages)
         self._wait(lambda core: groups.wait_failed(core, topic, group, messages, patience))
 
     def _wait(self, wait: Callable[[Core], Coroutine[object, object, None]]) -> None:
-        """Any thread but the loop's: wait for something in the broker's loop."""
+        """Wait for a coroutine in the broker's loop. Callable from any thread but the loop's."""
         if self._thread is None or not self._thread.is_alive():
             raise RuntimeError("the broker does not run in this process: it was stopped or forked")
         asyncio.run_coroutine_threadsafe(wait(self._server.core), self._loop).result()
@@ -262,7 +262,7 @@ class InProcessBroker:
     # -- time -------------------------------------------------------------------------------------
 
     def _advance(self, target_us: int) -> None:
-        """Any thread but the loop's: move the clock, do what comes due on the way."""
+        """Move the clock, and run what comes due. Callable from any thread but the loop's."""
         if self._thread is None:
             while self.clock.step(target_us) is not None:
                 pass
@@ -275,7 +275,7 @@ class InProcessBroker:
 
     async def _move(self, target_us: int) -> None:
         clock, core = self.clock, self._server.core
-        # A handler that ended just now may not have told the broker yet.
+        # A handler that ended just now may not have settled yet.
         await self._quiet(0, BEFORE_S)
         held = self._server.leased_rows()
         listening, self._listened = max(core.broker.parked_pulls, self._listened), 0
@@ -295,7 +295,7 @@ class InProcessBroker:
         await self._tell_of_leases()
 
     def _event_us(self) -> int:
-        """Return when, by the clock, something happens at its time: a retry, the end of a lease."""
+        """Return the clock's time of the next timed event: a retry, or the end of a lease."""
         core = self._server.core
         event_us = core.broker.timers.next_but_housekeeping_us()
         if event_us is None:
@@ -305,8 +305,8 @@ class InProcessBroker:
     def _stop_us(self, target_us: int, stride_us: int) -> int:
         """Return where the clock stops next.
 
-        At every event, and a moment before: pulls whose wait ended meanwhile ask anew first, so
-        that what comes due finds them. Else after a stride, near the end after a second.
+        At every event, and just before it: pulls whose wait ended meanwhile are repeated first, so
+        that what comes due finds them. Otherwise after a stride; near the end after a second.
         """
         now_us, event_us = self.clock.monotonic_us(), self._event_us()
         last_us = max(now_us, target_us - _LAST_US)
@@ -319,9 +319,9 @@ class InProcessBroker:
         return min(event_us, target_us)
 
     async def _tell_of_leases(self) -> None:
-        """Tell the clients of this process which of their leases ended: they go by other clocks.
+        """Notify the clients of this process of their ended leases: they use other clocks.
 
-        Where the machine's time passes, a client learns of it when it extends the lease.
+        Without a manual clock, a client notices this when it extends the lease.
         """
         core = self._server.core
         there = {
@@ -345,8 +345,8 @@ class InProcessBroker:
     async def _back(self, listening: int, patience_s: float = BEFORE_S) -> int:
         """Wait for consumers whose pull ended to pull again; return how many wait for messages.
 
-        Those whose pull ended by time are sent away and ask anew: what comes due meanwhile would
-        find nobody.
+        A pull whose wait ended is answered empty and repeated by its consumer: what comes due in
+        between would find no waiting pull.
         """
         core = self._server.core
         until = time.monotonic() + patience_s
@@ -359,8 +359,8 @@ class InProcessBroker:
         """Wait until the broker has nothing to do, and consumers have settled what they got.
 
         Args:
-            held: Rows that were leased before time moved: nobody is waited for to settle them.
-            patience_s: Longest wait for those who got something.
+            held: Rows that were leased before time moved: their settles are not waited for.
+            patience_s: Most seconds to wait for consumers that got something.
         """
         core = self._server.core
         pulls = -1
@@ -379,7 +379,7 @@ class InProcessBroker:
                 self._waited_for = pulls
                 return
             elif pulls == self._waited_for:
-                return  # whoever holds them was given his time before
+                return  # their consumers had their time before
             else:
                 await asyncio.sleep(_LOOK_S)
 
@@ -394,9 +394,9 @@ def broker(
     """Run a real broker for the length of a ``with`` block.
 
     Args:
-        manual: Time moves by ``clock.advance`` only; False: with the machine's clocks.
+        manual: Whether time moves by ``clock.advance`` only; False: with the machine's clocks.
         settings: Settings of the broker by name.
-        disk: None: a disk in memory.
+        disk: Disk of its journal; None: in memory.
 
     Yields:
         The broker: ``url``, ``clock``, ``restart()``.

@@ -3,7 +3,7 @@
 ``ternmq_broker``
     A fresh broker in memory for each test, with a manual clock.
 ``ternmq_settings``
-    The settings of that broker; override it where others are needed.
+    The settings of that broker; override it if others are needed.
 ``ternmq_url``
     Its address.
 ``ternmq_import``
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def ternmq_settings() -> dict[str, object]:
-    """Return settings of the test's broker by name; a test or conftest.py overrides it."""
+    """Return settings of the test's broker by name; a test or conftest.py may override it."""
     return {}
 
 
 @pytest.fixture
 def ternmq_broker(ternmq_settings: dict[str, object]) -> Iterator[InProcessBroker]:
-    """Yield a fresh broker whose time the test moves."""
+    """Yield a new broker, whose time the test moves."""
     from ternmq.testing.in_process import broker
 
     with broker(settings=ternmq_settings) as one:
@@ -50,8 +50,8 @@ def ternmq_import(
     """Yield a function that imports a module of the program under test, new for this test.
 
     ``TERNMQ_URL`` names the test's broker, so ``ternmq.connect()`` without an address in the module
-    means it. Modules of the same top-level package are imported anew with it, and are forgotten
-    when the test ends; clients of ``ternmq.sync`` that are open by then are closed.
+    connects to it. Modules of the same top-level package are imported again with it, and are
+    removed when the test ends; clients of ``ternmq.sync`` that are still open then are closed.
     """
     from ternmq.testing.programs import Programs
 

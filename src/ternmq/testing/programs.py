@@ -1,4 +1,4 @@
-"""Programs whose clients are made when they are imported, imported anew for a test."""
+"""Imports of programs whose clients are made at import, repeated for each test."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Programs:
     """Modules that are imported for one test; a context manager.
 
     Args:
-        broker: What ``TERNMQ_URL`` names meanwhile.
-        monkeypatch: Sets it back.
+        broker: The broker that ``TERNMQ_URL`` names meanwhile.
+        monkeypatch: Restores the environment.
     """
 
     def __init__(self, broker: InProcessBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ class Programs:
         return self
 
     def load(self, name: str) -> ModuleType:
-        """Import a module; the first of its package has the whole package imported anew."""
+        """Import a module; the first of its package has the whole package imported again."""
         package = name.partition(".")[0]
         if package == "ternmq":
             raise ValueError("name a module of the program that is tested, not ternmq")
@@ -66,7 +66,7 @@ class Programs:
                 sys.modules.update(before)
 
     def _close(self) -> None:
-        """Close what the program left open.
+        """Close the clients that the program left open.
 
         Raises:
             ClientError: Messages of ``send_soon`` were not stored.
@@ -84,6 +84,6 @@ class Programs:
 
 
 def _taken_out(package: str) -> dict[str, ModuleType]:
-    """Take a package and all in it out of what is imported; return it."""
+    """Remove a package and its modules from the imported ones; return them."""
     inside = [name for name in sys.modules if name.partition(".")[0] == package]
     return {name: sys.modules.pop(name) for name in inside}

@@ -1,11 +1,12 @@
 """The protocol between clients and brokers: frames, commands, bodies, sessions. No I/O.
 
 Reading order: ``frames`` (how bytes become frames), ``commands`` (the table of all commands, with
-who may use each), ``bodies`` (what is laid out by hand: send, pull, settle, extend, read; a file
-each), ``control`` (everything else: msgpack maps), ``session`` (who may say what when: a
-client's side and a broker's side, which tests join in memory). ``docs/protocol/`` says the
-same for strangers.
+the rights that each needs), ``bodies`` (bodies with a layout of their own: send, pull, settle,
+extend, read; a file each), ``control`` (all other bodies: msgpack maps), ``session`` (the state
+machine of a connection: a client's side and a broker's side, which tests join in memory),
+``port`` (what a door to the broker brings, and what it can have done).
+``docs/protocol/`` describes the same for authors of clients.
 
-Invariants: lengths are checked before memory is taken; nothing received is believed before it was
-checked; a frame is whole or not there; no body of a message is looked into.
+Invariants: lengths are checked before memory is taken; everything received is checked before it is
+used; readers return only whole frames; bodies of messages are not read.
 """

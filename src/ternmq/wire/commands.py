@@ -1,8 +1,8 @@
-"""The table of commands: number, name, how its body is laid out, and who may use it.
+"""The table of commands: number, name, layout of the body, and the rights that it needs.
 
-Authorisation is a property of this table: ``Policy`` names the right that a command needs and the
-fields of its request that it needs it for. A command without policy cannot be written down, so a
-server cannot start with one. Numbers are never reused.
+Authorisation is a property of this table: ``Policy`` names the right that a command needs, and the
+fields of its request for which it needs it. An entry cannot be made without a policy, so no command
+is without one. Numbers are never reused.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ternmq.wire import control
 
 
 class Command(enum.IntEnum):
-    """What can be asked. Numbers are never reused."""
+    """Numbers of commands and pushes. They are never reused."""
 
-    # The connection. Laid out by hand where bodies are not empty.
+    # The connection: HELLO and KEEP are msgpack, see ``control``; the others see ``bodies``.
     HELLO = 1
     PING = 2
     BYE = 3
     CANCEL = 4
     KEEP = 5
-    # Messages: laid out by hand, see ``bodies``.
+    # Messages: layouts of their own, see ``bodies``.
     SEND = 10
     PULL = 11
     SETTLE = 12
@@ -33,7 +33,7 @@ class Command(enum.IntEnum):
     READ = 14
     PREPARE = 15
     JOURNAL_READ = 16
-    # Everything else: msgpack, see ``control``.
+    # All others: msgpack, see ``control``.
     REPORT = 20
     TOPIC_CREATE = 30
     TOPIC_CHANGE = 31
@@ -67,27 +67,27 @@ class Command(enum.IntEnum):
     HOLD_DELETE = 92
     HOLD_LIST = 93
     JOURNAL_CATALOG = 94
-    # Pushes: from the broker, without being asked.
+    # Pushes: sent by the broker without a request.
     DRAIN = 100
     TOPIC_CHANGED = 101
     GROUP_CHANGED = 102
 
 
 class Right(enum.Enum):
-    """What an app may be allowed to do with topics and groups."""
+    """A right that a grant can give an app on topics and groups."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
     MANAGE = "manage"
     AUDIT = "audit"
-    """Read the journal, all of it, and hold it; only for the broker as a whole."""
+    """Read the whole journal, and hold it; only for the broker as a whole."""
 
 
 class Scope(enum.Enum):
-    """What of the request the right is needed for."""
+    """The part of a request for which a right is needed."""
 
     NOTHING = "nothing"
-    """Every app that said HELLO may."""
+    """No right is needed: every app may use the command after HELLO."""
     TOPIC = "topic"
     """The field ``topic``."""
     TOPICS = "topics"
@@ -95,14 +95,14 @@ class Scope(enum.Enum):
     GROUP = "group"
     """The fields ``topic`` and ``group``."""
     TRANSACTION = "transaction"
-    """Each topic that rows of the transaction are for; where there are none, any topic at all."""
+    """Each topic that rows of the transaction are for; if it has none, any topic."""
     BROKER = "broker"
     """The broker as a whole: a grant for every topic and group."""
 
 
 @dataclass(slots=True, frozen=True)
 class Policy:
-    """Who may use a command: an app with one of the rights for what the scope names."""
+    """The apps that may use a command: those with one of ``rights`` for what ``scope`` names."""
 
     scope: Scope
     rights: tuple[Right, ...] = ()
@@ -116,7 +116,7 @@ class Policy:
 
 @dataclass(slots=True, frozen=True)
 class Entry:
-    """A row of the table; ``request`` and ``answer`` are None where bodies are laid out by hand."""
+    """A row of the table; ``request`` and ``answer`` are None for bodies of ``wire.bodies``."""
 
     policy: Policy
     request: type[msgspec.Struct] | None = None
@@ -185,8 +185,8 @@ TABLE: Final[dict[Command, Entry]] = {
     Command.HOLD_LIST: Entry(_HOLD, control.HoldList, control.Holds),
     Command.JOURNAL_CATALOG: Entry(_AUDIT, control.JournalCatalog, control.JournalNames),
 }
-"""Every command that a client can send. TOPIC_LIST and GROUP_LIST show what the app has a right
-on, TRANSACTION_LIST what it owns, or everything with the right to manage everything."""
+"""Every command that a client can send. TOPIC_LIST and GROUP_LIST list what the app has a right on,
+TRANSACTION_LIST what it owns; an app that may manage everything gets all transactions."""
 
 PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
     Command.DRAIN: control.Drain,
@@ -197,4 +197,4 @@ PUSHES: Final[dict[Command, type[msgspec.Struct]]] = {
 ONE_WAY_COMMANDS: Final = frozenset(
     {Command.SEND, Command.SETTLE, Command.EXTEND, Command.REPORT, Command.CANCEL, Command.BYE}
 )
-"""What may be said without an answer; what is not carried out then is not told either."""
+"""Commands that may be sent as ONE_WAY, without an answer; a failure of one is not reported."""

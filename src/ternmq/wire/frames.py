@@ -17,10 +17,10 @@ more.
 Changing this layout: raise ``VERSION``, let HELLO settle on the highest version that both sides
 know, keep reading the older one for two releases, and add golden frames under ``tests/golden``.
 
-A field of a body that takes the place of zeros needs no version: the broker offers it in WELCOME, a
-client fills it in where it is offered, and 0 means what it meant before (``at_once`` of PULL).
-In an answer it needs no offer: 0 means that the broker does not state it (``queue`` of a row that
-SEND's answer lists).
+A new field of a request in the place of zeros needs no new version: the broker offers it in
+WELCOME, clients set it only if it is offered, and 0 has the old meaning (``at_once`` of PULL). In
+an answer it needs no offer: 0 means that the broker does not state it (``queue`` of a row in SEND's
+answer).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MAGIC: Final = 0x54
 MAGIC_AT: Final = 4
 VERSION: Final = 1
 OPENING_BYTES: Final = 4096
-"""Largest frame before HELLO was answered."""
+"""Largest frame before HELLO is answered."""
 
 _LARGE: Final = 4096
-"""Pieces from here on are kept as they came; smaller ones are put together."""
+"""Received pieces of at least this size are kept as they are; smaller ones are joined."""
 _GATHERED: Final = 65_536
 
 
@@ -63,7 +63,7 @@ _KNOWN_FLAGS: Final = frozenset({0, ONE_WAY, ANSWER, ANSWER | ERROR, PUSH})
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A frame that was received whole; ``body`` is a copy, so that the buffer can go."""
+    """A frame that was received whole; ``body`` is a copy, so that the buffer can be freed."""
 
     command: int
     flags: int
@@ -77,21 +77,22 @@ def pack(command: int, flags: int, id_: int, body: bytes) -> bytes:
 
 
 def head(command: int, flags: int, id_: int, body_bytes: int) -> bytes:
-    """Return a frame's header alone, for a body that is written in pieces."""
+    """Return a frame's header, for a body that is written in pieces."""
     return HEADER.pack(HEADER_BYTES + body_bytes, MAGIC, command, flags, 0, id_)
 
 
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    It never holds more than one frame that is not whole, and takes memory for it only as its bytes
-    come, not by what its header promises: 1/8 more than came, in however small pieces.
+    It never holds more than one incomplete frame, and takes memory for it only as its bytes arrive,
+    not by the length in its header: at most 1/8 more than the received bytes, however small the
+    pieces are.
 
     Args:
-        max_bytes: Largest frame; may be raised once the other side is known.
+        max_bytes: Largest frame.
 
     Attributes:
-        max_bytes: See above.
+        max_bytes: Largest frame; may be raised once the other side is known.
     """
 
     __slots__ = ("_have", "_need", "_parts", "max_bytes")
@@ -104,15 +105,15 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the frame that is not whole yet."""
+        """Received bytes of the incomplete frame."""
         return self._have
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take bytes as they came; return the frames that are whole now.
+        """Take received bytes; return the frames that are whole now.
 
         Raises:
-            ProtocolError: These bytes are no frames. The reader is of no use after that, and whole
-                frames before them that came in the same call are not returned.
+            ProtocolError: These bytes are no frames. The reader cannot be used after that; whole
+                frames before the bad bytes in the same call are not returned.
             FrameTooLarge: A frame is longer than ``max_bytes``.
         """
         if self._have:

@@ -1,7 +1,7 @@
-"""Who may say what when, on one connection: a client's side and a broker's side. No I/O.
+"""The state machine of one connection: a client's side and a broker's side. No I/O.
 
-Theory of operation. Bytes that came are fed in, events come out; what is to be said is asked for as
-bytes. The state machine is small enough for a table::
+Theory of operation. Received bytes are fed in, and events come out; methods return the bytes to be
+sent. The state machine is small enough for a table::
 
     client    OPENING --welcome--> OPEN --close or error--> CLOSED
               OPENING --refused--> CLOSED
@@ -9,9 +9,9 @@ bytes. The state machine is small enough for a table::
                                    GREETED --refuse()---> CLOSED
 
 In OPENING the broker takes one frame of at most 4 KiB, which must be a HELLO. In GREETED it looks
-the app up and takes nothing. Whatever breaks a rule is a ``ProtocolError``: the broker answers it
-with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just closes. A
-command that the broker does not know breaks no rule: the client is newer, and is told so.
+the app up and takes nothing. Bytes that break a rule raise ``ProtocolError``: the broker answers
+with an error frame of id 0, flagged as a push (``farewell``), and closes; a client just closes. An
+unknown command breaks no rule: the client is newer, and the command is refused.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ FAREWELL: Final = 0
 """Command number of the last frame, a push whose body is laid out like an error answer."""
 
 _COMMANDS: Final = {int(command): command for command in TABLE if command is not Command.HELLO}
-"""What may be asked on an open connection."""
+"""Commands that are allowed on an open connection, by number."""
 _PUSHES: Final = {int(command): command for command in PUSHES}
 _WELCOME_BYTES: Final = 65_536
 _ANSWER_BYTES: Final = 1 << 31
 
 
 class State(enum.Enum):
-    """Where a connection stands."""
+    """State of a connection."""
 
     OPENING = "opening"
     GREETED = "greeted"
@@ -52,7 +52,7 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-# Members by name of the module: to look one up in its class takes 0.1 us (Python 3.11).
+# Names of the module: looking a member up in its class takes 0.1 us (Python 3.11).
 _OPENING: Final = State.OPENING
 _GREETED: Final = State.GREETED
 _OPEN: Final = State.OPEN
@@ -60,22 +60,22 @@ _CLOSED: Final = State.CLOSED
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """The broker's event: something is asked."""
+    """The broker's event: a request."""
 
     command: Command
     id: int
     body: bytes
     one_way: bool
     until_us: int = 0
-    """The broker's own note on a request that waited and is asked again: when its wait ends."""
+    """Broker time at which its wait ends; set by the broker when a parked request runs again."""
 
     def until(self, until_us: int) -> Request:
-        """Return the same with another end of its wait."""
+        """Return the request with another end of its wait."""
         return Request(self.command, self.id, self.body, self.one_way, until_us)
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):
-    """The broker's event: a command that it does not know; it is refused as UnknownCommand."""
+    """The broker's event: a request with an unknown command; it is refused as UnknownCommand."""
 
     command: int
     id: int
@@ -84,7 +84,7 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """The client's event: a request was carried out."""
+    """The client's event: a request succeeded."""
 
     command: Command
     id: int
@@ -94,7 +94,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 class Refusal(NamedTuple):
     """The client's event: a request was refused, or failed.
 
-    With HELLO and id 0 it is the broker's farewell: it closes the connection.
+    With HELLO and id 0 it is the broker's farewell: the broker closes the connection.
     """
 
     command: Command
@@ -103,7 +103,7 @@ class Refusal(NamedTuple):
 
 
 class Push(NamedTuple):
-    """The client's event: the broker says something of itself."""
+    """The client's event: a push of the broker."""
 
     command: Command
     body: bytes
@@ -128,15 +128,17 @@ class ServerSession:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes kept of a frame that is not whole."""
+        """Received bytes of an incomplete frame."""
         return self._reader.held_bytes
 
     def receive(self, data: bytes) -> list[Request | Unknown]:
-        """Take bytes; return what is asked now. After HELLO, ``hello`` says who it is.
+        """Take received bytes; return the requests that are complete now.
+
+        After HELLO it returns none; ``hello`` is set.
 
         Raises:
-            ProtocolError: The connection must be closed; ``farewell`` says why. What came with
-                these bytes is dropped as a whole.
+            ProtocolError: The connection must be closed, with ``farewell``. All requests in these
+                bytes are dropped.
         """
         state = self.state
         if state is _CLOSED:
@@ -172,20 +174,20 @@ class ServerSession:
         self.state = State.GREETED
 
     def welcome(self, welcome: control.Welcome) -> bytes:
-        """Return the answer to HELLO; the connection is open now."""
+        """Open the connection; return the frame that answers HELLO."""
         assert self.state is State.GREETED
         self.state = State.OPEN
         self._reader.max_bytes = self._frame_bytes
         return frames.pack(Command.HELLO, ANSWER, self.hello_id, control.encode(welcome))
 
     def refuse(self, error: TernMQError) -> bytes:
-        """Return the answer to a HELLO that is refused; the connection is closed."""
+        """Close the connection; return the frame that refuses HELLO."""
         assert self.state is State.GREETED
         self.state = State.CLOSED
         return refusal(Command.HELLO, self.hello_id, error)
 
     def farewell(self, error: TernMQError) -> bytes:
-        """Return the last frame of a connection that broke the protocol."""
+        """Close a connection that broke the protocol; return its last frame."""
         self.state = State.CLOSED
         body = bodies.pack_error(error.code, text_of(error), retriable=False, refresh_routes=False)
         return frames.pack(FAREWELL, PUSH, 0, body)
@@ -206,7 +208,7 @@ def _request(frame: Frame) -> Request | Unknown:
 
 
 class ClientSession:
-    """A client's side of a connection. Request ids are given out here, from 1 on."""
+    """A client's side of a connection. It numbers the requests from 1 on."""
 
     __slots__ = ("_asked", "_next", "_reader", "state", "welcome")
 
@@ -219,15 +221,15 @@ class ClientSession:
 
     @property
     def asked(self) -> int:
-        """How many requests have no answer yet."""
+        """Number of requests without an answer."""
         return len(self._asked)
 
     def hello(self, hello: control.Hello) -> bytes:
-        """Return the first frame."""
+        """Return the frame of HELLO, the first one of a connection."""
         return self._ask(Command.HELLO, control.encode(hello))[1]
 
     def ask(self, command: Command, body: bytes = b"") -> tuple[int, bytes]:
-        """Return (id, frame) of a request.
+        """Return (id, frame) of a new request.
 
         Raises:
             ProtocolError: The connection is not open.
@@ -243,7 +245,7 @@ class ClientSession:
         return id_, frames.pack(command, 0, id_, body)
 
     def tell(self, command: Command, body: bytes = b"") -> bytes:
-        """Return the frame of a request that is not answered.
+        """Return the frame of a ONE_WAY request, which is not answered.
 
         Raises:
             ProtocolError: The connection is not open.
@@ -255,11 +257,11 @@ class ClientSession:
         return frames.pack(command, ONE_WAY, id_, body)
 
     def receive(self, data: bytes) -> list[Answer | Refusal | Push]:
-        """Take bytes; return what they say. The answer to HELLO is kept in ``welcome``.
+        """Take received bytes; return events. The answer to HELLO is also kept in ``welcome``.
 
         Raises:
             ProtocolError: The connection must be closed.
-            NotABroker: So it must, and what came is another protocol's.
+            NotABroker: Likewise, and the bytes are of another protocol.
         """
         events: list[Answer | Refusal | Push] = []
         if self.state is _CLOSED:
@@ -296,7 +298,7 @@ class ClientSession:
             raise UnsupportedVersion(f"the broker speaks version {welcome.version}")
         self.welcome = welcome
         self.state = State.OPEN
-        # The broker is trusted with memory: what it may send is bounded by what is asked for.
+        # The broker is trusted with memory: requests bound the size of their answers.
         self._reader.max_bytes = _ANSWER_BYTES
 
     def _pushed(self, number: int, body: bytes) -> Push | Refusal | None:
@@ -326,15 +328,15 @@ def refusal(command: int, id_: int, error: TernMQError) -> bytes:
 
 
 def text_of(error: TernMQError) -> str:
-    """Return what happened, without the hint: the other side has that in its own table."""
+    """Return an error's text without the hint: the other side has the hint in its own table."""
     return str(error.args[0]) if error.args else ""
 
 
 def _refuse_others(data: bytes) -> None:
-    """Say what the other side is, if its first bytes are those of another protocol.
+    """Check that the other side's first bytes are not of another protocol.
 
     Raises:
-        NotABroker: They are.
+        NotABroker: They are; the text names the protocol, if it is known.
     """
     if len(data) <= frames.MAGIC_AT or data[frames.MAGIC_AT] == frames.MAGIC:
         return
@@ -346,19 +348,20 @@ def _refuse_others(data: bytes) -> None:
 
 
 def _refuse_http(data: bytes) -> NoReturn:
-    """Say that the other side speaks HTTP; where it is a broker, also what it says of itself.
+    """Raise NotABroker for an HTTP answer; it contains the URL for clients if a broker sent one.
 
-    What is shown is bounded and has no characters that a terminal obeys: anybody may be there.
+    The URL is limited in length and characters, since it is shown on terminals and any server may
+    have sent it.
     """
     told = _CLIENTS.search(data[:_HEAD_BYTES])
     if told is None:
         raise NotABroker("this is an HTTP port, such as that of a broker's metrics")
     error = NotABroker(f"this is a broker's HTTP port; clients connect to {told[1].decode()}")
-    error.hint = ""  # a guess, where this is known
+    error.hint = ""  # the hint guesses the address, and here it is known
     raise error
 
 
 _CLIENTS: Final = re.compile(rb"\r\nTernMQ-Clients: (ternmqs?://[A-Za-z0-9._:\[\]-]{1,255})\r\n")
-"""A line of every answer of a broker's HTTP port: the URL for clients."""
+"""The header with the URL for clients, in every answer of a broker's HTTP port."""
 _HEAD_BYTES: Final = 1024
 _TLS_ALERT: Final = b"\x15\x03"

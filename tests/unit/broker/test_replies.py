@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ternmq.broker.replies import Gate, Rests
+from ternmq.broker.replies import Gate
+from ternmq.model.marks import Rests
 
 holds = st.tuples(st.just("hold"), st.integers(0, 50), st.sampled_from(Rests))
 releases = st.tuples(st.just("release"), st.integers(0, 10), st.integers(0, 10))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ternmq.broker.replies import Rests, SendReply
+from ternmq.broker.replies import SendReply
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.model.errors import (
     Busy,
@@ -22,6 +22,7 @@ from ternmq.model.errors import (
     UnknownQueue,
     UnknownTopic,
 )
+from ternmq.model.marks import Rests
 from ternmq.model.specs import Durability, Limits, TopicSpec
 from ternmq.record.batch import Row, encode, slice_batch, topic_seed
 from ternmq.record.facts import Outcome

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ternmq.broker.replies import Rests
+from ternmq.model.marks import Rests
 from ternmq.server.settled import KEPT, MOST_BYTES, SettledLately, Told
 
 

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from ternmq.server.core import Core
 from ternmq.server.counters import Counters
+from ternmq.server.desk import Desk
+from ternmq.server.dispatch import Dispatcher
 from ternmq.server.hub import SWEPT_A_TURN, Hub
 from ternmq.server.peer import Peer
 from ternmq.settings import Mode, load
@@ -39,7 +41,9 @@ class FakePeer:
 
 def test_thousands_are_looked_at_some_at_a_time() -> None:
     core = FakeCore()
-    hub = Hub(cast("Core", core), load(mode=Mode.TESTING), Counters())
+    desk = Desk(cast("Core", core), load(mode=Mode.TESTING), Counters())
+    desk.commands = cast("Dispatcher", None)
+    hub = Hub(desk)
     peers = [FakePeer() for _ in range(SWEPT_A_TURN * 2 + 7)]
     hub.peers = cast("set[Peer]", set(peers))
     hub.sweep(5.0)

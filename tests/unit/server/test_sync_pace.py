@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from ternmq.broker import upkeep
-from ternmq.broker.replies import Rests
 from ternmq.broker.start import Options
 from ternmq.journal.faulty_disk import Fault, FaultyDisk, Kind
 from ternmq.journal.journal import SyncJob
 from ternmq.journal.memory_disk import MemoryDisk
 from ternmq.model.errors import JournalError, JournalFailed
+from ternmq.model.marks import Rests
 from ternmq.model.specs import TopicSpec
 from ternmq.record.batch import encode_one, topic_seed
 from ternmq.server import sync_pace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from ternmq.server.hub import Hub
+from ternmq.server.desk import Desk
 from ternmq.server.telling import A_TURN, Telling
 from ternmq.wire.commands import Command
 
@@ -22,11 +22,11 @@ class FakePeer:
         self.told.append(body)
 
 
-class FakeHub:
+class FakeDesk:
     """As far as it is asked: peers, and a loop whose turns are made by hand."""
 
     def __init__(self, peers: list[FakePeer]) -> None:
-        self.peers = peers
+        self.callers = peers
         self.core = self.loop = self
         self.soon: list[Callable[[], None]] = []
 
@@ -39,8 +39,8 @@ class FakeHub:
 
 def test_so_many_a_turn_one_change_after_the_other() -> None:
     peers = [FakePeer(f"app-{n % 3}") for n in range(A_TURN * 2 + A_TURN // 2)]
-    hub = FakeHub(peers)
-    telling = Telling(cast("Hub", hub))
+    desk = FakeDesk(peers)
+    telling = Telling(cast("Desk", desk))
     asked: list[str] = []
 
     def sees(app: str) -> bool:
@@ -51,30 +51,30 @@ def test_so_many_a_turn_one_change_after_the_other() -> None:
     telling.tell(CHANGED, b"two", lambda app: True)
     assert sum(len(peer.told) for peer in peers) <= A_TURN
     turns = 0
-    while hub.soon:
+    while desk.soon:
         before = sum(len(peer.told) for peer in peers)
-        hub.turn()
+        desk.turn()
         turns += 1
         assert sum(len(peer.told) for peer in peers) - before <= A_TURN
     assert 4 <= turns <= 6
     assert sorted(asked) == ["app-0", "app-1", "app-2"], "each app once"
     for peer in peers:
         assert peer.told == ([b"two"] if peer.app == "app-2" else [b"one", b"two"])
-    hub.peers = []
+    desk.callers = []
     telling.tell(CHANGED, b"three", lambda app: True)
-    assert not hub.soon, "nobody is there: nothing is left to do"
+    assert not desk.soon, "nobody is there: nothing is left to do"
 
 
 def test_who_left_or_said_no_hello_is_passed_over() -> None:
     here, stranger, gone = FakePeer("a"), FakePeer("", session=0), FakePeer("a")
     gone.closed = True
-    telling = Telling(cast("Hub", FakeHub([here, stranger, gone])))
+    telling = Telling(cast("Desk", FakeDesk([here, stranger, gone])))
     telling.tell(CHANGED, b"x", lambda app: True)
     assert [len(one.told) for one in (here, stranger, gone)] == [1, 0, 0]
 
 
 def test_what_changes_more_quickly_than_it_is_told_waits_once_and_without_a_list_of_all() -> None:
-    hub = FakeHub([FakePeer("a") for _ in range(A_TURN * 3)])
+    desk = FakeDesk([FakePeer("a") for _ in range(A_TURN * 3)])
     asked = 0
 
     class Counted(list[FakePeer]):
@@ -83,12 +83,12 @@ def test_what_changes_more_quickly_than_it_is_told_waits_once_and_without_a_list
             asked += 1
             return super().__iter__()
 
-    hub.peers = peers = Counted(hub.peers)
-    telling = Telling(cast("Hub", hub))
+    desk.callers = peers = Counted(desk.callers)
+    telling = Telling(cast("Desk", desk))
     for number in range(300):
         telling.tell(CHANGED, b"first" if not number else b"%d" % (number % 3), lambda app: True)
-    while hub.soon:
-        hub.turn()
+    while desk.soon:
+        desk.turn()
     assert asked == 2, "all that came during the first round went round together"
     last = [b"first", b"0", b"1", b"2"]  # as they were told last: 297, 298, 299
     assert [peer.told for peer in list.__iter__(peers)] == [last] * len(peers)

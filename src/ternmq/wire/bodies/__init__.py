@@ -1,20 +1,20 @@
-"""Bodies that are laid out by hand: of errors, and of the commands that move messages.
+"""Bodies with binary layouts of their own: of errors, and of the commands that move messages.
 
-Everything is imported from here. One file each, the ruler above the codec: ``refusal`` (an answer
-that says no), ``send``, ``prepare``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``,
-``connection`` (cancel, ping); ``checks`` is what they share. All numbers are little-endian. *names*
-in a ruler are the bytes of the names that a head counts, one after the other, zero padded to 8. The
-same rulers are in ``docs/protocol/messages.md``.
+Everything is imported from here. Each file has its ruler above the codec: ``refusal`` (an error),
+``send``, ``prepare``, ``pull``, ``settle``, ``extend``, ``read``, ``journal``, ``connection``
+(cancel, ping); they share ``checks``. All numbers are little-endian. *names* in a ruler are the
+bytes of the names whose lengths the head contains, one after the other, zero padded to 8. The same
+rulers are in ``docs/protocol/messages.md``.
 
-Two rules hold everywhere. A request is judged by the broker: what is reserved must be 0, lengths
-must fit to the byte, names must be names; else ``InvalidRequest``, and the connection goes on. An
-answer is judged by the client: lengths must fit, what is reserved is passed over (a newer broker
-may use it); else ``ProtocolError``, and the connection ends, since what became of the request
-cannot be known.
+Two rules apply to all bodies. The broker checks requests: reserved bytes must be 0, lengths must
+fit exactly, names must be allowed; else it answers ``InvalidRequest``, and the connection goes on.
+The client checks answers: lengths must fit; reserved bytes are ignored, since a newer broker may
+use them. Else it raises ``ProtocolError``, and the connection ends, since the outcome of the
+request cannot be known.
 
 Records are those of ``docs/format/records.md``: as stored in the journal, or made by the broker for
-this answer out of one of them (then the batch in it is a slice). No body here looks into batches or
-records.
+this answer from a stored one (then the batch in it is a slice). This package does not parse batches
+or records.
 """
 
 from __future__ import annotations

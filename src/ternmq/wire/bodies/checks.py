@@ -1,7 +1,7 @@
-"""What all bodies share: names, padding, lengths.
+"""Checks shared by all bodies: names, padding, lengths.
 
-Names are the same few over and over, so what was found to be one is remembered; the memory for that
-is bounded, whatever comes.
+The same few names come again and again, so the results of checking them are cached; the cache is
+bounded.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _NAME: Final = re.compile(rb"\$?[A-Za-z0-9._-]+\Z")
 
 @functools.lru_cache(maxsize=4096)
 def name_of(data: bytes) -> str:
-    """Return the name that these bytes are.
+    """Return the name that these bytes spell.
 
     Raises:
-        InvalidName: It has a wrong length, other characters than ``A-Z a-z 0-9 . _ -`` (one ``$``
-            may stand in front), or is one or two dots.
+        InvalidName: It has a wrong length, other characters than ``A-Z a-z 0-9 . _ -`` (it may
+            begin with one ``$``), or is one or two dots.
     """
     if len(data) > MAX_NAME_BYTES or _NAME.match(data) is None or data in {b".", b".."}:
         raise InvalidName(f"not a name: {data[:40].decode(errors='replace')!r}")
@@ -48,10 +48,10 @@ def padded(data: bytes) -> bytes:
 
 
 def names(body: bytes, at: int, *lengths: int) -> tuple[list[str], int]:
-    """Return the names at ``at`` and where their padding ends.
+    """Return (names at ``at``, index after their padding).
 
     Raises:
-        InvalidRequest: They or their padding do not fit, or they are no names.
+        InvalidRequest: They or their padding do not fit, or a name is not allowed.
     """
     found: list[str] = []
     for length in lengths:
@@ -61,10 +61,10 @@ def names(body: bytes, at: int, *lengths: int) -> tuple[list[str], int]:
 
 
 def padding(body: bytes, end: int) -> int:
-    """Return where the zeros behind ``end`` end.
+    """Return the index after the zeros that follow ``end``.
 
     Raises:
-        InvalidRequest: The body ends before that, or they are no zeros.
+        InvalidRequest: The body ends before that, or the padding is not zero.
     """
     size = -end % 8
     if body[end : end + size] != ZEROS[size] or end + size > len(body):
@@ -73,17 +73,17 @@ def padding(body: bytes, end: int) -> int:
 
 
 def at_least(body: bytes, shape: Struct) -> None:
-    """Check that a request has room for its head.
+    """Check that a request is long enough for its head.
 
     Raises:
-        InvalidRequest: It has not.
+        InvalidRequest: It is shorter.
     """
     if len(body) < shape.size:
         raise InvalidRequest(f"a body of {len(body)} bytes, at least {shape.size} are needed")
 
 
 def exactly(body: bytes, end: int) -> None:
-    """Check that a request ends where it says.
+    """Check that a request ends at the described length.
 
     Raises:
         InvalidRequest: It does not.
@@ -93,17 +93,17 @@ def exactly(body: bytes, end: int) -> None:
 
 
 def answer_at_least(body: bytes, shape: Struct) -> None:
-    """Check that an answer has room for its head.
+    """Check that an answer is long enough for its head.
 
     Raises:
-        ProtocolError: It has not.
+        ProtocolError: It is shorter.
     """
     if len(body) < shape.size:
         raise ProtocolError(f"an answer of {len(body)} bytes, at least {shape.size} are needed")
 
 
 def answer_exactly(body: bytes, end: int) -> None:
-    """Check that an answer ends where it says.
+    """Check that an answer ends at the described length.
 
     Raises:
         ProtocolError: It does not.

@@ -1,4 +1,4 @@
-"""CANCEL, PING, BYE: about the connection itself.
+"""CANCEL, PING, BYE: the bodies of commands about the connection itself.
 
 Ruler::
 
@@ -27,10 +27,10 @@ def pack_cancel(id_: int) -> bytes:
 
 
 def unpack_cancel(body: bytes) -> int:
-    """Return the id of the request that is withdrawn.
+    """Return the id of the request that is cancelled.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, CANCEL)
     exactly(body, CANCEL.size)
@@ -53,10 +53,10 @@ def pack_pong(now_us: int) -> bytes:
 
 
 def unpack_pong(body: bytes) -> int:
-    """Return the broker time that the answer to a PING tells.
+    """Return the broker time in the answer to a PING.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, PONG)
     answer_exactly(body, PONG.size)

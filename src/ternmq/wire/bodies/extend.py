@@ -1,4 +1,4 @@
-"""EXTEND: a lease shall last longer.
+"""EXTEND: prolong a lease.
 
 Ruler::
 
@@ -32,7 +32,7 @@ EXTENDED: Final = Struct("<qq")
 
 
 class Extend(NamedTuple):
-    """An EXTEND request: the lease shall last so long from now on."""
+    """An EXTEND request: the lease is to last for ``extension_us`` from now on."""
 
     topic: str
     group: str
@@ -46,7 +46,7 @@ def pack_extend(extend: Extend) -> bytes:
     """Return the body of an EXTEND.
 
     Raises:
-        InvalidRequest: A name is none, or a number does not fit.
+        InvalidRequest: A name is not allowed, or a number does not fit.
     """
     topic, group = bytes_of(extend.topic), bytes_of(extend.group)
     try:
@@ -62,10 +62,10 @@ def pack_extend(extend: Extend) -> bytes:
 
 
 def unpack_extend(body: bytes) -> Extend:
-    """Return what an EXTEND asks.
+    """Return the decoded body of an EXTEND.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, EXTEND)
     epoch, queue, lease, extension, sizes = EXTEND.unpack_from(body)
@@ -82,10 +82,10 @@ def pack_extended(lease_until_us: int, now_us: int) -> bytes:
 
 
 def unpack_extended(body: bytes) -> tuple[int, int]:
-    """Return (until when the lease lasts, broker time).
+    """Return (broker time at which the lease ends, broker time now).
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, EXTENDED)
     answer_exactly(body, EXTENDED.size)

@@ -66,10 +66,10 @@ def pack_journal_read(asked: JournalRead) -> bytes:
 
 
 def unpack_journal_read(body: bytes) -> JournalRead:
-    """Return what a JOURNAL_READ asks.
+    """Return the decoded body of a JOURNAL_READ.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     exactly(body, JOURNAL_READ.size)
     position, size, wait, flags, zero = JOURNAL_READ.unpack(body)
@@ -81,15 +81,15 @@ def unpack_journal_read(body: bytes) -> JournalRead:
 
 
 def records_head(position: int, next_: int, oldest: int, durable: int, *, expired: bool) -> bytes:
-    """Return what stands before the records in the answer to a JOURNAL_READ."""
+    """Return the part of an answer to a JOURNAL_READ before its records."""
     return RECORDS.pack(position, next_, oldest, durable, EXPIRED if expired else 0, 0)
 
 
 def unpack_records(body: bytes) -> Records:
-    """Return what the answer to a JOURNAL_READ says; its records are not looked into.
+    """Return the decoded answer to a JOURNAL_READ; its records are not parsed.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, RECORDS)
     position, next_, oldest, durable, flags, _ = RECORDS.unpack_from(body)

@@ -1,4 +1,4 @@
-"""PREPARE: a batch for a transaction that its writer names, and what the commit calls it.
+"""PREPARE: a batch for a writer's transaction, and the number by which the commit lists it.
 
 Ruler::
 
@@ -10,8 +10,8 @@ Ruler::
       answer        0  u64 prepared, u32 topic, u32 queue
                    16  u32 rows, u32 flags (1 duplicate)
 
-Writer and part are 1 to 128, and 0 to 128, bytes of UTF-8 without control characters. The rows are
-no messages until TRANSACTION_COMMIT lists ``prepared``.
+The writer is 1 to 128 bytes of UTF-8 without control characters, the part 0 to 128. The rows become
+messages when a TRANSACTION_COMMIT lists ``prepared``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Prepare(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A PREPARE answer: ``rows`` rows for the topic and queue stand there."""
+    """A PREPARE answer: ``rows`` rows were prepared for the topic and queue."""
 
     prepared: int
     topic: int
@@ -66,7 +66,7 @@ def pack_prepare(asked: Prepare) -> bytes:
     """Return the body of a PREPARE.
 
     Raises:
-        InvalidRequest: A name is none, or a number does not fit.
+        InvalidRequest: A name is not allowed, or a number does not fit.
     """
     topic = bytes_of(asked.topic)
     writer, part = asked.writer.encode(errors="replace"), asked.part.encode(errors="replace")
@@ -87,10 +87,10 @@ def pack_prepare(asked: Prepare) -> bytes:
 
 
 def unpack_prepare(body: bytes) -> Prepare:
-    """Return what a PREPARE asks; the batch is not looked into.
+    """Return the decoded body of a PREPARE; the batch is not parsed.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, PREPARE)
     queue, topic_bytes, writer_bytes, part_bytes, zero, batch_id = PREPARE.unpack_from(body)
@@ -112,10 +112,10 @@ def pack_prepared(prepared: int, topic: int, queue: int, rows: int, *, duplicate
 
 
 def unpack_prepared(body: bytes) -> Prepared:
-    """Return what the answer to a PREPARE says.
+    """Return the decoded answer to a PREPARE.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_exactly(body, PREPARED.size)
     prepared, topic, queue, rows, flags = PREPARED.unpack_from(body)

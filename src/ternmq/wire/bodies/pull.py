@@ -14,16 +14,16 @@ Ruler::
                     .  failures, failure_bytes in all
                     .  records of kind MESSAGES, one after the other, to the end of the frame
 
-``max_messages`` is 1 or more. ``at_once``: how many messages of the group the client works on at
-one time; 0: it does not say, as to a broker whose WELCOME does not have ``pull_at_once``.
+``max_messages`` is 1 or more. ``at_once``: the number of messages of the group that the client
+works on at one time; 0: not stated, as required if the broker's WELCOME lacks ``pull_at_once``.
 
-A run names offsets; rows of a record that no run names are not for this consumer. A row of
-``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been handed out
+The runs list the offsets of the lease; other rows of the records are not for this consumer. A row
+with ``deliveries`` 1 in a record whose position is below ``suspect_below`` may have been delivered
 before a power cut.
 
-A failure tells how the attempt before this one ended: u64 start, u32 rows, u16 reason_bytes, u8
-cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend; rows without one have not failed, or
-nothing is known of it any more.
+A failure describes the end of the previous attempt: u64 start, u32 rows, u16 reason_bytes, u8
+cause, u8 0, the reason in UTF-8, zeros to 8. Failures ascend. Rows without one have not failed, or
+their failure is no longer known.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DELIVERY: Final = Struct("<IIIIQqqQII")
 RUN: Final = Struct("<QIHH")
 FAILURE: Final = Struct("<QIHBB")
 MAX_LAST_REASON_BYTES: Final = 1024
-"""What of a reason goes along with a delivery; FAILED_LIST has all of it."""
+"""Longest reason in a delivery; FAILED_LIST has the whole reason."""
 
 
 class Pull(NamedTuple):
@@ -66,11 +66,11 @@ class Pull(NamedTuple):
     max_bytes: int
     wait_ms: int
     at_once: int = 0
-    """Messages of the group that the client works on at one time; 0: it does not say."""
+    """Messages of the group that the client works on at one time; 0: not stated."""
 
 
 class Run(NamedTuple):
-    """Offsets ``[start, start + rows)`` handed out, all of one attempt."""
+    """Delivered offsets ``[start, start + rows)``, all with the same attempt."""
 
     start: int
     rows: int
@@ -79,18 +79,18 @@ class Run(NamedTuple):
 
 
 class LastFailure(NamedTuple):
-    """How the attempt before this one ended, of offsets ``[start, start + rows)``."""
+    """The failure of the previous attempt at offsets ``[start, start + rows)``."""
 
     start: int
     rows: int
     cause: int
-    """As SETTLED records have it: docs/format/records.md."""
+    """Number of the cause, as in SETTLED records: docs/format/records.md."""
     reason: str
-    """What the consumer said; cut to ``MAX_LAST_REASON_BYTES``."""
+    """The consumer's reason, cut to ``MAX_LAST_REASON_BYTES``."""
 
 
 class Delivery(NamedTuple):
-    """A PULL answer; ``lease`` 0: nothing came. ``records`` are the bytes as received."""
+    """A PULL answer; ``lease`` 0: no rows. ``records`` are the bytes as received."""
 
     topic: int
     queue: int
@@ -108,7 +108,7 @@ def pack_pull(pull: Pull) -> bytes:
     """Return the body of a PULL.
 
     Raises:
-        InvalidRequest: A name is none, or a number does not fit.
+        InvalidRequest: A name is not allowed, or a number does not fit.
     """
     topic, group = bytes_of(pull.topic), bytes_of(pull.group)
     try:
@@ -124,10 +124,10 @@ def pack_pull(pull: Pull) -> bytes:
 
 
 def unpack_pull(body: bytes) -> Pull:
-    """Return what a PULL asks.
+    """Return the decoded body of a PULL.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, PULL)
     queue, most, size, wait, sizes = PULL.unpack_from(body)
@@ -151,18 +151,18 @@ def delivery_head(
     runs: Sequence[tuple[int, int, int, int]],
     failures: bytes = b"",
 ) -> bytes:
-    """Return what stands before the records in the answer to a PULL.
+    """Return the part of an answer to a PULL before its records.
 
     Args:
-        topic: Number.
-        queue: Number.
-        epoch: Of the lease.
-        lease: Number; 0 when nothing came.
+        topic: Number of the topic.
+        queue: Number of the queue.
+        epoch: Epoch of the lease.
+        lease: Number of the lease; 0: no rows.
         lease_until_us: Broker time at which the lease ends.
         now_us: Broker time.
-        suspect_below: Position; see the module.
+        suspect_below: Position: rows below it may have been delivered before a power cut.
         runs: (start, stop, attempt, deliveries) each.
-        failures: As ``pack_failures`` lays them out.
+        failures: Result of ``pack_failures``.
     """
     head = DELIVERY.pack(
         topic, queue, epoch, len(runs), lease, lease_until_us, now_us, suspect_below,
@@ -179,7 +179,7 @@ def delivery_head(
 
 
 def pack_failures(failures: Sequence[LastFailure]) -> bytes:
-    """Return how earlier attempts ended, for ``delivery_head``; by offset."""
+    """Return the bytes of failures, for ``delivery_head``; they must be in order of offsets."""
     parts: list[bytes] = []
     for start, rows, cause, reason in failures:
         text = cut(reason, MAX_LAST_REASON_BYTES)
@@ -188,10 +188,10 @@ def pack_failures(failures: Sequence[LastFailure]) -> bytes:
 
 
 def unpack_delivery(body: bytes) -> Delivery:
-    """Return what the answer to a PULL says; its records are not looked into.
+    """Return the decoded answer to a PULL; its records are not parsed.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, DELIVERY)
     topic, queue, epoch, run_count, lease, until, now, suspect, size, _ = DELIVERY.unpack_from(body)

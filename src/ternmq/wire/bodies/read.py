@@ -62,7 +62,7 @@ def pack_read(read: Read) -> bytes:
     """Return the body of a READ.
 
     Raises:
-        InvalidRequest: A name is none, or a number does not fit.
+        InvalidRequest: The name is not allowed, or a number does not fit.
     """
     topic = bytes_of(read.topic)
     try:
@@ -74,10 +74,10 @@ def pack_read(read: Read) -> bytes:
 
 
 def unpack_read(body: bytes) -> Read:
-    """Return what a READ asks.
+    """Return the decoded body of a READ.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, READ)
     queue, most, size, wait, offset, topic_size = READ.unpack_from(body)
@@ -91,15 +91,15 @@ def unpack_read(body: bytes) -> Read:
 
 
 def rows_head(topic: int, queue: int, start: int, stop: int, first: int, next_: int) -> bytes:
-    """Return what stands before the records in the answer to a READ."""
+    """Return the part of an answer to a READ before its records."""
     return ROWS.pack(topic, queue, start, stop, first, next_)
 
 
 def unpack_rows(body: bytes) -> Rows:
-    """Return what the answer to a READ says; its records are not looked into.
+    """Return the decoded answer to a READ; its records are not parsed.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, ROWS)
     topic, queue, start, stop, first, next_ = ROWS.unpack_from(body)

@@ -11,9 +11,9 @@ Ruler::
                    32  row_count x (u64 offset (2**64-1: none), u32 row, u16 flags (1 conflict),
                        u16 queue + 1 (0: none))
 
-``count`` rows were stored from ``first_offset`` on. The rows of the answer are those that were not
-stored now: their application id is known already, with the offset of the message that has it; with
-*conflict*, its body is another.
+``count`` rows were stored from ``first_offset`` on. The answer lists the rows that were not stored,
+because their application id is known already, with the offset of the message that has it.
+*conflict*: that message has another body.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ReceiptRow(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A SEND answer: ``stored`` rows from ``first_offset`` on.
+    """A SEND answer: ``stored`` rows were stored from ``first_offset`` on.
 
     ``first_offset`` None: durability ``fast``, or a duplicate whose messages retention has removed.
     """
@@ -90,7 +90,7 @@ def pack_send(topic: str, queue: int | None, batch: bytes) -> bytes:
     """Return the body of a SEND.
 
     Raises:
-        InvalidRequest: A name is none, or a number does not fit.
+        InvalidRequest: The name is not allowed, or a number does not fit.
     """
     name = bytes_of(topic)
     try:
@@ -100,15 +100,15 @@ def pack_send(topic: str, queue: int | None, batch: bytes) -> bytes:
 
 
 def send_prefix(topic: str, queue: int | None) -> bytes:
-    """Return what stands before the batch in every SEND to this topic and queue."""
+    """Return the part of the body before the batch; it is the same for all SENDs to a queue."""
     return pack_send(topic, queue, b"")
 
 
 def unpack_send(body: bytes) -> Send:
-    """Return what a SEND asks; the batch is not looked into.
+    """Return the decoded body of a SEND; the batch is not parsed.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, SEND)
     size = body[_TOPIC_BYTES_AT]
@@ -119,7 +119,7 @@ def unpack_send(body: bytes) -> Send:
 
 @functools.lru_cache(maxsize=4096)
 def _head(head: bytes) -> tuple[str, int | None]:
-    """Return topic and queue; a producer says the same of every batch."""
+    """Return (topic, queue); cached, since a producer sends the same head with every batch."""
     queue, size = SEND.unpack_from(head)
     if size > MAX_NAME_BYTES:
         raise InvalidRequest("the topic's name is too long, or bytes 5 to 8 are not 0")
@@ -156,15 +156,15 @@ def pack_receipt(receipt: Receipt) -> bytes:
 
 
 def pack_stored(first_offset: int, topic: int, queue: int, stored: int) -> bytes:
-    """Return what ``pack_receipt`` does where all rows were stored now, and are synced."""
+    """Return the result of ``pack_receipt`` if all rows were stored by this SEND and are synced."""
     return RECEIPT.pack(first_offset, topic, queue, stored, 0, 0, 0)
 
 
 def unpack_receipt(body: bytes) -> Receipt:
-    """Return what the answer to a SEND says.
+    """Return the decoded answer to a SEND.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, RECEIPT)
     first, topic, queue, count, flags, row_count, _ = RECEIPT.unpack_from(body)

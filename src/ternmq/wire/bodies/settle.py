@@ -1,4 +1,4 @@
-"""SETTLE: what became of rows that were pulled.
+"""SETTLE: the outcome of rows that were pulled.
 
 Ruler::
 
@@ -44,12 +44,12 @@ SPAN: Final = Struct("<QQ")
 BY_POLICY: Final = -1
 MAX_REASON_BYTES: Final = 4096
 MAX_SPANS: Final = 65_536
-"""More than a lease can have rows."""
+"""More spans than a lease can have rows."""
 OUTCOMES: Final = (0, 1, 2, 3)
 
 
 class Settle(NamedTuple):
-    """A SETTLE request; no spans: all rows of the lease; ``delay_us`` None: by the policy."""
+    """A SETTLE request; no spans: all rows of the lease; ``delay_us`` None: the policy's delay."""
 
     topic: str
     group: str
@@ -63,7 +63,7 @@ class Settle(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A SETTLE answer: how many rows, and the offsets that were no longer held."""
+    """A SETTLE answer: the number of settled rows, and spans that were no longer held."""
 
     rows: int
     refused: tuple[tuple[int, int], ...]
@@ -73,7 +73,7 @@ def pack_settle(settle: Settle) -> bytes:
     """Return the body of a SETTLE; spans are put in order, a longer reason is cut.
 
     Raises:
-        InvalidRequest: A name is none, or a number does not fit.
+        InvalidRequest: A name is not allowed, or a number does not fit.
     """
     topic, group = bytes_of(settle.topic), bytes_of(settle.group)
     reason = cut(settle.reason, MAX_REASON_BYTES) if settle.reason else b""
@@ -100,10 +100,10 @@ def pack_settle(settle: Settle) -> bytes:
 
 
 def unpack_settle(body: bytes) -> Settle:
-    """Return what a SETTLE asks.
+    """Return the decoded body of a SETTLE.
 
     Raises:
-        InvalidRequest: It is laid out otherwise.
+        InvalidRequest: The body has another layout.
     """
     at_least(body, SETTLE)
     epoch, queue, lease, delay, count, reason_size, outcome, topic_size, group_size = (
@@ -130,7 +130,7 @@ def unpack_settle(body: bytes) -> Settle:
 
 
 def _spans(body: bytes, count: int) -> tuple[tuple[tuple[int, int], ...], int]:
-    """Return the spans and where they end."""
+    """Return (spans, index of their end)."""
     if not count:
         return (), SETTLE.size
     at = SETTLE.size + SPAN.size * count
@@ -159,10 +159,10 @@ def pack_settled(rows: int, refused: Sequence[tuple[int, int]]) -> bytes:
 
 
 def unpack_settled(body: bytes) -> Settled:
-    """Return what the answer to a SETTLE says.
+    """Return the decoded answer to a SETTLE.
 
     Raises:
-        ProtocolError: It is laid out otherwise.
+        ProtocolError: The body has another layout.
     """
     answer_at_least(body, SETTLED)
     rows, count = SETTLED.unpack_from(body)

@@ -1,12 +1,12 @@
-"""Requests and answers that are rare enough to be readable: msgpack maps, one struct each.
+"""Requests and answers as msgpack maps, one struct each: rare enough for a readable format.
 
-Unknown fields are ignored, missing ones have the defaults that stand here, so that either side may
-be older. Times are µs in broker time, durations µs, unless a name says otherwise. Names of topics
-and groups are checked by the broker. The tables in ``docs/protocol/control.md`` are made of these
-structs (``python -m tests.unit.wire.control_tables``). One file each for what they are about.
+Unknown fields are ignored, and missing ones have the defaults of these structs, so that either side
+may be older. Times are µs in broker time, durations µs, unless a name says otherwise. Names of
+topics and groups are checked by the broker. The tables in ``docs/protocol/control.md`` are made of
+these structs (``python -m tests.unit.wire.control_tables``). There is a file for each subject.
 
-Numbers, lists and texts of requests are bounded here, so that no handler meets one that no field
-of a record could hold. A bound is never lowered.
+Numbers, lists and texts of requests are bounded here, so that handlers get only values that the
+fields of records can hold. A bound is never lowered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Control: rows that a group gets again: replays, and redrives of dead letters."""
+"""Control: rows that are delivered to a group again: replays, and redrives of dead letters."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Ids = Annotated[list[Line], Meta(max_length=100)]
 
 
 class GroupReplay(Body, frozen=True, kw_only=True):
-    """Hand rows to a group again, whatever became of them: state ``spans`` or ``ids``.
+    """Deliver rows to a group again, even if they are settled: state ``spans`` or ``ids``.
 
-    They begin a new round: attempts count from 1, and leases of them end.
+    Their attempts count from 1 again, and leases of them end.
     """
 
     topic: str
     group: str
     spans: Spans = field(default_factory=list)
     ids: Ids = field(default_factory=list)
-    """Of messages, as FIND tells them, or as their producer gave them."""
+    """Message ids as in the answer to FIND, or application ids that the producer gave."""
     dry_run: bool = False
-    """Only say what would happen."""
+    """Only answer what would happen."""
 
 
 class ReplayedQueue(Body, frozen=True, kw_only=True):
@@ -41,9 +41,9 @@ class ReplayedQueue(Body, frozen=True, kw_only=True):
 
     queue: int
     again: int
-    """Rows that come again."""
+    """Rows that are delivered again."""
     unread: int = 0
-    """Rows above the cursor: the group gets them as it goes on."""
+    """Rows at or above the cursor: the group gets them anyway."""
     expired: int = 0
     """Rows that are not kept any more."""
     filtered: int = 0
@@ -54,35 +54,35 @@ class GroupReplayed(Body, frozen=True, kw_only=True):
     """Answer to a replay."""
 
     queues: list[ReplayedQueue]
-    """Those that were named, by number."""
+    """The queues of the requested rows, by number."""
     rest: list[ReplaySpan] = field(default_factory=list)
-    """What was not looked at: ask again for it."""
+    """Rows that were not processed: request them again."""
     missing: list[str] = field(default_factory=list)
-    """Ids of which no message of the topic is kept."""
+    """Requested ids for which no message of the topic is kept."""
 
 
 class FailedRedrive(Body, frozen=True, kw_only=True):
-    """Hand dead letters to their group again: attempts count from 1, their failures stay known."""
+    """Deliver dead letters to their group again: attempts count from 1, failures are kept."""
 
     topic: str
     group: str
     queue: Number
     offsets: Offsets = field(default_factory=list)
-    """Empty: those behind ``after``, at most ``limit``."""
+    """Empty: the dead letters after offset ``after``, at most ``limit``."""
     after: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
     limit: Limit = 1000
     dry_run: bool = False
-    """Only say what would happen."""
+    """Only answer what would happen."""
 
 
 class FailedRedriven(Body, frozen=True, kw_only=True):
-    """What became of each row."""
+    """The result for each row."""
 
     done: list[int]
-    """Offsets of those that come again."""
+    """Offsets of rows that are delivered again."""
     missing: list[int] = field(default_factory=list)
-    """Those that are no dead letters."""
+    """Requested offsets that are no dead letters."""
     rest: list[int] = field(default_factory=list)
-    """Those that were not looked at: ask again for them."""
+    """Offsets that were not processed: request them again."""
     more: bool = False
-    """Where no offsets were named: there are dead letters behind these."""
+    """If the request has no offsets: there are more dead letters after these."""

@@ -10,7 +10,7 @@ from ternmq.wire.control.coding import Body, Limit, Line, Number, Token
 
 
 class GrantInfo(Body, frozen=True, kw_only=True):
-    """Something that an app may do, or (``deny``) must not do; a pattern ends in * or is exact."""
+    """A right that an app has, or (``deny``) must not use."""
 
     right: Line
     """``produce``, ``consume``, ``manage``, or ``audit`` (of the journal; for topic ``*``)."""
@@ -19,10 +19,10 @@ class GrantInfo(Body, frozen=True, kw_only=True):
     group: str = "*"
     """Likewise; only for ``consume`` and ``manage``."""
     deny: bool = False
-    """Must not; it wins over every grant."""
+    """The app must not use the right; a deny wins over every grant."""
 
     def __str__(self) -> str:
-        """Return it as it is written: ``produce:orders``; ``not:...`` of one that denies."""
+        """Return the grant as text: ``produce:orders``; a deny begins with ``not:``."""
         text = f"{self.right}:{self.topic}" + (f":{self.group}" if self.group != "*" else "")
         return f"not:{text}" if self.deny else text
 
@@ -30,20 +30,20 @@ class GrantInfo(Body, frozen=True, kw_only=True):
 class AppPut(Body, frozen=True, kw_only=True):
     """Make an app, change its grants, or (``new_token``) give it another token.
 
-    The last one that may manage everything cannot lose that: InvalidRequest.
+    The last app that may manage everything cannot lose that right: InvalidRequest.
     """
 
     app: str
     grants: Annotated[list[GrantInfo], Meta(max_length=1000)]
-    """All of them: what is not named is taken away."""
+    """All grants of the app: those that are not listed are removed."""
     owner: Line = ""
-    """For people: whom to ask."""
+    """A note: the person or team to contact."""
     new_token: bool = False
-    """The token of before is of no use from then on."""
+    """Give the app a new token; the old one is no longer valid."""
 
 
 class AppToken(Body, frozen=True, kw_only=True):
-    """The token, told this one time; empty when it was left as it is."""
+    """The app's token, shown only in this answer; empty if the token did not change."""
 
     token: str = ""
 
@@ -53,22 +53,25 @@ class AppToken(Body, frozen=True, kw_only=True):
 
 
 class AppDelete(Body, frozen=True, kw_only=True):
-    """Remove an app; its connections are closed. The last one that may manage everything stays."""
+    """Remove an app and close its connections.
+
+    The last app that may manage everything cannot be removed: InvalidRequest.
+    """
 
     app: str
 
 
 class AppList(Body, frozen=True, kw_only=True):
-    """Ask for the apps, by name.
+    """List the apps, by name.
 
-    With `limit` by pages, which may be shorter; without it everything in one answer, which is
-    refused (InvalidRequest) where there are more than a thousand or so.
+    With `limit` the answer is a page, which may be shorter. Without it the answer has all apps; it
+    is refused (InvalidRequest) if there are more than a thousand or so.
     """
 
     after: Token = ""
     """`next` of the page before."""
     limit: Limit | None = None
-    """Of apps on a page. None: no pages."""
+    """Most apps on a page. None: no pages."""
 
 
 class AppInfo(Body, frozen=True, kw_only=True):
@@ -84,33 +87,33 @@ class Apps(Body, frozen=True, kw_only=True):
 
     apps: list[AppInfo]
     next: str = ""
-    """Where to go on: `after` of the next request. Empty on the last page."""
+    """`after` of the request for the next page. Empty on the last page."""
 
 
 class RightsQuestion(Body, frozen=True, kw_only=True):
-    """What the app would ask for."""
+    """A request whose rights are to be checked."""
 
     command: Number
-    """Its number. One whose rights are for a topic, for a group, or for the broker as a whole."""
+    """Number of a command whose rights are for a topic, for a group, or for the whole broker."""
     topic: Line = ""
-    """What the request would name."""
+    """The topic that the request would name."""
     group: Line = ""
-    """Likewise."""
+    """The group that the request would name."""
 
 
 class RightsCheck(Body, frozen=True, kw_only=True):
-    """Ask whether this app has the rights for commands, without using one.
+    """Check whether this app has the rights for commands, without running them.
 
-    Whether the request would pass otherwise is not looked at: what it names need not be there. A
-    command that needs no right, or one for what only its body says, is InvalidRequest.
+    Only rights are checked: the topics and groups need not exist. Commands that need no right, and
+    those of transactions, whose topics the request does not name, are InvalidRequest.
     """
 
     questions: Annotated[list[RightsQuestion], Meta(max_length=32)]
-    """Each is judged by all grants of the app."""
+    """Each is checked against all grants of the app."""
 
 
 class RightsChecked(Body, frozen=True, kw_only=True):
-    """What the app would be told."""
+    """The errors with which the requests would be refused."""
 
     refusals: list[str]
-    """In the order of the questions: the text of Forbidden; empty where the app has the right."""
+    """In the order of the questions: the text of Forbidden; empty if the app has the right."""

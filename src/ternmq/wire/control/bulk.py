@@ -1,4 +1,4 @@
-"""Control: what a pipeline asks of a broker: ranges, commits, holds, names of the journal."""
+"""Control: the commands of pipelines: ranges, commits, holds, names of the journal."""
 
 from __future__ import annotations
 
@@ -12,77 +12,78 @@ from ternmq.wire.control.coding import Body, Count, Limit, Line, Number, Offset,
 from ternmq.wire.control.times import at
 
 MAX_TOPICS = 1000
-"""Most topics that one QUEUE_RANGES names."""
+"""Most topics in a QUEUE_RANGES."""
 MAX_QUEUES = 10_000
-"""Most queues that one QUEUE_RANGES is answered with, and most places of a GROUP_COMMIT."""
+"""Most queues in the answer to a QUEUE_RANGES, and most places in a GROUP_COMMIT."""
 HOLD_NAME = r"^[A-Za-z0-9._-]{1,127}\Z"
 
 
 class RangeStart(Body, frozen=True, kw_only=True):
-    """From where a queue would be read."""
+    """The place from which a queue is to be read."""
 
     queue: Number
     offset: Offset
-    """The first row that is wanted."""
+    """The first row to read."""
     max_bytes: Count = 0
-    """Records that are to be read at most; 0: as many as there are."""
+    """Most bytes of records to read; 0: no limit."""
 
 
 class RangesAsk(Body, frozen=True, kw_only=True):
-    """A topic whose ranges are wanted."""
+    """A topic whose ranges are requested."""
 
     topic: str
     time_us: Time | None = None
-    """Say which rows are the first that are not older."""
+    """Answer in `at` the first row of each queue that is not older than this."""
     starts: Annotated[list[RangeStart], Meta(max_length=MAX_QUEUES)] = msgspec.field(
         default_factory=list
     )
-    """Say how far one may read from there, each queue at most once."""
+    """Answer in `start` and `stop` how far to read from here; each queue at most once."""
 
 
 class QueueRanges(Body, frozen=True, kw_only=True):
-    """Ask what many queues of many topics hold, in one request.
+    """Return what many queues of many topics hold, in one request.
 
-    The app needs the right to consume each of the topics. A topic that is not there is told as
-    such, and is no error. At most 10,000 queues are told of; InvalidRequest if there are more.
+    The app needs the right to consume each of the topics. A topic that does not exist is no error:
+    the answer shows it. InvalidRequest if the topics have more than 10,000 queues together.
     """
 
     topics: Annotated[list[RangesAsk], Meta(max_length=MAX_TOPICS)]
 
 
 class QueueRange(Body, frozen=True, kw_only=True):
-    """What a queue holds; rows that are not durable do not count."""
+    """The rows that a queue holds; rows that are not durable do not count."""
 
     first: int
     """Offset of the oldest row kept."""
     next: int
     """Offset that the next row gets."""
     at: int | None = None
-    """The first row that is not older than ``time_us``, or ``next``; nil when it was not asked."""
+    """The first row that is not older than ``time_us``, or ``next`` if there is none; nil if the
+    request has no ``time_us``."""
     start: int | None = None
-    """Where reading begins: the offset asked for, or ``first`` when that is higher; nil when it was
-    not asked."""
+    """Where reading begins: the requested offset, or ``first`` if that is higher; nil if the
+    request has no start for this queue."""
     stop: int | None = None
-    """The records that hold the rows from ``start`` to ``stop - 1`` have at most ``max_bytes``
-    together, and one more would not fit. One record at least, if there is one."""
+    """Where reading ends: the records with the rows from ``start`` to ``stop - 1`` have at most
+    ``max_bytes`` together, and one more would not fit. At least one record, if there is one."""
     stop_bytes: int = 0
-    """What these records take."""
+    """Bytes of these records."""
     bytes: int = 0
-    """What the records from ``start`` to the queue's end take."""
+    """Bytes of the records from ``start`` to the queue's end."""
 
 
 class TopicRanges(Body, frozen=True, kw_only=True):
-    """What the queues of a topic hold."""
+    """The rows that the queues of a topic hold."""
 
     topic: str
     number: int
-    """Names the topic in records; 0: there is no such topic."""
+    """Number of the topic in records; 0: there is no such topic."""
     queues: list[QueueRange]
     """In the order of their numbers."""
 
 
 class RangesFound(Body, frozen=True, kw_only=True):
-    """Topics in the order asked."""
+    """Topics in the order of the request."""
 
     topics: list[TopicRanges]
     now_us: int = 0
@@ -90,19 +91,19 @@ class RangesFound(Body, frozen=True, kw_only=True):
 
 
 class GroupPlace(Body, frozen=True, kw_only=True):
-    """How far a group has come in a queue."""
+    """A group's progress in a queue."""
 
     queue: Number
     offset: Offset
-    """The next row; every row below it was dealt with."""
+    """The next row to read."""
 
 
 class GroupCommit(Body, frozen=True, kw_only=True):
-    """Say how far a group has come that keeps its place itself. A place only grows.
+    """Store the progress of a group whose reader keeps its places itself. A place only grows.
 
-    An offset below the group's place has no effect, and is no error; one above the queue's end is
-    refused (InvalidRequest), and then nothing is done. Rows that are leased or failed stay owed. A
-    group that is not there is made: from earliest on, in the topic's mode.
+    An offset below the group's place has no effect, and is no error. An offset above the queue's
+    end is refused (InvalidRequest), and then no place is changed. Rows that are leased or failed
+    are still owed. A group that does not exist is made: from earliest on, in the topic's mode.
     """
 
     topic: str
@@ -112,7 +113,7 @@ class GroupCommit(Body, frozen=True, kw_only=True):
 
 
 class GroupCommitted(Body, frozen=True, kw_only=True):
-    """Where the group stands now in the queues that were named, in the order asked."""
+    """The group's places now in the requested queues, in the order of the request."""
 
     places: list[GroupPlace]
     created: bool = False
@@ -120,26 +121,26 @@ class GroupCommitted(Body, frozen=True, kw_only=True):
 
 
 class HoldPut(Body, frozen=True, kw_only=True):
-    """Keep the journal from a position on, whatever its age, until the hold moves on or goes.
+    """Keep the journal from a position on, whatever its age, until the hold moves or is deleted.
 
-    No segment goes that has a byte at or above the position. It only moves forward: a lower
-    position has no effect, and is no error, unless ``back`` is true. When the disk is full up to
-    its watermark, sends are refused, as for messages that must be consumed first. There are at
-    most 64 holds.
+    No segment with a byte at or above the position is removed. The position only moves forward: a
+    lower one has no effect, and is no error, unless ``back`` is true. If the disk is full up to its
+    watermark, sends are refused, as for messages that must be consumed first. There are at most 64
+    holds.
     """
 
     name: Annotated[str, Meta(pattern=HOLD_NAME)]
     """1 to 127 of A-Z a-z 0-9 . _ -; jobs of a pipeline use ``spark.<job>``."""
     position: Offset
-    """Of the journal. Below the oldest that is kept it counts as that."""
+    """Position in the journal; the oldest position that is kept, if that is higher."""
     note: Line = ""
-    """For people: what it is for."""
+    """A note: the purpose of the hold."""
     back: bool = False
-    """The hold may also move back, as far as the journal is still there."""
+    """The hold may also move back, as far as the journal is still kept."""
 
 
 class HoldPlaced(Body, frozen=True, kw_only=True):
-    """Where the hold stands now."""
+    """The hold's position now."""
 
     position: int
     oldest: int
@@ -153,7 +154,7 @@ class HoldDelete(Body, frozen=True, kw_only=True):
 
 
 class HoldList(Body, frozen=True, kw_only=True):
-    """Ask for the holds."""
+    """List the holds, by name."""
 
 
 class HoldInfo(Body, frozen=True, kw_only=True):
@@ -163,23 +164,23 @@ class HoldInfo(Body, frozen=True, kw_only=True):
     position: int
     note: str
     app: str
-    """Who put it there last."""
+    """The app that put it last."""
     created_us: int
     moved_us: int
-    """When its position changed last."""
+    """Time of the last change of its position."""
     lag_bytes: int
     """Bytes of the journal from its position to the durable end."""
     blocking: bool = False
-    """Sends are refused now because of it."""
+    """Sends are refused now because of this hold."""
 
     @property
     def created(self) -> datetime:
-        """When it was made."""
+        """Time at which the hold was made."""
         return at(self.created_us)
 
     @property
     def moved(self) -> datetime:
-        """When its position changed last."""
+        """Time of the last change of its position."""
         return at(self.moved_us)
 
 
@@ -190,7 +191,7 @@ class Holds(Body, frozen=True, kw_only=True):
     oldest: int = 0
     """The oldest position that is kept."""
     durable: int = 0
-    """Up to here everything is on the disk."""
+    """The durable position: everything below it is on the disk."""
     now_us: int = 0
     """Broker time."""
 
@@ -201,16 +202,16 @@ class Holds(Body, frozen=True, kw_only=True):
 
 
 class JournalCatalog(Body, frozen=True, kw_only=True):
-    """Ask what the numbers in the journal's records stand for, from a position on.
+    """List the names for the numbers in the journal's records, from a position on.
 
     The names of topics, groups and sessions that are gone are kept until no record of the journal
-    can name them. What is made behind ``as_of``, the records themselves tell.
+    can contain their numbers. Names that are made after ``as_of`` are in the records themselves.
     """
 
     position: Offset
-    """Leave out what was gone before it."""
+    """Names that were gone before this position are left out."""
     after: Annotated[str, Meta(pattern=r"^([tgs][0-9]{1,10}|a[A-Za-z0-9._-]{0,127})?\Z")] = ""
-    """The page behind this place: ``next`` of the page before."""
+    """``next`` of the page before."""
     limit: Limit = 10_000
 
 
@@ -220,7 +221,7 @@ class TopicName(Body, frozen=True, kw_only=True):
     number: int
     name: str
     gone: int = 0
-    """Position of the record that deleted it; 0: it is there."""
+    """Position of the record that deleted it; 0: it exists."""
 
 
 class GroupName(Body, frozen=True, kw_only=True):
@@ -230,7 +231,7 @@ class GroupName(Body, frozen=True, kw_only=True):
     topic: int
     name: str
     gone: int = 0
-    """Position of the record that ended it; 0: it is there."""
+    """Position of the record that ended it; 0: it exists."""
 
 
 class SessionName(Body, frozen=True, kw_only=True):
@@ -242,14 +243,14 @@ class SessionName(Body, frozen=True, kw_only=True):
     """The beginning of the client's name."""
     address: str = ""
     gone: int = 0
-    """Position of the record that ended it; 0: it is there."""
+    """Position of the record that ended it; 0: it exists."""
 
 
 class JournalNames(Body, frozen=True, kw_only=True):
     """A page of names: topics, then groups, then sessions, then apps, each by number or name."""
 
     as_of: int
-    """What is made at or behind this position may be missing here: the records tell of it."""
+    """Names that are made at or after this position may be missing here: the records have them."""
     oldest: int
     """The oldest position that is kept."""
     topics: list[TopicName] = msgspec.field(default_factory=list)
@@ -257,4 +258,4 @@ class JournalNames(Body, frozen=True, kw_only=True):
     sessions: list[SessionName] = msgspec.field(default_factory=list)
     apps: list[str] = msgspec.field(default_factory=list)
     next: str = ""
-    """Where the next page begins; empty: this is the last."""
+    """`after` of the request for the next page. Empty on the last page."""

@@ -1,4 +1,4 @@
-"""What all control structs share: their base, the bounds of fields, msgpack both ways."""
+"""Shared by all control structs: their base, the bounds of fields, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ternmq.model.errors import InvalidRequest, ProtocolError
 T = TypeVar("T", bound=msgspec.Struct)
 
 Number = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-"""Of a queue, a session, a process; what a u32 holds."""
+"""Number of a queue, a session, a process: a u32."""
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Time = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Limit = Annotated[int, Meta(ge=1, le=10_000)]
-"""Of rows on a page."""
+"""Most entries on a page."""
 Text = Annotated[str, Meta(max_length=4096)]
 Line = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
-"""Without control characters: it is shown in logs and lists."""
+"""Text without control characters, since it is shown in logs and lists."""
 Token = Annotated[str, Meta(max_length=300)]
-"""Where a list goes on; made by the broker, and not to be looked into."""
+"""The place of a list's next page; made by the broker, opaque to clients."""
 ClientName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
 Offsets = Annotated[list[Offset], Meta(max_length=10_000)]
 
@@ -32,7 +32,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Nothing(Body, frozen=True, kw_only=True):
-    """An answer that only says that it is done, durably."""
+    """An empty answer: the command succeeded, and its effect is durable."""
 
 
 _decoders: Final[dict[type[Any], msgspec.msgpack.Decoder[Any]]] = {}
@@ -43,7 +43,7 @@ def encode(struct: msgspec.Struct) -> bytes:
     """Return the body of a control request or answer.
 
     Raises:
-        InvalidRequest: A text is none in UTF-8, or a number does not fit 64 bits.
+        InvalidRequest: A text cannot be encoded as UTF-8, or a number does not fit 64 bits.
     """
     try:
         return _encode(struct)
@@ -52,7 +52,7 @@ def encode(struct: msgspec.Struct) -> bytes:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Return what a request holds.
+    """Return the decoded body of a request.
 
     Raises:
         InvalidRequest: It is no map with such fields, or a field is out of its bounds.
@@ -64,10 +64,10 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def decode_answer(body: bytes, kind: type[T]) -> T:
-    """Return what an answer or a push holds.
+    """Return the decoded body of an answer or a push.
 
     Raises:
-        ProtocolError: It is no map with such fields. What became of the request is not known.
+        ProtocolError: It is no map with such fields. The outcome of the request is not known.
     """
     try:
         return _decode(body, kind)

@@ -1,4 +1,4 @@
-"""Control: the connection, sessions, how the broker is."""
+"""Control: the connection, sessions, the status of the broker."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class Hello(Body, frozen=True, kw_only=True, omit_defaults=False):
     """First frame of a connection; at most 4 KiB."""
 
     name: str = NAME
-    """Says that this is our protocol, whatever else came along the wire."""
+    """Name of the protocol: always `TernMQ`."""
     versions: Annotated[tuple[int, ...], Meta(max_length=64)] = (VERSION,)
     """Versions of the protocol that the client speaks."""
     app: str = ""
-    """Whose the connection is; empty where the broker asks for no token (``dev``)."""
+    """The app of the connection; empty if the broker requires no token (``dev``)."""
     token: str = ""
-    """The app's token; it is stored nowhere as it is."""
+    """The app's token; the broker stores only a salted hash of it."""
     client: ClientName
-    """Names the client instance: 1 to 64 of A-Z a-z 0-9 . _ - that nobody can guess."""
+    """Name of the client instance: 1 to 64 of A-Z a-z 0-9 . _ -, impossible to guess."""
     session: Number = 0
-    """A session to come back to, 0 for a new one. Only the same app and client may."""
+    """A session to come back to, 0 for a new one. Its app and client must be the same."""
     auxiliary: bool = False
     """A second connection of a session that has one (its lease keeper); needs ``session``."""
     library: Line = ""
     """Name and version of the client library, such as ``ternmq-python 0.1``."""
     pid: Number = 0
-    """Of the client's process, for lists."""
+    """Id of the client's process, for lists."""
     language: Line = ""
-    """What the client is written in, such as ``python 3.12``, for lists."""
+    """Programming language of the client, such as ``python 3.12``, for lists."""
 
     def __repr__(self) -> str:
         """Show no token."""
@@ -48,79 +48,82 @@ class Welcome(Body, frozen=True, kw_only=True):
     """Answer to HELLO."""
 
     version: int
-    """Of the protocol, from here on."""
+    """Version of the protocol, for all later frames."""
     broker: str
-    """Its name, for people."""
+    """Name of the broker, for logs and lists."""
     session: int
-    """The session that this connection speaks for."""
+    """The session that this connection belongs to."""
     resumed: bool
-    """The session is the one that was asked for; else leases of before will end by its grace."""
+    """The session is the requested one. False: leases of the requested session end with its
+    grace."""
     epoch: int
-    """The broker's reign; it is higher after every start."""
+    """Number of the broker's start; it is higher after every start."""
     now_us: int
     """Broker time."""
     heartbeat_us: int
-    """A connection on which nothing came for three times as long is closed."""
+    """A connection on which the broker receives nothing for three times as long is closed."""
     frame_bytes: int
     """Largest frame that the broker takes."""
     body_bytes: int
     """Largest body of a message."""
     pull_messages: int
-    """Most rows that a pull or read is answered with."""
+    """Most rows in the answer to a pull or read."""
     pull_bytes: int
-    """Most bytes that a pull or read is answered with, save a single batch that is larger."""
+    """Most bytes in the answer to a pull or read, except a single batch that is larger."""
     send_timeout_us: int
-    """Longest that a send may be resent: deduplication remembers at least twice as long."""
+    """Longest time for which a send may be repeated: deduplication remembers at least twice as
+    long."""
     create_topics: bool = False
-    """Sends to a topic that is not there make it (`dev`)."""
+    """A send to a topic that does not exist makes it (`dev`)."""
     forgets: bool = False
-    """What is stored goes when this broker ends (`dev` without a folder). The next one at its
-    address has another epoch and none of it: a client that was at either begins anew."""
+    """All data is deleted when this broker ends (`dev` without a folder). The next broker at its
+    address has another epoch and none of the data: clients of the old one must begin again."""
     pull_at_once: bool = False
-    """A PULL may say how many messages its client works on at one time (its field `at_once`); a
-    broker without this refuses one that does."""
+    """The broker accepts the field `at_once` of PULL. A broker without this refuses a PULL in which
+    it is not 0."""
     software: Line = ""
-    """Name and version of the broker's software, such as ``ternmq 0.1``; empty where an older
-    broker does not say it. For people: no client may make anything depend on it."""
+    """Name and version of the broker's software, such as ``ternmq 0.1``; empty if an older broker
+    does not send it. For display only: clients must not depend on it."""
 
 
 class KeptLease(Body, frozen=True, kw_only=True):
     """A lease that has reached the client."""
 
     epoch: Number
-    """Of the lease."""
+    """Epoch of the lease."""
     lease: Count
-    """Its number."""
+    """Number of the lease."""
 
 
 class Keep(Body, frozen=True, kw_only=True):
-    """Say, after coming back, which leases have reached the client.
+    """List, after a reconnect, the leases that have reached the client.
 
-    Every other lease of the session ends uncounted: its answer was lost with the connection.
+    All other leases of the session end without counting an attempt: their answers were lost with
+    the connection.
     """
 
     leases: Annotated[list[KeptLease], Meta(max_length=10_000)]
-    """All that the client holds."""
+    """All leases that the client holds."""
 
 
 class Drain(Body, frozen=True, kw_only=True):
-    """Push: the broker stops soon. Finish, settle, do not pull; come back after ``back_us``."""
+    """Push: the broker stops soon. Finish, settle, do not pull; reconnect after ``back_us``."""
 
     back_us: int = 0
     """0: not known."""
 
 
 class ClientList(Body, frozen=True, kw_only=True):
-    """Ask for the sessions.
+    """List the sessions, oldest first.
 
-    With `limit` by pages, which may be shorter; without it everything in one answer, which is
-    refused (InvalidRequest) where there are more than a thousand or so.
+    With `limit` the answer is a page, which may be shorter. Without it the answer has all sessions;
+    it is refused (InvalidRequest) if there are more than a thousand or so.
     """
 
     after: Number = 0
     """`next` of the page before."""
     limit: Limit | None = None
-    """Of sessions on a page. None: no pages."""
+    """Most sessions on a page. None: no pages."""
 
 
 class ClientInfo(Body, frozen=True, kw_only=True):
@@ -129,24 +132,24 @@ class ClientInfo(Body, frozen=True, kw_only=True):
     session: int
     app: str
     client: str
-    """The beginning of the client's name: who knows it whole may take the session over."""
+    """The beginning of the client's name: the whole name would allow taking the session over."""
     address: str
-    """Where the session was begun from."""
+    """Address from which the session was begun."""
     library: str
     pid: int
     connected: bool
     """Whether it has a connection now."""
     since_us: int = 0
-    """When it began."""
+    """Time at which it began."""
     language: str = ""
-    """As the client said; empty while it has no connection."""
+    """Programming language that the client reported; empty while it has no connection."""
     topics: list[str] = msgspec.field(default_factory=list)
-    """Topics that it sent to, pulled from or read over the connections that it has now, by name;
-    the 32 used last of each."""
+    """Topics that it sent to, pulled from or read over its present connections, by name; at most 32
+    of each connection: those that it began to use last."""
 
     @property
     def since(self) -> datetime:
-        """When the session began."""
+        """Time at which the session began."""
         return at(self.since_us)
 
 
@@ -155,66 +158,66 @@ class Clients(Body, frozen=True, kw_only=True):
 
     clients: list[ClientInfo]
     next: int = 0
-    """Where to go on: `after` of the next request. 0 on the last page."""
+    """`after` of the request for the next page. 0 on the last page."""
 
 
 class OldestFile(Body, frozen=True, kw_only=True):
-    """The oldest file of the journal, and what keeps it; of several things one is named."""
+    """The oldest file of the journal, and what keeps it; of several causes one is stated."""
 
     kept_by: str = "nothing"
-    """``active``: it is the only one. ``retention``: a topic keeps its messages for longer.
-    ``group``: one that must not miss them has not finished them. ``hold``. ``transaction``: an
-    undecided one has rows in it. ``state``: the broker's state must be written behind it first.
-    ``nothing``: it is about to go."""
+    """``active``: it is the only file. ``retention``: a topic keeps its messages for longer.
+    ``group``: a group that must not miss its messages has not finished them. ``hold``: a hold.
+    ``transaction``: an undecided transaction has rows in it. ``state``: the broker's state must be
+    written after it first. ``nothing``: it is about to be removed."""
     since_us: int = 0
-    """Since when; 0: not looked at yet."""
+    """Time since which it is kept by this cause; 0: not checked yet."""
     topic: str = ""
-    """Whose messages they are, if the app may see it."""
+    """Topic of the messages, if the app may see it."""
     group: str = ""
-    """The group, likewise."""
+    """The group, if the app may see it."""
     name: str = ""
-    """Of the hold, or of the transaction's writer, if the app may list holds."""
+    """Name of the hold, or of the transaction's writer, if the app may list holds."""
     lacks_room: bool = False
-    """With ``state``: what is left of the reserve is too little for that."""
+    """With ``state``: the rest of the reserve is too small to write it."""
     sends_refused: bool = False
-    """Sends are refused for want of room."""
+    """Sends are refused because there is no room."""
 
 
 class StatusAsk(Body, frozen=True, kw_only=True):
-    """Ask how the broker is."""
+    """Return the status of the broker."""
 
 
 class Status(Body, frozen=True, kw_only=True):
-    """How the broker is."""
+    """The status of the broker."""
 
     broker: str
-    """Its name."""
+    """Name of the broker."""
     version: str
-    """Of the software."""
+    """Version of the software."""
     epoch: int
     now_us: int
     uptime_us: int
-    """Since the start."""
+    """Time since the start."""
     metrics: dict[str, float]
-    """By the names that ``/metrics`` has: all of the broker as a whole, and those of the first 32
-    groups, by topic and name, that the app has a right on."""
+    """Metrics by their names in ``/metrics``: all of the broker as a whole, and those of the first
+    32 groups, by topic and name, that the app has a right on."""
     role: str = "primary"
     """``primary``: it takes sends."""
     disk_free_bytes: int = 0
-    """Of the disk that the journal is on."""
+    """Free bytes on the disk of the journal."""
     disk_total_bytes: int = 0
     journal_first: int = 0
     """The oldest position that is kept."""
     journal_end: int = 0
     """The position of the next record."""
     journal_durable: int = 0
-    """Up to here everything is on the disk."""
+    """The durable position: everything below it is on the disk."""
     sent_a_second: float = 0.0
-    """Messages stored, over the last ten seconds."""
+    """Messages stored per second, over the last ten seconds."""
     delivered_a_second: float = 0.0
-    """Messages handed out, over the last ten seconds."""
+    """Messages delivered per second, over the last ten seconds."""
     oldest_file: OldestFile = OldestFile()
-    """What keeps the oldest file of the journal."""
+    """The cause that keeps the oldest file of the journal."""
 
     @property
     def now(self) -> datetime:
@@ -223,5 +226,5 @@ class Status(Body, frozen=True, kw_only=True):
 
     @property
     def uptime(self) -> timedelta:
-        """Since the start."""
+        """Time since the start."""
         return span(self.uptime_us)

@@ -13,94 +13,95 @@ from ternmq.wire.control.times import span
 
 
 class GroupJoin(Body, frozen=True, kw_only=True):
-    """See that a group consumes a topic: it is made if it is missing.
+    """Make a group of a topic, unless it exists; check the settings that are stated.
 
-    A setting that is stated and differs from the group's is GroupSettingsMismatch. An app that may
-    manage the group and not consume with it can make it so, and still not pull.
+    A stated setting that differs from the group's is GroupSettingsMismatch. An app with the right
+    to manage the group, but not to consume with it, can make it, but cannot pull.
     """
 
     topic: str
     group: str
     tags: Text | None = None
-    """Filter, such as ``paid || refunded``; empty: every message. None: as it is."""
+    """Filter, such as ``paid || refunded``; empty: every message. None: not checked; a new group
+    gets every message."""
     mode: Mode | None = None
-    """None: as it is; for a new group, as the topic is."""
+    """None: not checked; a new group has the topic's mode."""
     start: Start | None = None
-    """Where a new group begins. None: as it is; for a new group, earliest."""
+    """Where a new group begins. None: not checked; a new group begins at earliest."""
     retry: RetryPolicy | None = None
-    """When failed messages come again. None: as it is; for a new group, the default."""
+    """When failed messages are delivered again. None: not checked; a new group has the default."""
     lease_us: Time | None = None
-    """How long messages are leased. None: as it is; for a new group, the default."""
+    """How long messages are leased. None: not checked; a new group has the default."""
 
 
 class GroupJoined(Body, frozen=True, kw_only=True):
-    """The group as it is."""
+    """The settings of the group."""
 
     created: bool
     """It was made by this request."""
     spec: SubscriptionSpec
     queues: int
-    """How many the topic has."""
+    """Number of queues of the topic."""
 
 
 class GroupChange(Body, frozen=True, kw_only=True):
-    """Give a group other settings on a topic (also: pause and resume)."""
+    """Change a group's settings on a topic (also: pause and resume)."""
 
     topic: str
     group: str
     spec: SubscriptionSpec
-    """All settings, those that stay included."""
+    """All settings, including those that do not change."""
 
 
 class GroupDelete(Body, frozen=True, kw_only=True):
-    """Let a group no longer consume a topic; what it was owed is forgotten."""
+    """Remove a group from a topic, with everything that it was owed."""
 
     topic: str
     group: str
 
 
 class GroupList(Body, frozen=True, kw_only=True):
-    """Ask how groups stand: those that the app has a right on, by topic and name.
+    """List the groups that the app has a right on, with their progress, by topic and name.
 
-    With `limit` by pages: one may be shorter than the limit, even empty, and others follow; `next`
-    says so. Without it everything is asked for in one answer, which is refused (InvalidRequest)
-    where there are more than a thousand or so.
+    With `limit` the answer is a page. It may be shorter than the limit, even empty, although others
+    follow: then `next` is not empty. Without `limit` the answer has all groups; it is refused
+    (InvalidRequest) if there are more than a thousand or so.
     """
 
     topic: str | None = None
-    """None: of every topic."""
+    """None: groups of every topic."""
     group: str | None = None
     """None: every group."""
     after: Token = ""
     """`next` of the page before."""
     limit: Limit | None = None
-    """Of groups on a page. None: no pages."""
+    """Most groups on a page. None: no pages."""
 
 
 class GroupQueueInfo(Body, frozen=True, kw_only=True):
-    """How a group stands on a queue; see docs/reference/glossary.md for cursor and floor."""
+    """A group's progress in a queue; docs/reference/glossary.md explains cursor and floor."""
 
     cursor: int
-    """Offset of the first row that was never handed out."""
+    """Offset of the first row that was never delivered."""
     floor: int
-    """Every row below it is settled."""
+    """Every row below this offset is settled."""
     end: int
-    """Offset behind the last durable row."""
+    """Offset after the last durable row."""
     leased: int
-    """Rows in the hands of consumers."""
+    """Rows that consumers hold."""
     ready: int
     """Rows below the cursor that wait for a consumer: returned ones, and those behind another row
     of their ordering key."""
     waiting: int
-    """Rows that failed and wait for their next attempt."""
+    """Rows that failed and wait for their next attempt, or are held."""
     dead: int
     """Dead letters."""
     intervals: int
-    """Runs of settled rows that are kept apart; 1 when nothing below the cursor is owed."""
+    """Number of separate runs of settled rows; 1 if no row below the cursor is owed."""
 
     @property
     def lag(self) -> int:
-        """Messages not handed out yet."""
+        """Number of messages that were never delivered."""
         return max(0, self.end - self.cursor)
 
 
@@ -126,27 +127,27 @@ class Groups(Body, frozen=True, kw_only=True):
 
     groups: list[GroupInfo]
     holds: list[HoldInfo] = msgspec.field(default_factory=list)
-    """Holds on the journal, of the name that was asked for: they lag as groups do. Only where no
-    topic was named, and for apps that may see them; on the first page."""
+    """Holds on the journal, all or the one with the requested name: they lag like groups. Only on
+    the first page, if the request names no topic, and for apps that may list holds."""
     next: str = ""
-    """Where to go on: `after` of the next request. Empty on the last page."""
+    """`after` of the request for the next page. Empty on the last page."""
 
 
 class GroupReset(Body, frozen=True, kw_only=True):
-    """Set where a group goes on: exactly one of ``offset``, ``time_us``, ``to`` is stated."""
+    """Set the next row of a group: exactly one of ``offset``, ``time_us``, ``to`` is stated."""
 
     topic: str
     group: str
     queue: Number | None = None
-    """None: every queue; then not with ``offset``."""
+    """None: every queue; not allowed with ``offset``."""
     offset: Offset | None = None
     """The next row; every row below it counts as done."""
     time_us: Time | None = None
-    """The first row stored at or after it."""
+    """The next row is the first one stored at or after this time."""
     to: Start | None = None
-    """The oldest row kept, or the next one that comes."""
+    """The next row is the oldest one kept, or the next one that is stored."""
     dry_run: bool = False
-    """Only say what would happen."""
+    """Only answer what would happen."""
 
 
 class ResetQueue(Body, frozen=True, kw_only=True):
@@ -154,11 +155,11 @@ class ResetQueue(Body, frozen=True, kw_only=True):
 
     queue: int
     offset: int
-    """Where the group goes on."""
+    """The group's next row."""
     unread: int
-    """Rows that the group then has before it."""
+    """Rows from there to the queue's end."""
     forgotten: int
-    """Rows, leased or waiting, that it is no longer owed."""
+    """Rows, leased or waiting, that the group is no longer owed."""
 
 
 class ResetDone(Body, frozen=True, kw_only=True):
@@ -168,7 +169,7 @@ class ResetDone(Body, frozen=True, kw_only=True):
 
 
 class GroupSkip(Body, frozen=True, kw_only=True):
-    """Let a group pass over what it has not read below an offset."""
+    """Skip a group's unread rows below an offset."""
 
     topic: str
     group: str
@@ -178,7 +179,7 @@ class GroupSkip(Body, frozen=True, kw_only=True):
 
 
 class GroupChanged(Body, frozen=True, kw_only=True):
-    """Push: a group has other settings, or is gone."""
+    """Push: a group's settings have changed, or it was removed."""
 
     topic: str
     group: str

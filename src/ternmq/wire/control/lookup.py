@@ -1,4 +1,4 @@
-"""Control: looking messages up, and those that failed."""
+"""Control: look-ups of messages, and failed messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ternmq.wire.control.coding import Body, Limit, Line, Number, Offset, Text, 
 from ternmq.wire.control.times import at
 
 MAX_FAILED: Final = 250
-"""Most offsets of one FAILED_RETRY or FAILED_DELETE: they take a millisecond of the broker."""
+"""Most offsets of one FAILED_RETRY or FAILED_DELETE: that many take the broker a millisecond."""
 FailedOffsets = Annotated[list[Offset], Meta(max_length=MAX_FAILED)]
 
 
@@ -20,19 +20,19 @@ class Find(Body, frozen=True, kw_only=True):
 
     topic: str
     id: Line | None = None
-    """``producer:sequence``, both hexadecimal as receipts show them."""
+    """``producer:sequence``, both hexadecimal, as in receipts."""
     application_id: Text | None = None
     """The identifier that the producer gave."""
     key: Annotated[str, Meta(max_length=65_536)] | None = None
-    """Newest first."""
+    """A key of the messages; newest first."""
     queue: Number = 0
-    """Of ``offset``."""
+    """With ``offset``: its queue."""
     offset: Offset | None = None
-    """In ``queue``."""
+    """Offset in ``queue``."""
     since_us: Time = 0
-    """With ``key``: stored at or after it."""
+    """With ``key``: only messages stored at or after this time."""
     until_us: Time = 2**63 - 1
-    """With ``key``: stored before it."""
+    """With ``key``: only messages stored before this time."""
     limit: Limit = 100
     after: Line = ""
     """``next`` of the page before."""
@@ -49,14 +49,14 @@ class FoundMessage(Body, frozen=True, kw_only=True):
     row: int
     """Its row in ``batch``."""
     batch: bytes
-    """See docs/format/batch.md; it may hold other rows as well."""
+    """The format is in docs/format/batch.md; it may hold other rows as well."""
 
 
 class FoundPage(Body, frozen=True, kw_only=True):
     """Messages, newest first; ``next`` is empty on the last page.
 
-    At most a megabyte of batches, or one message. A page may have fewer messages than ``limit``, or
-    none, and others follow all the same.
+    A page has at most a megabyte of batches, or one message. It may have fewer messages than
+    ``limit``, or none, although others follow.
     """
 
     found: list[FoundMessage]
@@ -64,7 +64,7 @@ class FoundPage(Body, frozen=True, kw_only=True):
 
 
 class OffsetAt(Body, frozen=True, kw_only=True):
-    """Ask for the first offset that was stored at or after a time."""
+    """Return the offset of the first row that was stored at or after a time."""
 
     topic: str
     queue: Number
@@ -73,46 +73,46 @@ class OffsetAt(Body, frozen=True, kw_only=True):
 
 
 class OffsetFound(Body, frozen=True, kw_only=True):
-    """Answer to OFFSET_AT: the queue's next offset if all are older."""
+    """Answer to OFFSET_AT: the offset, or the queue's next offset if all rows are older."""
 
     offset: int
 
 
 class FailedList(Body, frozen=True, kw_only=True):
-    """Ask for rows that wait for a retry (``dead`` false) or are dead letters."""
+    """List the rows that wait for a retry (``dead`` false), or the dead letters."""
 
     topic: str
     group: str
     dead: bool
     queue: Number = 0
     after: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
-    """Offsets above this one only: the last of the page before."""
+    """Only offsets above this one: the last offset of the page before."""
     limit: Limit = 100
     offset: Offset | None = None
-    """Ask how this row stands, and nothing else: the answer has ``standing`` and no ``rows``."""
+    """Return only the state of this row: the answer has ``standing`` and no ``rows``."""
 
 
 class FailureInfo(Body, frozen=True, kw_only=True):
     """One failure of a row."""
 
     time_us: int
-    """When."""
+    """Time of the failure."""
     session: int
-    """Who had it in hand; 0: nobody."""
+    """Session of the consumer that held it; 0: none."""
     attempt: int
     outcome: str
     """``retry``, ``dead`` or ``held``."""
     cause: str
-    """``consumer``: the consumer said so, by an exception or ``retry``; ``exhausted``: the same,
-    and it was the last attempt; ``rejected``: the consumer gave it up; ``time``: the lease ended;
-    ``session``: the consumer was gone, and did not come back within its grace; ``operator``."""
+    """``consumer``: the consumer reported it, by an exception or ``retry``; ``exhausted``: the same
+    at the last attempt; ``rejected``: the consumer rejected the message; ``time``: the lease ended;
+    ``session``: the consumer was lost, and did not come back within its grace; ``operator``."""
     reason: str
-    """What the consumer said; empty if it said nothing, as with ``time`` and ``session``. There
-    ``client.deadletters`` puts ``the lease ended`` and ``the consumer was gone``."""
+    """The consumer's reason; empty if it gave none, as with ``time`` and ``session``. For these
+    ``client.deadletters`` shows ``the lease ended`` and ``the consumer was gone``."""
 
     @property
     def time(self) -> datetime:
-        """When."""
+        """Time of the failure."""
         return at(self.time_us)
 
 
@@ -122,13 +122,13 @@ class FailedMessage(Body, frozen=True, kw_only=True):
     queue: int
     offset: int
     attempts: int
-    """That count against the retry policy."""
+    """Number of failed attempts that count against the retry policy."""
     deliveries: int
-    """How often it was handed out."""
+    """Number of deliveries."""
     when_us: int
-    """Next attempt, or since when it is dead."""
+    """Time of the next attempt, or since which it is dead."""
     held: bool
-    """It stays with its key until an operator lets it go (ordered groups)."""
+    """It blocks its ordering key until an operator retries or deletes it (ordered groups)."""
     failures: list[FailureInfo]
     """Oldest first, as far as they are kept."""
     message: FoundMessage | None = None
@@ -136,18 +136,18 @@ class FailedMessage(Body, frozen=True, kw_only=True):
 
 
 class RowStanding(Body, frozen=True, kw_only=True):
-    """How a row stands in a group."""
+    """The state of a row in a group."""
 
     state: str
-    """``unread``: the broker has not come to it. ``leased``: a consumer has it. ``ready``: it waits
-    for a consumer, given back or ``behind`` another. ``waiting``: for the time of its retry.
-    ``held``, ``dead``. ``not_owed``: done, passed over, or forgotten."""
+    """``unread``: not delivered yet. ``leased``: a consumer has it. ``ready``: it waits for a
+    consumer, returned or ``behind`` another row. ``waiting``: it waits for the time of its retry.
+    ``held``, ``dead``. ``not_owed``: it is done, skipped, or forgotten."""
     attempts: int = 0
-    """That failed, as far as they count against the retry policy."""
+    """Number of failed attempts that count against the retry policy."""
     deliveries: int = 0
-    """How often it was handed out."""
+    """Number of deliveries."""
     behind: int | None = None
-    """Of a ready row: the offset of the first row owed of its ordering key, if it comes before."""
+    """Of a ready row: offset of the first owed row of its ordering key, if that is before it."""
     failures: list[FailureInfo]
     """Oldest first, as far as they are kept."""
 
@@ -155,17 +155,17 @@ class RowStanding(Body, frozen=True, kw_only=True):
 class FailedPage(Body, frozen=True, kw_only=True):
     """Failed rows, by offset: at most a megabyte of batches, or one row.
 
-    A page may have fewer rows than ``limit``, though others follow: ``more`` says so.
+    A page may have fewer rows than ``limit`` although others follow: then ``more`` is true.
     """
 
     rows: list[FailedMessage]
     more: bool = False
     standing: RowStanding | None = None
-    """Of the row that the request names by ``offset``."""
+    """The state of the row at the request's ``offset``."""
 
 
 class FailedRetry(Body, frozen=True, kw_only=True):
-    """Let waiting or held rows come again now."""
+    """Deliver waiting or held rows again now."""
 
     topic: str
     group: str
@@ -174,7 +174,7 @@ class FailedRetry(Body, frozen=True, kw_only=True):
 
 
 class FailedDelete(Body, frozen=True, kw_only=True):
-    """Forget rows that wait or are dead."""
+    """Delete rows that wait for a retry or are dead: the group is no longer owed them."""
 
     topic: str
     group: str
@@ -183,8 +183,8 @@ class FailedDelete(Body, frozen=True, kw_only=True):
 
 
 class FailedDone(Body, frozen=True, kw_only=True):
-    """How many rows it was done to, and which were not there."""
+    """The number of rows that were retried or deleted, and the offsets that were not."""
 
     done: int
     missing: list[int]
-    """Offsets that did not wait and were not dead."""
+    """Offsets of rows that were not in the required state."""

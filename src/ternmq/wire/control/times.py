@@ -1,4 +1,4 @@
-"""Times of control structs, as programs read them."""
+"""Times of control structs as ``datetime`` and ``timedelta``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def at(time_us: int) -> datetime:
-    """Return a time of the broker."""
+    """Return a broker time as a ``datetime`` in UTC."""
     return _EPOCH + timedelta(microseconds=time_us)
 
 
 def span(duration_us: int) -> timedelta:
-    """Return a duration."""
+    """Return a duration as a ``timedelta``."""
     return timedelta(microseconds=duration_us)

@@ -1,4 +1,4 @@
-"""Control: topics, and what producers report of them."""
+"""Control: topics, and the counts that producers report."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ternmq.wire.control.coding import Body, Count, Limit, Time
 from ternmq.wire.control.times import span
 
 Sequence = Annotated[int, Meta(ge=0)]
-"""A 64-bit number without sign."""
+"""An unsigned 64-bit number."""
 
 
 class TopicCreate(Body, frozen=True, kw_only=True):
-    """Make a topic; TopicExists if it is there."""
+    """Make a topic; TopicExists if there is one of that name."""
 
     topic: str
     spec: TopicSpec
@@ -25,11 +25,11 @@ class TopicCreate(Body, frozen=True, kw_only=True):
 
 
 class TopicChange(Body, frozen=True, kw_only=True):
-    """Give a topic other settings."""
+    """Change a topic's settings."""
 
     topic: str
     spec: TopicSpec
-    """All settings, those that stay included; ``name`` is ``topic``."""
+    """All settings, including those that do not change; ``name`` is ``topic``."""
 
 
 class TopicDelete(Body, frozen=True, kw_only=True):
@@ -39,20 +39,21 @@ class TopicDelete(Body, frozen=True, kw_only=True):
 
 
 class TopicList(Body, frozen=True, kw_only=True):
-    """Ask for topics, by name; all that the app has a right on.
+    """List the topics that the app has a right on, by name.
 
-    A page may be shorter than the limit, even empty, and others follow: `next` says so.
+    A page may be shorter than the limit, even empty, although others follow: then `next` is not
+    empty.
     """
 
     names: Annotated[list[str], Meta(max_length=10_000)] | None = None
-    """None: all of them."""
+    """Only these topics. None: all topics."""
     after: str = ""
-    """Names above this one only: `next` of the page before."""
+    """Only names after this one: `next` of the page before."""
     limit: Limit = 1000
 
 
 class QueueInfo(Body, frozen=True, kw_only=True):
-    """Offsets of a queue: the oldest kept, and the next (durable ones only)."""
+    """Offsets of a queue; messages that are not durable do not count."""
 
     first: int
     """Offset of the oldest message kept."""
@@ -64,7 +65,7 @@ class TopicInfo(Body, frozen=True, kw_only=True):
     """A topic."""
 
     number: int
-    """Names the topic in records; never used again."""
+    """Number of the topic in records; never used for another topic."""
     spec: TopicSpec
     queues: list[QueueInfo]
     """In the order of their numbers."""
@@ -78,16 +79,16 @@ class TopicInfo(Body, frozen=True, kw_only=True):
 
 
 class Topics(Body, frozen=True, kw_only=True):
-    """Topics by name; ``more`` when others follow."""
+    """Topics by name; ``more``: others follow."""
 
     topics: list[TopicInfo]
     more: bool = False
     next: str = ""
-    """Where to go on: `after` of the next request. Empty on the last page."""
+    """`after` of the request for the next page. Empty on the last page."""
 
 
 class TopicChanged(Body, frozen=True, kw_only=True):
-    """Push: a topic has other settings, or is gone."""
+    """Push: a topic's settings have changed, or it was deleted."""
 
     topic: str
     gone: bool = False
@@ -95,39 +96,40 @@ class TopicChanged(Body, frozen=True, kw_only=True):
 
 
 class SequenceRun(Body, frozen=True, kw_only=True):
-    """Sequences of a producer that follow each other."""
+    """Consecutive sequence numbers of a producer."""
 
     first: Sequence
     stop: Sequence
-    """Behind the last."""
+    """The number after the last."""
 
 
 class ReportEntry(Body, frozen=True, kw_only=True):
-    """What a producer says of one 10-minute bucket of born time; counts since it began."""
+    """A producer's counts for one bucket of born time (10 minutes), since the producer began."""
 
     bucket_us: Time
     """Beginning of the bucket: a multiple of 600,000,000."""
     sent: Count
     """Rows of this producer, born in the bucket, that were sent so far."""
     given_up: Count
-    """Of these, rows whose send ended without an answer that it was stored."""
+    """Of these, rows whose send ended without an answer that they were stored."""
     first: Sequence = 0
-    """The least of their sequences."""
+    """The least of their sequence numbers."""
     stop: Sequence = 0
-    """Above the greatest; those between may be of other topics. 0: not said."""
+    """The number after the greatest; numbers between may be of other topics. 0: not stated."""
     closed: bool = False
     """The bucket is over, or the producer ends: no more rows will be born in it."""
     left_out: Count = 0
-    """Of these, rows that the broker answered to have left out: their application id was there."""
+    """Of these, rows that the broker did not store because their application id was known."""
     runs: Annotated[list[SequenceRun], Meta(max_length=1000)] = msgspec.field(default_factory=list)
-    """Which sequences were given up or left out, since the producer began; the first 1,000 runs."""
+    """Sequence numbers that were given up or left out, since the producer began; the first 1,000
+    runs."""
 
 
 class Report(Body, frozen=True, kw_only=True):
-    """Counts of one producer and topic; every ten seconds, and at close."""
+    """Counts of one producer and topic; sent every ten seconds, and at close."""
 
     topic: str
     producer: Annotated[int, Meta(ge=0)]
-    """The id in its batches."""
+    """The producer's id in its batches."""
     entries: Annotated[list[ReportEntry], Meta(max_length=1000)]
-    """Buckets that changed since the last report, and those that are closed since."""
+    """Buckets that changed or were closed since the last report."""

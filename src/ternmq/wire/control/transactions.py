@@ -1,4 +1,4 @@
-"""Control: transactions that their writers name."""
+"""Control: transactions, identified by writer and batch id."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from ternmq.wire.control.times import at
 WriterName = Annotated[
     str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")
 ]
-"""Of at most 128 bytes in UTF-8."""
+"""At most 128 bytes in UTF-8."""
 Unsigned = Annotated[int, Meta(ge=0)]
-"""Of 64 bits."""
+"""An unsigned 64-bit number."""
 Ids = Annotated[list[Unsigned], Meta(max_length=1_000_000)]
 
 
 class TransactionCommit(Body, frozen=True, kw_only=True):
-    """Make what was prepared messages, all of it at one position."""
+    """Turn the prepared rows into messages, all of them at one position."""
 
     writer: WriterName
     batch_id: Unsigned
     ids: Ids
-    """What PREPARE answered, in the order in which the rows are to have offsets. What was prepared
-    and is not listed is dropped."""
+    """The ids from the answers to PREPARE, in the order in which their rows get offsets. Prepared
+    batches that are not listed are dropped."""
     digest: Unsigned
-    """Of what is committed, by the writer's own formula; whoever repeats the commit states the
-    same."""
+    """Digest of the committed content, by the writer's own formula; a repeated commit must state
+    the same."""
 
 
 class TransactionAbort(Body, frozen=True, kw_only=True):
-    """Roll back what was prepared; the name may be prepared anew.
+    """Roll back the prepared rows; the same batch id may be prepared again.
 
-    An app with the right to manage every topic and group may do so to a writer of another app's,
-    whatever topics the rows are for. To commit is for the owner alone.
+    An app with the right to manage every topic and group may also roll back transactions of other
+    apps, whatever topics the rows are for. Only the owner may commit.
     """
 
     writer: WriterName
@@ -44,24 +44,24 @@ class TransactionAbort(Body, frozen=True, kw_only=True):
 
 
 class TransactionDone(Body, frozen=True, kw_only=True):
-    """What was decided."""
+    """The decision."""
 
     rows: Count = 0
-    """How many became messages."""
+    """Number of rows that became messages."""
     repeated: bool = False
-    """It had been decided so before: nothing was done."""
+    """The same was decided before: nothing was done."""
 
 
 class TransactionList(Body, frozen=True, kw_only=True):
-    """Ask for undecided transactions, and for writers.
+    """List undecided transactions, and writers: those of the app.
 
-    Those of the app; all of them with the right to manage every topic and group.
+    An app with the right to manage every topic and group gets those of all apps.
     """
 
     writer: WriterName | None = None
-    """None: of every writer."""
+    """Only this writer. None: every writer."""
     limit: Limit = 100
-    """Of transactions, and of writers; a page may be shorter."""
+    """Most transactions, and most writers, on a page; a page may be shorter."""
     after: Token = ""
     """`next` of the page before."""
 
@@ -76,36 +76,36 @@ class TransactionInfo(Body, frozen=True, kw_only=True):
     batches: Count
     rows: Count
     bytes: Count
-    """In the journal."""
+    """Bytes of its prepared batches in the journal."""
     opened_us: Time
-    """When its first batch was prepared."""
+    """Time at which its first batch was prepared."""
     expires_us: Time
-    """When it is rolled back, unless it is decided before."""
+    """Time at which it is rolled back, unless it is decided before."""
 
     @property
     def opened(self) -> datetime:
-        """When its first batch was prepared."""
+        """Time at which its first batch was prepared."""
         return at(self.opened_us)
 
     @property
     def expires(self) -> datetime:
-        """When it is rolled back, unless it is decided before."""
+        """Time at which it is rolled back, unless it is decided before."""
         return at(self.expires_us)
 
 
 class DecisionInfo(Body, frozen=True, kw_only=True):
-    """What became of a transaction."""
+    """The decision about a transaction."""
 
     batch_id: int
     committed: bool = False
-    """Else it was rolled back."""
+    """Whether it was committed; False: it was rolled back."""
     rows: Count = 0
-    """How many became messages."""
+    """Number of rows that became messages."""
     decided_us: Time
 
     @property
     def decided(self) -> datetime:
-        """When."""
+        """Time of the decision."""
         return at(self.decided_us)
 
 
@@ -115,21 +115,21 @@ class WriterInfo(Body, frozen=True, kw_only=True):
     writer: str
     app: str
     last_us: Time
-    """When it was heard of last."""
+    """Time of its last PREPARE or decision."""
     highest: int | None = None
-    """The highest batch id that is committed."""
+    """The highest committed batch id."""
     digest: int | None = None
-    """With which digest."""
+    """Digest of that commit."""
     rows: Count = 0
-    """And how many rows."""
+    """Number of rows of that commit."""
     decisions: Count = 0
-    """How many decisions are remembered."""
+    """Number of decisions that are remembered."""
     newest: DecisionInfo | None = None
-    """The one of them that was made last."""
+    """The last of these decisions."""
 
     @property
     def last(self) -> datetime:
-        """When it was heard of last."""
+        """Time of its last PREPARE or decision."""
         return at(self.last_us)
 
 
@@ -139,6 +139,6 @@ class Transactions(Body, frozen=True, kw_only=True):
     undecided: list[TransactionInfo]
     writers: list[WriterInfo]
     more: bool = False
-    """There are more of either than are told of."""
+    """There are more transactions or writers than listed."""
     next: str = ""
-    """Where to go on: `after` of the next request. Empty on the last page."""
+    """`after` of the request for the next page. Empty on the last page."""
