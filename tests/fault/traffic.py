@@ -107,7 +107,7 @@ class Traffic:
             "begin",
             epoch=reign,
             t=shell.now_us,
-            suspect=self._broker.suspect_below,
+            suspect=self._broker.views.suspect_below,
             sessions=self._sessions,
             clean=shell.report.clean,
             cut=shell.report.cut,

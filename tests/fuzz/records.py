@@ -135,10 +135,10 @@ def _messages(data: bytes) -> None:
         found.row_of(offset)
 
 
-def _facts(unpack: Callable[[bytes], Iterator[Any]], pack: Callable[[Any], bytes]) -> Any:
+def _facts(unpack: Callable[[bytes], list[Any]], pack: Callable[[Any], bytes]) -> Any:
     def run(data: bytes) -> None:
-        found = list(unpack(data))
-        assert list(unpack(pack(found))) == found
+        found = unpack(data)
+        assert unpack(pack(found)) == found
 
     return run
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from ternmq.broker.apps import check_app
 from ternmq.broker.catalog import Subscription, Topic
+from ternmq.broker.factkinds import CONFIG
 from ternmq.broker.filter import check as check_filter
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.parking import Parking
 from ternmq.broker.replies import DoneReply
-from ternmq.broker.views import Views
-from ternmq.journal.journal import Journal
 from ternmq.model.errors import (
     Busy,
     GroupExists,
@@ -23,32 +23,26 @@ from ternmq.model.errors import (
 from ternmq.model.specs import Mode, Start, SubscriptionSpec, TopicSpec, check_name
 from ternmq.model.words import counted
 from ternmq.record import control
-from ternmq.record.header import Kind
 
 
 class Administration:
-    """Decides settings. Loop only."""
+    """Decides settings.
 
-    __slots__ = ("_journal", "_limits", "_parking", "_views", "rewinds")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, journal: Journal, views: Views, parking: Parking) -> None:
-        self._journal = journal
-        self._views = views
-        self._limits = views.limits
+    __slots__ = ("_ledger", "_limits", "_parking", "_views")
+
+    def __init__(self, ledger: Ledger, parking: Parking) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
+        self._limits = ledger.limits
         self._parking = parking
-        self.rewinds = 0
-        """How often a group was reset, or began: retention judges anew."""
-
-    @property
-    def end(self) -> int:
-        """What an answer rests on that rests on everything so far."""
-        return self._journal.end
 
     def record(self, now_us: int, change: control.Config, value: object = None) -> DoneReply:
-        """Record a change that was decided, and apply it."""
-        position = self._journal.append(Kind.CONFIG, control.pack(change), now_us)
-        self._views.apply_config(position, change)
-        return DoneReply(self._journal.end, value)
+        """Record a change that was decided."""
+        self._ledger.record(now_us, CONFIG, change)
+        return DoneReply(self._ledger.end, value)
 
     # -- topics -----------------------------------------------------------------------------------
 
@@ -90,7 +84,7 @@ class Administration:
             )
         if spec.queues > len(topic.queues):
             self._check_places(len(topic.subscriptions), spec.queues)
-        self.rewinds += 1
+        self._ledger.judge_again()
         reply = self.record(now_us, control.TopicChanged(topic.number, spec))
         if any(one.waiters for one in topic.subscriptions.values()):
             for queue in topic.queues:
@@ -134,7 +128,7 @@ class Administration:
         cursors = [
             queue.next if spec.start is Start.LATEST else queue.first for queue in topic.queues
         ]
-        self.rewinds += 1
+        self._ledger.judge_again()
         number = self._views.catalog.next_group
         return self.record(
             now_us, control.Subscribed(number, group, topic.number, spec, cursors), number
@@ -158,7 +152,7 @@ class Administration:
             now_us,
             control.SubscriptionChanged(subscription.group, subscription.topic.number, spec),
         )
-        self._parking.wake(subscription)
+        self._ledger.wakes.wake(subscription)
         return reply
 
     def unsubscribe(self, now_us: int, topic_name: str, group: str) -> DoneReply:

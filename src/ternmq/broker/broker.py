@@ -23,9 +23,9 @@ from ternmq.broker.administration import Administration
 from ternmq.broker.clients import Clients
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.drains import Drains
-from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.holds import Holding
 from ternmq.broker.leases import Leases
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.operating import Operating
 from ternmq.broker.parking import Parking, Woken
 from ternmq.broker.preparing import Preparing
@@ -38,32 +38,23 @@ from ternmq.broker.replies import (
     SendReply,
     SettleReply,
 )
-from ternmq.broker.retry import Chance
 from ternmq.broker.sending import Sending
 from ternmq.broker.settling import Settling
+from ternmq.broker.statesets import StateSets
 from ternmq.broker.ticking import Ticking
-from ternmq.broker.timers import TimerStore
 from ternmq.broker.transactions import Transactions
-from ternmq.broker.views import Views
-from ternmq.journal.cold import WouldBlock
-from ternmq.journal.index import Index
-from ternmq.journal.journal import Journal
 from ternmq.journal.state import StateWriter
-from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
-    DiskError,
     DiskFull,
     GroupPaused,
     InvalidRequest,
-    JournalFull,
     LeaseExpired,
     RefusedError,
     StrictNeedsReplica,
     UnknownQueue,
     UnknownSession,
 )
-from ternmq.model.specs import Limits
 from ternmq.model.types import DAY_US
 from ternmq.record.facts import Outcome, Span
 
@@ -72,17 +63,18 @@ _LONGEST_US: Final = 2 * 366 * DAY_US
 
 
 class Broker:
-    """The core. Loop only.
+    """The core.
+
+    Not thread-safe: call it from the broker's loop.
 
     Args:
-        journal: Open, its EPOCH durable.
-        views: Filled from it.
-        store: Reads records.
-        chance: Randomness for jitter.
+        ledger: The journal and what is computed from it.
         now_us: Broker time of the start.
         writer: Writes STATE sets of the views.
 
     Attributes:
+        journal, views, store, index, limits, timers: Those of the ledger.
+        state_sets: Writes the state into the journal.
         administration: Takes the commands for topics, groups and apps.
         clients: Takes those of sessions.
         drains: Tells which leases that are given back in pieces have been.
@@ -90,69 +82,42 @@ class Broker:
         parking: Tells which queues grew that somebody follows, and which pulls cannot be read.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        views: Views,
-        store: RecordStore,
-        chance: Chance,
-        now_us: int,
-        writer: StateWriter,
-    ) -> None:
-        self.journal = journal
-        self.views = views
-        self.store = store
-        self.random = chance
-        self.limits: Limits = views.limits
-        self.index: Index = views.index
+    def __init__(self, ledger: Ledger, now_us: int, writer: StateWriter) -> None:
+        self.ledger = ledger
+        self.journal = ledger.journal
+        self.views = ledger.views
+        self.store = ledger.store
+        self.index = ledger.index
+        self.limits = ledger.limits
+        self.timers = ledger.timers
         self.writer = writer
-        self.suspect_below = views.suspect_below
-        self.timers = TimerStore()
-        self.delivery = Delivery(self)
-        self.settling = Settling(self)
-        self.leases = Leases(self, self.settling)
-        self.sending = Sending(journal, views, store)
-        self.preparing = Preparing(journal, views, store, self.sending)
-        self.transactions = Transactions(journal, views, self.sending)
-        self.parking = Parking(journal, views.catalog, self.limits, self.timers, self.delivery)
-        self.administration = Administration(journal, views, self.parking)
-        self.holding = Holding(journal, views, self.administration)
+        self.state_sets = StateSets(ledger.journal, writer)
+        self.delivery = Delivery(ledger)
+        self.settling = Settling(ledger)
+        self.leases = Leases(ledger, self.settling)
+        self.sending = Sending(ledger)
+        self.preparing = Preparing(ledger, self.sending)
+        self.transactions = Transactions(ledger)
+        self.parking = Parking(ledger, self.delivery)
+        self.administration = Administration(ledger, self.parking)
+        self.holding = Holding(ledger)
+        self.replaying = Replaying(ledger, self.settling)
         self.operating = Operating(
-            views,
-            self.timers,
-            self.delivery,
-            self.settling,
-            self.parking,
-            self.administration,
-            Replaying(self, self.settling),
+            ledger, self.delivery, self.settling, self.administration, self.replaying
         )
-        self.drains = Drains(journal, views, self.timers, self.leases, self.delivery)
-        self.clients = Clients(
-            journal,
-            views,
-            self.timers,
-            self.leases,
-            self.drains,
-            self.parking,
-            self.sending,
-        )
+        self.drains = Drains(ledger, self.leases, self.delivery)
+        self.clients = Clients(ledger, self.leases, self.drains, self.parking)
         self.ticking = Ticking(
-            views,
-            self.timers,
+            ledger,
             self.delivery,
             self.settling,
             self.leases,
-            self.parking,
             self.clients,
             self.drains,
             self.transactions,
         )
-        views.gone.forget_below(journal.first)
+        ledger.views.gone.forget_below(ledger.journal.first)
         self.ticking.start(now_us)
-
-    def woken(self, held: GroupQueue) -> None:
-        """Rows of it may be available: parked pulls are to be looked at."""
-        self.parking.wake_for(held)
 
     @property
     def parked_pulls(self) -> int:
@@ -229,20 +194,25 @@ class Broker:
         most = self._check_pull(session, max_messages, max_bytes)
         if subscription.spec.paused:
             raise GroupPaused(f"group {group!r} is paused on {topic!r}")
-        if queue is not None:
-            if not 0 <= queue < len(subscription.queues):
-                raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
-            return self.delivery.pull(
-                now_us,
-                session,
-                subscription,
-                subscription.topic.queues[queue],
-                subscription.queues[queue],
-                max_messages,
-                most,
-                at_once,
-            )
-        return self.delivery.pull_any(now_us, session, subscription, max_messages, most, at_once)
+        queues = subscription.queues
+        if queue is None:
+            if len(queues) > 1:
+                return self.delivery.pull_any(
+                    now_us, session, subscription, max_messages, most, at_once
+                )
+            queue = 0
+        elif not 0 <= queue < len(queues):
+            raise UnknownQueue(f"topic {topic!r} has no queue {queue}")
+        return self.delivery.pull(
+            now_us,
+            session,
+            subscription,
+            subscription.topic.queues[queue],
+            queues[queue],
+            max_messages,
+            most,
+            at_once,
+        )
 
     def _check_pull(self, session: int, max_messages: int, max_bytes: int | None) -> int:
         """Return how many bytes may be pulled, if the request makes sense."""
@@ -310,7 +280,7 @@ class Broker:
         delay_us: int | None = None,
         reason: str = "",
     ) -> SettleReply:
-        """Record what became of rows; see ``Delivery.settle``.
+        """Record what became of rows; see ``Settling.settle``.
 
         Raises:
             LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
@@ -396,59 +366,17 @@ class Broker:
     @property
     def wants_state(self) -> bool:
         """Whether ``keep_state`` has something to do: asked in every turn."""
-        return self.writer.active or self.writer.due()
+        return self.state_sets.wanted
 
     def keep_state(
         self, now_us: int, may_go_on: Callable[[], bool], refresh_below: int = 0
     ) -> bool:
-        """Begin a STATE set when one is due, and write a piece of the one begun.
+        """Write a piece of a STATE set; see ``StateSets.step``."""
+        return self.state_sets.step(now_us, may_go_on, refresh_below)
 
-        Returns:
-            Whether a set ended in this call.
-
-        Raises:
-            JournalFull, WouldBlock: see ``StateWriter.step``.
-        """
-        writer = self.writer
-        if not writer.active:
-            if not writer.due():
-                return False
-            writer.begin(now_us, refresh_below)
-        return writer.step(now_us, may_go_on)
-
-    def close(self, now_us: int, refresh_below: int = 0, copy_below: int = 0) -> None:
-        """Stop cleanly: a whole STATE set if there is room, then a MARK; blocks on the disk.
-
-        Args:
-            now_us: Broker time.
-            refresh_below: See ``StateWriter.begin``.
-            copy_below: Likewise; not 0: a segment is to go, which is worth a piece of the reserve.
-        """
-        writer = self.writer
-        begun = writer.active
-        try:
-            if begun and (copy_below or self.journal.room() > 0):
-                _finish(writer, now_us)
-            if copy_below or (not begun and self.journal.room() > 0):
-                writer.begin(now_us, refresh_below, copy_below)
-                _finish(writer, now_us)
-        except JournalFull:
-            pass  # the disk is full: the next start replays from an older set
-        self.journal.close(now_us)
-
-
-def _finish(writer: StateWriter, now_us: int) -> None:
-    """Write the set to its end; blocks where something must be read for it."""
-    while True:
-        try:
-            writer.step(now_us, lambda: True)
-        except WouldBlock as blocked:
-            try:
-                blocked.job.run()
-            except DiskError:
-                writer.unreadable()
-        else:
-            return
+    def close(self, now_us: int) -> None:
+        """Stop cleanly; blocks on the disk. See ``StateSets.close``."""
+        self.state_sets.close(now_us)
 
 
 __all__ = ["Broker", "LeaseExpired", "Woken"]

@@ -6,6 +6,7 @@ object. Changes are CONFIG records, decided in `administration` and applied here
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ternmq.broker.filter import TagFilter, parse
@@ -283,6 +284,10 @@ class Catalog:
         """Return the subscription that a group queue belongs to, or None if it is gone."""
         topic = self.topics.get(held.topic)
         return topic.subscriptions.get(held.group) if topic is not None else None
+
+    def names_of(self, numbers: Iterable[int]) -> list[str]:
+        """Return the names of those topics that are there, sorted."""
+        return sorted(self.topics[number].name for number in numbers if number in self.topics)
 
     def put_topic(self, number: int, spec: TopicSpec) -> Topic:
         """Put a topic in, or give one other settings; queues are added, never taken away."""

@@ -13,49 +13,39 @@ from typing import Final
 from ternmq.broker.apps import check_counts
 from ternmq.broker.catalog import Subscription
 from ternmq.broker.drains import Drain, Drains
+from ternmq.broker.factkinds import COUNTS, JOINED, LEFT
 from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.parking import Parking
 from ternmq.broker.replies import DoneReply
-from ternmq.broker.sending import Sending
 from ternmq.broker.sessions import Session
-from ternmq.broker.timers import Timer, TimerStore
-from ternmq.broker.views import Views
-from ternmq.journal.journal import Journal
+from ternmq.broker.timers import Timer
 from ternmq.model.errors import Busy, DiskFull, UnknownSession
 from ternmq.record import control
 from ternmq.record.facts import Cause
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.header import HEADER_BYTES
 
 SESSION_WORK: Final = 4
 """What the end of a session counts for besides its leases, when many end in a turn."""
 
 
 class Clients:
-    """Loop only."""
+    """Decides about sessions: begin, grace, end, and what their clients report.
 
-    __slots__ = (
-        "_drains", "_journal", "_leases", "_limits", "_parking", "_sending", "_timers", "_views"
-    )  # fmt: skip
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(
-        self,
-        journal: Journal,
-        views: Views,
-        timers: TimerStore,
-        leases: Leases,
-        drains: Drains,
-        parking: Parking,
-        sending: Sending,
-    ) -> None:
-        self._journal = journal
-        self._views = views
-        self._limits = views.limits
-        self._timers = timers
+    __slots__ = ("_drains", "_leases", "_ledger", "_limits", "_parking", "_timers", "_views")
+
+    def __init__(self, ledger: Ledger, leases: Leases, drains: Drains, parking: Parking) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
+        self._limits = ledger.limits
+        self._timers = ledger.timers
         self._leases = leases
         self._drains = drains
         self._parking = parking
-        self._sending = sending
 
     # -- coming -----------------------------------------------------------------------------------
 
@@ -74,9 +64,8 @@ class Clients:
                 f" {sessions.by_app.get(app, 0)} of this app"
             )
         info = control.Joined(sessions.next_number, app, client, address, pid, version, now_us)
-        position = self._journal.append(Kind.JOINED, control.pack(info), now_us)
-        sessions.apply_joined(position, info)
-        return DoneReply(self._journal.end, info.session)
+        self._ledger.record(now_us, JOINED, info)
+        return DoneReply(self._ledger.end, info.session)
 
     def resume(self, number: int, app: str, client: str) -> control.Joined:
         """One more connection of a session's client: back within its grace, or an auxiliary one.
@@ -111,7 +100,7 @@ class Clients:
         """
         self._session(number)
         kept = {epoch << LEASE_BITS | lease for epoch, lease in leases}
-        return self._drains.begin(now_us, number, kept) or DoneReply(self._journal.end)
+        return self._drains.begin(now_us, number, kept) or DoneReply(self._ledger.end)
 
     # -- going ------------------------------------------------------------------------------------
 
@@ -136,7 +125,7 @@ class Clients:
         """
         self._left(now_us, self._session(number), "closed")
         self._parking.cancel_all(number)
-        return self._drains.begin(now_us, number) or DoneReply(self._journal.end)
+        return self._drains.begin(now_us, number) or DoneReply(self._ledger.end)
 
     def grace_over(self, now_us: int, session: Session, budget: int = ENDED_ROWS_A_TURN) -> int:
         """End a session that did not come back, in pieces; return how much work this one was."""
@@ -183,9 +172,7 @@ class Clients:
         self._timers.set(session.gone_us, Timer.SESSION, session)
 
     def _left(self, now_us: int, session: Session, reason: str) -> None:
-        left = control.Left(session.number, reason)
-        position = self._journal.append(Kind.LEFT, control.pack(left), now_us)
-        self._views.session_left(position, session.number)
+        self._ledger.record(now_us, LEFT, control.Left(session.number, reason))
 
     def _session(self, number: int) -> Session:
         session = self._views.sessions.by_number.get(number)
@@ -203,7 +190,7 @@ class Clients:
         producer: int,
         entries: Sequence[control.Count],
     ) -> DoneReply:
-        """Record what a producer has sent and given up, for the audit; no view rests on it.
+        """Record what a producer has sent and given up, for the audit; no view depends on it.
 
         Raises:
             UnknownSession, UnknownTopic, InvalidRequest.
@@ -212,8 +199,8 @@ class Clients:
         self._session(number)
         counts = control.Counts(producer, self._views.catalog.topic(topic).number, tuple(entries))
         check_counts(counts)
-        body = control.pack_counts(counts)
-        if self._sending.blocked or self._journal.room() < len(body) + HEADER_BYTES:
+        ledger = self._ledger
+        if ledger.room.lacks(len(COUNTS.pack(counts)) + HEADER_BYTES):
             raise DiskFull("no room for reports")
-        self._journal.append(Kind.COUNTS, body, now_us)
-        return DoneReply(self._journal.end)
+        ledger.record(now_us, COUNTS, counts)
+        return DoneReply(ledger.end)

@@ -4,7 +4,7 @@ A group may be owed a million rows whose only content is copies in MOVED records
 goes, all of them are asked about. So what was found of a shard is remembered: from where on in the
 journal the copies of its rows stand. As long as the segment ends below, nothing has to be looked up
 again: rows below a group's cursor that are not owed do not become owed, save by what
-``Administration.rewinds`` counts.
+``Ledger.rewinds`` counts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Copied:
         """Begin to look for another segment: ``keep`` follows for each group's queue there is.
 
         Args:
-            rewinds: ``Administration.rewinds``.
+            rewinds: ``Ledger.rewinds``.
         """
         self._discard()
         self._before, self._known = self._known, {}

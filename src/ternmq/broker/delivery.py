@@ -10,12 +10,12 @@ and `leases`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ternmq.broker.catalog import Queue, Subscription
-from ternmq.broker.context import DeliveryContext
+from ternmq.broker.factkinds import CURSOR
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.ordered import OrderedPlanner
 from ternmq.broker.plan import Plan
 from ternmq.broker.replies import PullReply
@@ -24,27 +24,26 @@ from ternmq.broker.timers import Timer
 from ternmq.journal.tail import Places
 from ternmq.record import facts
 from ternmq.record.facts import ONE_PULLED, CursorMoved, LeasedRun, Move, Pulled, Span
-from ternmq.record.header import Kind
-
-# Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
-_PULLED: Final = Kind.PULLED
 
 
 class Delivery:
-    """The machine. Loop only."""
+    """Decides pulls, and moves cursors.
 
-    __slots__ = ("_context", "_lease", "_ordered", "_shared")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, context: DeliveryContext) -> None:
-        self._context = context
+    __slots__ = ("_lease", "_ledger", "_ordered", "_shared")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._lease = 0
-        self._shared = SharedPlanner(context)
-        self._ordered = OrderedPlanner(context, self._shared)
+        self._shared = SharedPlanner(ledger)
+        self._ordered = OrderedPlanner(ledger, self._shared)
 
     @property
     def newest_lease(self) -> int:
         """Return the id of the newest lease that was given out."""
-        return self._context.journal.epoch << LEASE_BITS | self._lease
+        return self._ledger.journal.epoch << LEASE_BITS | self._lease
 
     def pull(
         self,
@@ -75,20 +74,20 @@ class Delivery:
         Raises:
             WouldBlock: bytes must be read first; nothing was changed.
         """
-        context = self._context
+        ledger = self._ledger
         spec = subscription.spec
         room = min(max_messages, spec.window - held.leased_rows)
         if room <= 0:
             return None
-        journal = context.journal
-        limits, failures = context.limits, held.failures
+        journal = ledger.journal
+        limits, failures = ledger.limits, held.failures
         ready, ahead = held.ready.runs, held.ahead.starts
         if len(held.leases) + len(ready) + len(ahead) >= limits.intervals:  # see `open_runs`
             visible = held.cursor  # what is owed goes on, or the runs could never become fewer
         elif queue.end <= journal.durable:
             visible = queue.next
         else:
-            visible = context.index.visible(queue.topic.number, queue.number, journal.durable)
+            visible = ledger.index.visible(queue.topic.number, queue.number, journal.durable)
         if not (
             subscription.ordered
             or subscription.filter is not None
@@ -103,11 +102,11 @@ class Delivery:
             # if one look finds them all.
             cursor = held.cursor
             stop = min(cursor + room, visible)
-            places = context.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
+            places = ledger.index.locate(queue.topic.number, queue.number, cursor, stop, max_bytes)
             if places.stop >= stop:
                 return self._hand_out(
                     now_us, session, subscription, queue, held,
-                    stop, [(cursor, stop, 1, 1)], [places], at_once=at_once,
+                    stop, [(cursor, stop, 1, 1)], [places], (), (), (), at_once,
                 )  # fmt: skip
         plan = Plan(held.cursor)
         if subscription.ordered:
@@ -119,7 +118,7 @@ class Delivery:
             if plan.cursor > held.cursor:
                 self._pass_over(now_us, held, plan.cursor)
                 if plan.cursor < visible:
-                    context.woken(held)  # the scan goes on in the next turn
+                    ledger.wakes.wake_for(held)  # the scan goes on in the next turn
             return None
         return self._hand_out(
             now_us, session, subscription, queue, held,
@@ -142,10 +141,6 @@ class Delivery:
         """
         queues, views = subscription.topic.queues, subscription.queues
         count = len(queues)
-        if count == 1:
-            return self.pull(
-                now_us, session, subscription, queues[0], views[0], max_messages, max_bytes, at_once
-            )
         for step in range(count):
             at = (subscription.turn + step) % count
             reply = self.pull(
@@ -172,8 +167,8 @@ class Delivery:
         hashes: Sequence[int] = (),
         at_once: int = 0,
     ) -> PullReply | None:
-        context = self._context
-        journal = context.journal
+        ledger = self._ledger
+        epoch = ledger.journal.epoch
         lease = self._lease + 1
         until_us = now_us + subscription.spec.lease_us
         topic = queue.topic.number
@@ -189,39 +184,38 @@ class Delivery:
             )  # fmt: skip
         else:
             body = facts.pack_pulled((fact,))
-        position = journal.append(_PULLED, body, now_us)
+        ledger.record_pulled(now_us, body, held, fact)
         self._lease = lease
-        held.apply_pulled(position, journal.epoch, fact)
         held.scan = 0
         if not runs:
             return None
         if at_once:
-            held.leases[journal.epoch << LEASE_BITS | lease].at_once = at_once
+            held.leases[epoch << LEASE_BITS | lease].at_once = at_once
         if until_us < held.lease_armed_us:
-            context.timers.arm_leases(held, until_us)
+            ledger.timers.arm_leases(held, until_us)
         return PullReply(
             topic,
             queue.number,
-            journal.epoch,
+            epoch,
             lease,
             until_us,
             runs,
             places,
-            journal.end if subscription.ordered else 0,
-            context.suspect_below,
+            ledger.journal.end if subscription.ordered else 0,
+            ledger.suspect_below,
         )
 
     def _pass_over(self, now_us: int, held: GroupQueue, cursor: int) -> None:
         """Record that rows without a match (or expired) are behind the group."""
-        context = self._context
-        due = held.scan_since_us + context.limits.filter_cursor_us
-        if cursor - held.cursor < context.limits.filter_scan_rows and (
+        ledger = self._ledger
+        due = held.scan_since_us + ledger.limits.filter_cursor_us
+        if cursor - held.cursor < ledger.limits.filter_scan_rows and (
             held.scan_since_us == 0 or now_us < due
         ):
             if held.scan_since_us == 0:
                 held.scan_since_us = now_us
                 # Whether anybody pulls again is not known.
-                context.timers.set(now_us + context.limits.filter_cursor_us, Timer.PASSED, held)
+                ledger.timers.set(now_us + ledger.limits.filter_cursor_us, Timer.PASSED, held)
             held.scan = cursor
             return
         self.move_cursor(now_us, held, Move.FILTERED, cursor)
@@ -238,10 +232,8 @@ class Delivery:
 
     def move_cursor(self, now_us: int, held: GroupQueue, move: Move, cursor: int) -> int:
         """Record a cursor that moves without a pull; return the end of the record."""
-        journal = self._context.journal
         round_ = held.round + (1 if move is Move.RESET else 0)
         fact = CursorMoved(held.group, held.topic, held.queue, move, cursor, round_)
-        position = journal.append(Kind.CURSOR, facts.pack_cursor(fact), now_us)
-        held.apply_cursor(position, fact)
+        self._ledger.record(now_us, CURSOR, fact)
         held.scan_since_us = 0
-        return journal.end
+        return self._ledger.end

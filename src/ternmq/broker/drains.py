@@ -14,9 +14,8 @@ from typing import Final
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.leases import Leases
-from ternmq.broker.timers import Timer, TimerStore
-from ternmq.broker.views import Views
-from ternmq.journal.journal import Journal
+from ternmq.broker.ledger import Ledger
+from ternmq.broker.timers import Timer
 from ternmq.record.facts import Cause
 
 _LOOK_WORK: Final = 1
@@ -46,21 +45,17 @@ class Drain:
 
 
 class Drains:
-    """All of them. Loop only."""
+    """All drains.
 
-    __slots__ = ("_delivery", "_journal", "_leases", "_timers", "_views", "over")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(
-        self,
-        journal: Journal,
-        views: Views,
-        timers: TimerStore,
-        leases: Leases,
-        delivery: Delivery,
-    ) -> None:
-        self._journal = journal
-        self._views = views
-        self._timers = timers
+    __slots__ = ("_delivery", "_leases", "_ledger", "_timers", "_views", "over")
+
+    def __init__(self, ledger: Ledger, leases: Leases, delivery: Delivery) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
+        self._timers = ledger.timers
         self._leases = leases
         self._delivery = delivery
         self.over: list[Drain] = []
@@ -110,6 +105,6 @@ class Drains:
             if not more:
                 queues.popleft()
                 work += _LOOK_WORK
-        drain.position = self._journal.end
+        drain.position = self._ledger.end
         self.over.append(drain)
         return work

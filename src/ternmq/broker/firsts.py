@@ -17,24 +17,25 @@ if TYPE_CHECKING:
     from ternmq.broker.catalog import Queue
 
 
-def _nobody(queue: Queue, before: int) -> None:
-    del queue, before
-
-
 class Firsts:
-    """What the queues of a catalog share. Loop only.
+    """What the queues of a catalog share.
+
+    Not thread-safe: call it from the broker's loop.
+
+    Args:
+        index: Says where a queue begins.
+        on_removed: Takes a queue, and where it began before segments went.
 
     Attributes:
         removed: How many segments went since the start.
-        on_removed: Takes a queue, and where it began before segments went.
     """
 
-    __slots__ = ("_index", "on_removed", "removed")
+    __slots__ = ("_index", "_on_removed", "removed")
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, on_removed: Callable[[Queue, int], None]) -> None:
         self._index = index
+        self._on_removed = on_removed
         self.removed = 0
-        self.on_removed: Callable[[Queue, int], None] = _nobody
 
     def look_up(self, queue: Queue) -> None:
         """Find out where a queue begins."""
@@ -43,4 +44,4 @@ class Firsts:
         queue.known_first = queue.next if first is None else first
         if queue.first_as_of != self.removed:
             queue.first_as_of = self.removed
-            self.on_removed(queue, before)
+            self._on_removed(queue, before)

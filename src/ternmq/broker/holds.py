@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ternmq.broker.administration import Administration
+from ternmq.broker.factkinds import CONFIG
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.replies import DoneReply
-from ternmq.broker.views import Views
-from ternmq.journal.journal import Journal
 from ternmq.model.errors import Busy, InvalidRequest
 from ternmq.model.specs import check_name
 from ternmq.record.control import Hold, HoldDeleted
@@ -21,19 +20,20 @@ MAX_NOTE: Final = 200
 
 
 class Holding:
-    """Decides holds. Loop only."""
+    """Decides holds.
 
-    __slots__ = ("_administration", "_journal", "_views")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, journal: Journal, views: Views, administration: Administration) -> None:
-        self._journal = journal
-        self._views = views
-        self._administration = administration
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     @property
     def lowest(self) -> int | None:
         """The smallest position that is held; None without holds."""
-        return min([one.position for one in self._views.holds.values()], default=None)
+        return self._ledger.views.lowest_hold
 
     def put(
         self,
@@ -60,7 +60,8 @@ class Holding:
             Busy: there are too many.
         """
         check_name(name)
-        journal, holds = self._journal, self._views.holds
+        ledger = self._ledger
+        journal, holds = ledger.journal, ledger.views.holds
         if len(note) > MAX_NOTE or not (note.isprintable()):
             raise InvalidRequest(f"a note is at most {MAX_NOTE} printable characters")
         if not 0 <= position <= journal.end:
@@ -68,7 +69,7 @@ class Holding:
         position = max(position, journal.first)
         known = holds.get(name)
         if known is None:
-            most = self._views.limits.holds
+            most = ledger.limits.holds
             if len(holds) >= most:
                 raise Busy(f"there are {most} holds; `hold delete` removes one")
             hold = Hold(name, position, note, app, now_us, now_us)
@@ -81,8 +82,9 @@ class Holding:
             moved_us = known.moved_us if position == known.position else now_us
             hold = Hold(name, position, note, app, known.created_us, moved_us)
         if known is None or position < known.position:
-            self._administration.rewinds += 1  # a segment that was judged may be wanted after all
-        return self._administration.record(now_us, hold, position)
+            ledger.judge_again()  # a segment that was judged may be wanted after all
+        ledger.record(now_us, CONFIG, hold)
+        return DoneReply(ledger.end, position)
 
     def delete(self, now_us: int, name: str) -> DoneReply:
         """Remove a hold; nothing is done when there is none.
@@ -91,6 +93,7 @@ class Holding:
             InvalidName.
         """
         check_name(name)
-        if name not in self._views.holds:
-            return DoneReply(self._journal.end)
-        return self._administration.record(now_us, HoldDeleted(name))
+        ledger = self._ledger
+        if name in ledger.views.holds:
+            ledger.record(now_us, CONFIG, HoldDeleted(name))
+        return DoneReply(ledger.end)

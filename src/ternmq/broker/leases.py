@@ -15,15 +15,14 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from ternmq.broker.catalog import Subscription
-from ternmq.broker.context import DeliveryContext
+from ternmq.broker.factkinds import ENDED, EXTENDED
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT, Lease
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.runs import merge
 from ternmq.broker.settling import Settling, released
 from ternmq.model.errors import LeaseExpired
-from ternmq.record import facts
 from ternmq.record.facts import Cause, Extended, LeasedRun, Outcome, Settled
-from ternmq.record.header import Kind
 
 ENDED_ROWS_A_TURN: Final = 512
 """Work that the end of leases may be in one turn, so that no session stops the loop: a unit for
@@ -45,12 +44,15 @@ class Ended(NamedTuple):
 
 
 class Leases:
-    """Loop only."""
+    """Decides how leases are extended, and how they end by time, by session and by drain.
 
-    __slots__ = ("_context", "_settling")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, context: DeliveryContext, settling: Settling) -> None:
-        self._context = context
+    __slots__ = ("_ledger", "_settling")
+
+    def __init__(self, ledger: Ledger, settling: Settling) -> None:
+        self._ledger = ledger
         self._settling = settling
 
     def extend(
@@ -65,11 +67,9 @@ class Leases:
         if lease is None:
             raise LeaseExpired(f"lease {epoch}.{number} is over")
         until_us = max(until_us, lease.until_us)
-        journal = self._context.journal
         fact = Extended(held.group, held.topic, held.queue, session, number, epoch, until_us)
-        position = journal.append(Kind.EXTENDED, facts.pack_extended((fact,)), now_us)
-        held.apply_extended(position, fact)
-        return journal.end
+        self._ledger.record(now_us, EXTENDED, (fact,))
+        return self._ledger.end
 
     def release_unbegun(
         self, now_us: int, views: Sequence[GroupQueue], session: int, budget: int
@@ -105,8 +105,8 @@ class Leases:
                 work += QUEUE_WORK
             settled[held].append(released(held, lease, runs, cause))
         for held, some in settled.items():
-            self._settling.record(now_us, Kind.ENDED, held, some)
-            self._context.woken(held)
+            self._settling.record(now_us, ENDED, held, some)
+            self._ledger.wakes.wake_for(held)
         return work
 
     def end(
@@ -177,8 +177,8 @@ class Leases:
         """Record what an ending came to."""
         held, work = ending.held, ending.work + (len(ending.held.leases) >> _LOOKED_SHIFT)
         if ending.settled:
-            self._settling.record(ending.now_us, Kind.ENDED, held, ending.settled)
-            self._context.woken(held)
+            self._settling.record(ending.now_us, ENDED, held, ending.settled)
+            self._ledger.wakes.wake_for(held)
             work += QUEUE_WORK
         return Ended(work, ending.more)
 

@@ -16,8 +16,8 @@ from heapq import heapify, heappop
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Subscription, Topic
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.queries import GroupStatus, Queries
 from ternmq.broker.sessions import Session
 from ternmq.broker.sight import EVERYTHING, Sight, names_under
@@ -209,13 +209,16 @@ _DECISIONS_WORK: Final = 32
 
 
 class Listings:
-    """Loop only."""
+    """Answers what there is: topics, groups, members, sessions, apps, transactions.
 
-    __slots__ = ("_broker", "_queries")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._queries = Queries(broker)
+    __slots__ = ("_ledger", "_queries")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._queries = Queries(ledger)
 
     def topics(
         self,
@@ -238,8 +241,8 @@ class Listings:
         """
         if not 1 <= limit <= MAX_LISTED:
             raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
-        catalog = self._broker.views.catalog
-        by_name, end = catalog.by_name, self._broker.journal.end
+        catalog = self._ledger.views.catalog
+        by_name, end = catalog.by_name, self._ledger.journal.end
         if names is None:
             wanted = names_under(sight.topics, catalog.topic_names, by_name, after)
         else:
@@ -303,7 +306,7 @@ class Listings:
         """
         if not 1 <= limit <= MAX_LISTED:
             raise InvalidRequest(f"limit must be 1 to {MAX_LISTED}")
-        catalog, end = self._broker.views.catalog, self._broker.journal.end
+        catalog, end = self._ledger.views.catalog, self._ledger.journal.end
         if topic is not None and group is not None:
             catalog.subscription(topic, group)
         elif topic is not None:
@@ -324,7 +327,7 @@ class Listings:
 
     def places(self, limit: int, sight: Sight) -> SubscriptionPage:
         """Return the first groups that may be shown, by topic and name, as they are."""
-        catalog = self._broker.views.catalog
+        catalog = self._ledger.views.catalog
         found: list[Subscription] = []
         work = 0
         for looks, place in enumerate(self._places(None, None, None, sight)):
@@ -340,7 +343,7 @@ class Listings:
         self, topic: str | None, group: str | None, after: GroupPlace | None, sight: Sight
     ) -> Iterator[GroupPlace]:
         """Yield where groups may be, behind a place: of every topic one place at least."""
-        catalog = self._broker.views.catalog
+        catalog = self._ledger.views.catalog
         begun = catalog.by_name.get(after.topic) if after is not None else None
         if (
             after is not None
@@ -382,7 +385,7 @@ class Listings:
         Raises:
             UnknownTopic, UnknownGroup.
         """
-        return self._members(self._broker.views.catalog.subscription(topic, group))
+        return self._members(self._ledger.views.catalog.subscription(topic, group))
 
     def _members(self, subscription: Subscription) -> list[Member]:
         leased: dict[int, int] = {}
@@ -393,7 +396,7 @@ class Listings:
         waiting: dict[int, int] = {}
         for waiter in subscription.waiters.values():
             waiting[waiter.session] = waiting.get(waiter.session, 0) + 1
-        known = self._broker.views.sessions.by_number
+        known = self._ledger.views.sessions.by_number
         return [
             Member(
                 number,
@@ -408,8 +411,8 @@ class Listings:
 
     def sessions(self, after: int = 0, limit: int = MAX_LISTED) -> SessionPage:
         """Return sessions by number, which is the order in which they began."""
-        known = self._broker.views.sessions
-        end = self._broker.journal.end
+        known = self._ledger.views.sessions
+        end = self._ledger.journal.end
         most = min(limit, PAGE_WORK // ENTRY_WORK)
         some = list(islice(known.numbers.behind(after), most + 1))
         more = len(some) > most
@@ -420,7 +423,7 @@ class Listings:
 
     def apps(self, after: str = "", limit: int = MAX_LISTED) -> AppPage:
         """Return apps by name."""
-        catalog, end = self._broker.views.catalog, self._broker.journal.end
+        catalog, end = self._ledger.views.catalog, self._ledger.journal.end
         listed: list[App] = []
         work = 0
         for name in catalog.app_names.behind(after):
@@ -450,7 +453,7 @@ class Listings:
             limit: Most of either.
             after: Only those behind this place.
         """
-        views = self._broker.views
+        views = self._ledger.views
         undecided: list[TransactionStatus] = []
         work, more = 0, False
         number, name = after
@@ -474,11 +477,11 @@ class Listings:
             writers.append(_writer_status(found))
             name = found.name
         place = TransactionPlace(number, name) if more else None
-        return TransactionPage(undecided, writers, place, self._broker.journal.end)
+        return TransactionPage(undecided, writers, place, self._ledger.journal.end)
 
     def _writers(self, app: str | None, writer: str | None, after: str) -> Iterator[Writer]:
         """Yield writers by name."""
-        writers = self._broker.views.writers
+        writers = self._ledger.views.writers
         if writer is not None:
             found = writers.by_name.get(writer)
             if found is not None and writer > after and _is_of(found, app, writer):
@@ -489,17 +492,17 @@ class Listings:
             yield writers.by_name[name]
 
     def _transaction(self, opened: Transaction, owner: Writer) -> TransactionStatus:
-        broker = self._broker
+        ledger = self._ledger
         return TransactionStatus(
             owner.name,
             opened.batch_id,
             owner.app,
-            broker.transactions.topics_of(owner.name, opened.batch_id),
+            ledger.views.catalog.names_of(opened.topics),
             opened.count,
             opened.rows,
             opened.bytes,
             opened.opened_us,
-            opened.opened_us + broker.limits.transaction_us,
+            opened.opened_us + ledger.limits.transaction_us,
         )
 
 

@@ -136,7 +136,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "holds_blocking",
-            int(moving.blocked_by_hold and broker.sending.blocked),
+            int(moving.blocked_by_hold and broker.ledger.room.blocked),
             "1: sends are refused: the disk is at its limit, and a hold keeps the oldest file.",
         ),
         (
@@ -146,7 +146,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "sends_blocked",
-            int(broker.sending.blocked),
+            int(broker.ledger.room.blocked),
             "1: sends are refused: the disk is at its limit, and the oldest file must be kept.",
         ),
     ]
@@ -154,7 +154,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ("records", journal.appended, "Records written to the journal."),
         (
             "sends_refused_full",
-            broker.sending.refused_full,
+            broker.ledger.room.refused,
             "Sends refused because there was no room.",
         ),
         (
@@ -180,7 +180,7 @@ def metrics(broker: Broker, upkeep: Upkeep) -> list[Metric]:
         ),
         (
             "expired_rows",
-            moving.removal.expired_rows,
+            views.expired_rows,
             "Unread messages removed with their file (topics with `keep_until_consumed=False`).",
         ),
         ("upkeep_stalls", upkeep.stalls, "How often the broker had no room for its own records."),

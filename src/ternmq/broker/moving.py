@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ternmq.broker.broker import Broker
 from ternmq.broker.copied import Copied, OwedRow
+from ternmq.broker.factkinds import MOVED
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.heldpage import HeldPage
 from ternmq.broker.history import failure_entries
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.owed import Owed, owed_row, told_row
 from ternmq.broker.refreshing import Refreshing
 from ternmq.broker.removal import Removal
@@ -34,10 +35,11 @@ from ternmq.journal.retention import (
     under_pressure,
 )
 from ternmq.journal.run_jobs import RemoveJob
+from ternmq.journal.state import StateWriter
 from ternmq.model.errors import CorruptJournal
 from ternmq.record import messages, moved
 from ternmq.record.batch import Batch, Compression, slice_batch, uncompressed
-from ternmq.record.header import HEADER_BYTES, Kind, time_us_of
+from ternmq.record.header import HEADER_BYTES, time_us_of
 from ternmq.record.moved import MovedFailure, Piece
 
 ROWS_A_STEP: Final = 64
@@ -57,10 +59,19 @@ TOLD_BYTES: Final = 1024 * 1024
 
 
 class Moving:
-    """Retention at work: judges the oldest segment, moves what is owed, removes it. Loop only."""
+    """Retention at work: judges the oldest segment, moves what is owed, removes it.
 
-    def __init__(self, broker: Broker, spec: RetentionSpec) -> None:
-        self._broker = broker
+    Not thread-safe: call it from the broker's loop.
+
+    Args:
+        ledger: The journal and what is computed from it.
+        writer: Writes the STATE sets without which no segment may go.
+        spec: Limits of the journal.
+    """
+
+    def __init__(self, ledger: Ledger, writer: StateWriter, spec: RetentionSpec) -> None:
+        self._ledger = ledger
+        self._writer = writer
         self.spec = spec
         self._active = False
         self._keys: Iterator[HeldKey] = iter(())
@@ -70,7 +81,7 @@ class Moving:
         self._rows: list[OwedRow] = []
         self._told: list[tuple[GroupQueue, int]] = []
         """Of whom which failures stand in no MOVED record yet, though the content does."""
-        self._copied = Copied(broker.index)
+        self._copied = Copied(ledger.index)
         self._late: dict[HeldPage, dict[HeldKey, int]] = {}
         """Groups' queues with unread rows in the segment when they were looked at, and their
         cursors."""
@@ -89,7 +100,7 @@ class Moving:
         self._rewinds = 0
         self._free_of_others: tuple[int, int, bool] | None = None
         """The oldest segment that only STATE keeps: its end, and what that judgement rests on."""
-        self.refreshing = Refreshing(broker.journal, broker.writer)
+        self.refreshing = Refreshing(ledger.journal, writer)
         self.pinned = Judgement(Verdict.KEEP, Pin.ACTIVE)
         """What was decided last of the oldest segment."""
         self.pinned_since_us = 0
@@ -99,22 +110,22 @@ class Moving:
         """Of the segment that is being emptied."""
         self._futile = 0
         """How many of the segments that went last, one after another, went for nothing."""
-        self.removal = Removal(broker, self._copied)
+        self.removal = Removal(ledger, self._copied)
         self.moved_rows = 0
 
     # -- what the decision asks -------------------------------------------------------------------
 
     def retention_us(self, topic: int) -> int:
         """Return how long a topic keeps messages; 0 for one that is gone."""
-        known = self._broker.views.catalog.topics.get(topic)
+        known = self._ledger.views.catalog.topics.get(topic)
         return known.spec.retention_us if known is not None else 0
 
     def unread_below(self, share: QueueShare) -> bool:
         """Return whether a group that must not miss it has not finished the share."""
-        topic = self._broker.views.catalog.topics.get(share.topic)
+        topic = self._ledger.views.catalog.topics.get(share.topic)
         if topic is None or not topic.spec.keep_until_consumed:
             return False
-        held = self._broker.views.held
+        held = self._ledger.views.held
         return any(
             not held[group, share.topic, share.queue].finished(share.stop)
             for group in topic.subscriptions
@@ -127,8 +138,8 @@ class Moving:
 
     def _shares_of(self, keys: Iterable[int]) -> list[QueueShare]:
         """Return those of some queues that have messages in the oldest segment."""
-        journal, index = self._broker.journal, self._broker.index
-        prepared = self._broker.views.prepared_rows
+        journal, index = self._ledger.journal, self._ledger.index
+        prepared = self._ledger.views.prepared_rows
         number = journal.first // journal.segment_size
         with_prepared = prepared.holds(number)
         floor_of = index.floor_of
@@ -143,7 +154,7 @@ class Moving:
                     if floor_of is not None:
                         stop = max(stop, floor_of(key))
                 else:
-                    known = self._broker.views.catalog.topics.get(topic)
+                    known = self._ledger.views.catalog.topics.get(topic)
                     stop = known.queues[queue].next if known is not None else 1 << 62
             if with_prepared:
                 stop = max(stop, prepared.stop(number, topic, queue))
@@ -184,7 +195,7 @@ class Moving:
             self._active = True
             self._rewritten_bytes = 0
             self._copied.begin(self._rewinds)
-            self._keys = iter(list(self._broker.views.held))
+            self._keys = iter(list(self._ledger.views.held))
             self._late = {}
             self._checks.clear()
             self._checked_end = 0
@@ -192,7 +203,7 @@ class Moving:
             self._looked_end = 0
         if not self._move_some(now_us, may_go_on):
             return None
-        journal = self._broker.journal
+        journal = self._ledger.journal
         if not self._looked_end:
             # Nothing is owed any more, as the records up to here say: they, and the MOVED among
             # them, must be on the disk before the segment goes, or a power cut brings back what
@@ -200,7 +211,7 @@ class Moving:
             self._looked_end = journal.end
         if self._looked_end > journal.durable:
             return None
-        if self._broker.administration.rewinds != self._rewinds:
+        if self._ledger.rewinds != self._rewinds:
             self._active = False
             self._next_look_us = now_us
             return None  # a group may want to read what it had finished: judge again
@@ -219,7 +230,7 @@ class Moving:
         Where nearly all of a journal is owed to groups that were handed it before, segments can go
         for ever, each written again at the end: it gains nothing, and keeps the disk busy.
         """
-        size = self._broker.journal.segment_size
+        size = self._ledger.journal.segment_size
         if self._rewritten_bytes <= size - size // FUTILE_PART:
             self._futile = 0
             return 0
@@ -249,14 +260,14 @@ class Moving:
                 self._keys, self._pulled = iter(self._pulled), []
                 self._looked_end = 0
                 return False
-            since, self._checked_end = self._checked_end, self._broker.journal.end
+            since, self._checked_end = self._checked_end, self._ledger.journal.end
             pages = [one for one in self._late if max(one.changed, one.touched) >= since]
             if not pages:
                 return True
             self._checks.extend(pages)
 
     def _has_pulled(self, key: HeldKey, cursor: int) -> bool:
-        held = self._broker.views.held.get(key)
+        held = self._ledger.views.held.get(key)
         return held is not None and (
             held.cursor != cursor or any(self._owed(held, shard) for shard in shards_of(held))
         )
@@ -278,7 +289,7 @@ class Moving:
                 return False
             if held is not None and self._shards:
                 # A look that blocks is made again: the shard stays first until it was looked at.
-                journal = self._broker.journal
+                journal = self._ledger.journal
                 self._rows = self._copied.take(
                     held, self._shards[0], self._boundary(held), self._end(), journal.end
                 )
@@ -288,7 +299,7 @@ class Moving:
             if key is None:
                 self._held = None
                 return True
-            self._held = held = self._broker.views.held.get(key)
+            self._held = held = self._ledger.views.held.get(key)
             if held is not None:
                 shards = shards_of(held)
                 self._copied.keep(key, shards)
@@ -306,7 +317,7 @@ class Moving:
     def goes_on(self) -> bool:
         """Whether the next turn has work that waits for nothing."""
         if self._active:
-            return not self._looked_end or self._looked_end <= self._broker.journal.durable
+            return not self._looked_end or self._looked_end <= self._ledger.journal.durable
         return self.removal.goes_on or self._judging is not None
 
     def _take_note(self, now_us: int, found: Judgement) -> None:
@@ -314,7 +325,7 @@ class Moving:
         if found.pin is not self.pinned.pin or end != self._pinned_end:
             self.pinned_since_us, self._pinned_end = now_us, end
         self.pinned = found
-        self._broker.sending.blocked = found.verdict is Verdict.REFUSE
+        self._ledger.room.block(blocked=found.verdict is Verdict.REFUSE)
 
     def _judge(
         self, now_us: int, free: int, total: int, may_go_on: Callable[[], bool]
@@ -323,25 +334,25 @@ class Moving:
 
         Some thousand queues are asked in a turn, until one says that the segment is to be kept.
         What was found stays true until a group is reset or begins anew, as groups only go forward
-        else: ``Administration.rewinds`` counts that.
+        else: ``Ledger.rewinds`` counts that.
         """
-        journal = self._broker.journal
+        journal = self._ledger.journal
         end = self._end()
         if end > journal.durable or end >= journal.end:
             return Judgement(Verdict.KEEP, Pin.ACTIVE)
-        pressure = self._no_room() or under_pressure(
+        pressure = self._ledger.room.used_up or under_pressure(
             self.spec, journal.end - journal.first, free, total
         )
-        if self._broker.views.undecided.pins(journal.first // journal.segment_size):
+        if self._ledger.views.undecided.pins(journal.first // journal.segment_size):
             self._judging = None
             return Judgement(Verdict.REFUSE if pressure else Verdict.KEEP, Pin.TRANSACTION)
-        removable = end <= self._broker.writer.removable_below()
+        removable = end <= self._writer.removable_below()
         if self._judging is None:
-            self._rewinds = self._broker.administration.rewinds
+            self._rewinds = self._ledger.rewinds
             if not removable and self._free_of_others == (end, self._rewinds, pressure):
                 return self._only_state(now_us, end, pressure=pressure)
-            self._judging = iter(list(self._broker.index.queues))
-        held_from = self._broker.holding.lowest
+            self._judging = iter(list(self._ledger.index.queues))
+        held_from = self._ledger.views.lowest_hold
         last_us = self._last_us()
         for piece in range(JUDGED_A_STEP):
             if piece and not may_go_on():
@@ -369,7 +380,7 @@ class Moving:
 
     def _next_queues(self, left: Iterator[int]) -> list[int]:
         """Return the queues that are judged next, none at the end."""
-        topics = self._broker.views.catalog.topics
+        topics = self._ledger.views.catalog.topics
         keys: list[int] = []
         weight = 0
         for key in left:
@@ -386,18 +397,13 @@ class Moving:
             self.refreshing.want(now_us, end, at_once=pressure)
         return Judgement(Verdict.KEEP, Pin.STATE)
 
-    def _no_room(self) -> bool:
-        """Return whether sends are refused because what is left is the reserve."""
-        sending, journal = self._broker.sending, self._broker.journal
-        return journal.room() <= sending.lacked_bytes and not journal.spare_is_coming
-
     def _last_us(self) -> int:
         """Return when the newest message of the oldest segment was stored."""
-        broker = self._broker
-        number = broker.journal.first // broker.journal.segment_size
+        ledger = self._ledger
+        number = ledger.journal.first // ledger.journal.segment_size
         return max(
-            broker.index.last_time_us(broker.journal.first),
-            broker.views.prepared_rows.last_us(number),
+            ledger.index.last_time_us(ledger.journal.first),
+            ledger.views.prepared_rows.last_us(number),
         )
 
     def _owed(self, held: GroupQueue, shard: int) -> list[OwedRow]:
@@ -406,23 +412,23 @@ class Moving:
 
     def _end(self) -> int:
         """Return where the oldest segment ends."""
-        journal = self._broker.journal
+        journal = self._ledger.journal
         return journal.first + journal.segment_size
 
     def _boundary(self, held: GroupQueue) -> int:
         """Return the first offset of the queue that is kept in order once the segment is gone."""
-        journal = self._broker.journal
-        topic = self._broker.views.catalog.topics.get(held.topic)
+        journal = self._ledger.journal
+        topic = self._ledger.views.catalog.topics.get(held.topic)
         if topic is None:
             return 0
         key = held.topic << 32 | held.queue
         number = journal.first // journal.segment_size
-        index = self._broker.index
+        index = self._ledger.index
         segments = index.segments_of(key)
         if segments is not None:
             at = bisect_right(segments.numbers, number)
             if at < len(segments.numbers):
-                above = self._broker.views.prepared_rows.stop(number, held.topic, held.queue)
+                above = self._ledger.views.prepared_rows.stop(number, held.topic, held.queue)
                 floor = 0 if index.floor_of is None else index.floor_of(key)
                 return max(segments.first_offsets[at], above, floor)
         return topic.queues[held.queue].next
@@ -435,10 +441,10 @@ class Moving:
         that needs more than a step's bytes has a record for itself; what is beyond ``TOLD_BYTES``
         there goes into the next (and is missed if that one is lost, see ``Copied``).
         """
-        broker = self._broker
+        ledger = self._ledger
         pieces: list[Piece] = []
         failures: list[MovedFailure] = []
-        room = broker.journal.max_body - moved.HEAD.size
+        room = ledger.journal.max_body - moved.HEAD.size
         left = min(BYTES_A_STEP, room)
         rest: list[tuple[GroupQueue, int]] = []
         done = 0
@@ -479,7 +485,7 @@ class Moving:
     def _write_told(self, now_us: int, held: GroupQueue) -> None:
         """Write one MOVED record of failures that did not fit beside the content."""
         failures: list[MovedFailure] = []
-        left = min(BYTES_A_STEP, self._broker.journal.max_body) - moved.HEAD.size
+        left = min(BYTES_A_STEP, self._ledger.journal.max_body) - moved.HEAD.size
         done = 0
         for other, offset in self._told[:ROWS_A_STEP]:
             row = told_row(other, offset) if self._is_there(other) else None
@@ -497,28 +503,27 @@ class Moving:
         self, now_us: int, held: GroupQueue, pieces: list[Piece], failures: list[MovedFailure]
     ) -> None:
         if pieces or failures:
-            broker = self._broker
+            ledger = self._ledger
             fact = moved.Moved(held.topic, held.queue, tuple(_joined(pieces)), tuple(failures))
-            position = broker.journal.append(Kind.MOVED, moved.pack(fact), now_us)
-            self._rewritten_bytes += broker.journal.end - position
-            broker.views.apply_moved(position, now_us, fact)
+            position = ledger.record(now_us, MOVED, fact)
+            self._rewritten_bytes += ledger.end - position
 
     def _is_there(self, held: GroupQueue) -> bool:
         key = held.group, held.topic, held.queue
-        return self._broker.views.held.get(key) is held
+        return self._ledger.views.held.get(key) is held
 
     def _others(self, held: GroupQueue) -> list[GroupQueue]:
         """Return what the other groups of the topic know of the queue."""
-        views = self._broker.views
+        views = self._ledger.views
         topic = views.catalog.topics[held.topic]
         keys = [(group, held.topic, held.queue) for group in topic.subscriptions]
         return [views.held[key] for key in keys if key[0] != held.group and key in views.held]
 
     def _failure(self, held: GroupQueue, row: Owed) -> MovedFailure:
         """Return all that is known of a row's failures."""
-        broker = self._broker
+        ledger = self._ledger
         entries = failure_entries(
-            broker.store, held, row.offset, row.position, broker.journal.first
+            ledger.store, held, row.offset, row.position, ledger.journal.first
         )
         return MovedFailure(
             held.group, row.attempt, row.deliveries, row.offset, row.when_us, tuple(entries)
@@ -526,23 +531,23 @@ class Moving:
 
     def _piece(self, held: GroupQueue, offset: int) -> Piece:
         """Return the row's content as a piece, with the time at which it was stored first."""
-        broker = self._broker
-        topic = broker.views.catalog.topics[held.topic]
-        places = broker.index.locate(held.topic, held.queue, offset, offset + 1, 1)
+        ledger = self._ledger
+        topic = ledger.views.catalog.topics[held.topic]
+        places = ledger.index.locate(held.topic, held.queue, offset, offset + 1, 1)
         if places.positions:
             position = places.positions[0]
-            record = broker.store.at_place(places, 0)
+            record = ledger.store.at_place(places, 0)
             stored = messages.of_record(record)
             batch, row, time_us = stored.batch, stored.row_of(offset), time_us_of(record)
         else:
-            place = broker.index.moved(held.topic, held.queue, offset)
+            place = ledger.index.moved(held.topic, held.queue, offset)
             if place is None:
                 raise CorruptJournal(
                     f"offset {offset} of queue {held.queue} of topic {topic.name} is owed to a "
                     "group and kept nowhere"
                 )
             position = place.position
-            copy, row = moved.unpack(broker.store.get(position)[HEADER_BYTES:]).row(place.row)
+            copy, row = moved.unpack(ledger.store.get(position)[HEADER_BYTES:]).row(place.row)
             batch, time_us = copy.batch, copy.time_us
         plain = batch
         if Batch(batch).compression is not Compression.NONE:
@@ -550,7 +555,7 @@ class Moving:
                 self._inflated = position, uncompressed(batch, topic.seed)
             plain = self._inflated[1]
         piece = Piece(offset, time_us, 0, 1, slice_batch(plain, row, row + 1, topic.seed))
-        if piece.body_bytes > broker.journal.max_body - moved.HEAD.size:
+        if piece.body_bytes > ledger.journal.max_body - moved.HEAD.size:
             return Piece(offset, time_us, row, 1, batch)  # inflated it fits no segment
         return piece
 

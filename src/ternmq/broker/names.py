@@ -10,8 +10,8 @@ from collections.abc import Callable
 from heapq import merge
 from typing import Final, NamedTuple
 
-from ternmq.broker.broker import Broker
 from ternmq.broker.gone import Sort
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.sortedkeys import SortedKeys
 
 CLIENT_SHOWN: Final = 8
@@ -40,22 +40,22 @@ class NamePage(NamedTuple):
 
 
 def names(
-    broker: Broker, sort: Sort, position: int, above: int, limit: int, looks: int = LOOKS
+    ledger: Ledger, sort: Sort, position: int, above: int, limit: int, looks: int = LOOKS
 ) -> NamePage:
     """Return names of a sort with a number above one, by number, at most ``limit``.
 
     O(page): what is looked at and left out counts for the end of the page as well.
 
     Args:
-        broker: The core.
+        ledger: The journal and what is computed from it.
         sort: What is asked for.
         position: Leave out what was gone before it.
         above: The number of the page before.
         limit: Of names.
         looks: Numbers that are looked at, at most.
     """
-    there, name_of = _there(broker, sort)
-    gone = broker.views.gone
+    there, name_of = _there(ledger, sort)
+    gone = ledger.views.gone
     found: list[Name] = []
     last = above
     for number in merge(there.behind(above), gone.numbers(sort).behind(above)):
@@ -71,9 +71,9 @@ def names(
     return NamePage(found, None)
 
 
-def _there(broker: Broker, sort: Sort) -> tuple[SortedKeys[int], Callable[[int], Name]]:
+def _there(ledger: Ledger, sort: Sort) -> tuple[SortedKeys[int], Callable[[int], Name]]:
     """Return the numbers of what is there, and what makes a name of one."""
-    catalog, sessions = broker.views.catalog, broker.views.sessions
+    catalog, sessions = ledger.views.catalog, ledger.views.sessions
 
     def topic(number: int) -> Name:
         return Name(number, catalog.topics[number].name)

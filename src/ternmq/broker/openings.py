@@ -4,35 +4,31 @@ from __future__ import annotations
 
 from typing import Final
 
-from ternmq.broker.sending import Sending
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.undecided import Transaction
-from ternmq.broker.views import Views
 from ternmq.broker.writers import Writer
-from ternmq.journal.journal import Journal
 from ternmq.model.errors import (
-    Busy,
-    DiskFull,
     InvalidRequest,
-    JournalFull,
     TransactionDecided,
     TransactionTooOld,
     WriterTaken,
 )
-from ternmq.record.header import Kind
 from ternmq.record.transactions import MAX_PART_BYTES, MAX_WRITER_BYTES
 
 MAX_U64: Final = 2**64 - 1
 
 
 class Openings:
-    """Base of ``Preparing`` and ``Transactions``. Loop only."""
+    """Base of ``Preparing`` and ``Transactions``.
 
-    __slots__ = ("_journal", "_sending", "_views")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, journal: Journal, views: Views, sending: Sending) -> None:
-        self._journal = journal
-        self._views = views
-        self._sending = sending
+    __slots__ = ("_ledger", "_views")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
 
     def _writer(self, now_us: int, app: str, name: str) -> Writer | None:
         """Return the writer, None if it is new.
@@ -64,16 +60,6 @@ class Openings:
                 f"batch {batch_id} of writer {writer.name!r} is at or below the highest that was "
                 f"committed and is forgotten, {writer.forgotten - 1}"
             )
-
-    def _append(self, kind: Kind, body: bytes, now_us: int) -> int:
-        journal = self._journal
-        try:
-            return journal.append(kind, body, now_us)
-        except JournalFull as error:
-            if journal.spare_is_coming:
-                raise Busy("the next segment is being made") from error
-            self._sending.refused_full += 1
-            raise DiskFull("no segment is ready for more records") from error
 
 
 def check_names(writer: str, batch_id: int, part: str) -> None:

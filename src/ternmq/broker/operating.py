@@ -9,13 +9,11 @@ from ternmq.broker.administration import Administration
 from ternmq.broker.catalog import Queue
 from ternmq.broker.delivery import Delivery
 from ternmq.broker.groupqueue import GroupQueue
-from ternmq.broker.parking import Parking
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.replaying import READ_ROWS, Replaying, ReplayPlan
 from ternmq.broker.replies import DoneReply, SettleReply
 from ternmq.broker.runs import union
 from ternmq.broker.settling import Settling
-from ternmq.broker.timers import TimerStore
-from ternmq.broker.views import Views
 from ternmq.model.errors import InvalidRequest, UnknownQueue
 from ternmq.record.facts import Move, Outcome, Span
 from ternmq.record.replay import Cause
@@ -34,33 +32,25 @@ class Place(NamedTuple):
 
 
 class Operating:
-    """Loop only."""
+    """Decides what operators do to a group: reset, skip, commit, replay, redrive, retry, delete.
 
-    __slots__ = (
-        "_administration",
-        "_delivery",
-        "_parking",
-        "_replaying",
-        "_settling",
-        "_timers",
-        "_views",
-    )
+    Not thread-safe: call it from the broker's loop.
+    """
+
+    __slots__ = ("_administration", "_delivery", "_ledger", "_replaying", "_settling", "_views")
 
     def __init__(
         self,
-        views: Views,
-        timers: TimerStore,
+        ledger: Ledger,
         delivery: Delivery,
         settling: Settling,
-        parking: Parking,
         administration: Administration,
         replaying: Replaying,
     ) -> None:
-        self._views = views
-        self._timers = timers
+        self._ledger = ledger
+        self._views = ledger.views
         self._delivery = delivery
         self._settling = settling
-        self._parking = parking
         self._administration = administration
         self._replaying = replaying
 
@@ -77,9 +67,10 @@ class Operating:
         found, held = self._place(topic, group, queue)
         found.check_reset(offset)
         end = self._delivery.move_cursor(now_us, held, Move.RESET, offset)
-        self._administration.rewinds += 1
-        self._parking.wake_for(held)
-        self._timers.arm_again(held)
+        ledger = self._ledger
+        ledger.judge_again()
+        ledger.wakes.wake_for(held)
+        ledger.timers.arm_again(held)
         return DoneReply(end)
 
     def skip(self, now_us: int, topic: str, group: str, queue: int, offset: int) -> DoneReply:
@@ -123,7 +114,7 @@ class Operating:
             if place.offset > held.cursor:
                 end = self._delivery.move_cursor(now_us, held, Move.COMMIT, place.offset)
             now.append(Place(place.queue, held.cursor))
-        return DoneReply(end or self._administration.end, now)
+        return DoneReply(end or self._ledger.end, now)
 
     # -- what comes again -------------------------------------------------------------------------
 
@@ -169,7 +160,7 @@ class Operating:
             plans.append(plan)
         if not dry_run:
             self._carry_out(now_us, session, plans, Cause.REPLAY)
-        return DoneReply(self._administration.end, plans)
+        return DoneReply(self._ledger.end, plans)
 
     def redrive(
         self,
@@ -199,15 +190,15 @@ class Operating:
         plan = self._replaying.plan_redrive(subscription, found, held, offsets)
         if not dry_run:
             self._carry_out(now_us, session, [plan], Cause.REDRIVE)
-        return DoneReply(self._administration.end, plan)
+        return DoneReply(self._ledger.end, plan)
 
     def _carry_out(
         self, now_us: int, session: int, plans: Sequence[ReplayPlan], cause: Cause
     ) -> None:
         for plan in plans:
             if self._replaying.record(now_us, session, plan, cause):
-                self._administration.rewinds += 1
-                self._timers.arm_again(plan.held)
+                self._ledger.judge_again()
+                self._ledger.timers.arm_again(plan.held)
 
     # -- failures ---------------------------------------------------------------------------------
 

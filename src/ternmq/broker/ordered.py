@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from ternmq.broker.catalog import Queue
-from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.lines import Line
 from ternmq.broker.plan import Budget, Plan, once_more, run_again
 from ternmq.broker.runs import merge
@@ -25,10 +25,10 @@ ROWS_PER_KEY: Final = 64
 class OrderedPlanner:
     """Loop only; deterministic; changes nothing but the list of free lines, which it puts back."""
 
-    __slots__ = ("_context", "_shared")
+    __slots__ = ("_ledger", "_shared")
 
-    def __init__(self, context: DeliveryContext, shared: SharedPlanner) -> None:
-        self._context = context
+    def __init__(self, ledger: Ledger, shared: SharedPlanner) -> None:
+        self._ledger = ledger
         self._shared = shared
 
     def plan(
@@ -119,11 +119,11 @@ class OrderedPlanner:
         budget: Budget,
     ) -> int:
         """Walk new rows: lease those of idle keys (and of keys leased here), park the others."""
-        context = self._context
+        ledger = self._ledger
         lines = held.lines
         assert lines is not None
         ahead = held.ahead
-        may_park = context.limits.parked - held.ready.rows
+        may_park = ledger.limits.parked - held.ready.rows
         known = lines.by_hash
         # Of these some rows stay behind in this pull, so that later ones must wait.
         stay = {hash_ for hash_, count in counts.items() if count < len(known[hash_].offsets)}
@@ -132,14 +132,14 @@ class OrderedPlanner:
             stop = ahead.next_start(cursor, visible)
             if cursor >= stop:
                 break
-            places = context.index.locate(
-                queue.topic.number, queue.number, cursor, stop, context.limits.pull_bytes
+            places = ledger.index.locate(
+                queue.topic.number, queue.number, cursor, stop, ledger.limits.pull_bytes
             )
             if places.stop <= cursor:
                 break
             stop = min(stop, places.stop)
             for at, first in enumerate(places.first_offsets):
-                stored = messages.of_record(context.store.at_place(places, at))
+                stored = messages.of_record(ledger.store.at_place(places, at))
                 hashes = Batch(stored.batch).ordering_hashes()
                 for offset in range(max(cursor, first), min(stop, first + stored.count)):
                     hash_ = hashes[stored.row_of(offset)] if stored.runs else hashes[offset - first]

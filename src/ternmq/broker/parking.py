@@ -13,15 +13,14 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ternmq.broker.catalog import Catalog, Queue, Subscription, Topic, Waiter
+from ternmq.broker.catalog import Queue, Subscription, Topic, Waiter
 from ternmq.broker.deadlines import Deadlines
 from ternmq.broker.delivery import Delivery
-from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.replies import PullReply
-from ternmq.broker.timers import FULL_RETRY_US, TimerStore
+from ternmq.broker.timers import FULL_RETRY_US
 from ternmq.broker.tokens import Tokens
 from ternmq.journal.cold import WouldBlock
-from ternmq.journal.journal import Journal
 from ternmq.model.errors import (
     Busy,
     CorruptJournal,
@@ -29,7 +28,6 @@ from ternmq.model.errors import (
     JournalError,
     JournalFull,
 )
-from ternmq.model.specs import Limits
 
 OVER: Final = 64
 """Parked pulls that one call of ``over`` returns: some 1 to 2 ms of work for who answers them."""
@@ -46,12 +44,14 @@ class Woken(NamedTuple):
 
 
 class Parking:
-    """All parked pulls. Loop only."""
+    """All parked pulls.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = (
         "_awake",
         "_by_session",
-        "_catalog",
         "_deadlines",
         "_delivery",
         "_journal",
@@ -60,23 +60,18 @@ class Parking:
         "_over",
         "_timers",
         "_unseen",
+        "_wakes",
         "grown",
         "unreadable",
         "waiters",
     )
 
-    def __init__(
-        self,
-        journal: Journal,
-        catalog: Catalog,
-        limits: Limits,
-        timers: TimerStore,
-        delivery: Delivery,
-    ) -> None:
-        self._journal = journal
-        self._catalog = catalog
-        self._limits = limits
-        self._timers = timers
+    def __init__(self, ledger: Ledger, delivery: Delivery) -> None:
+        self._journal = ledger.journal
+        self._limits = ledger.limits
+        self._timers = ledger.timers
+        self._awake = ledger.wakes.awake
+        self._wakes = ledger.wakes
         self._delivery = delivery
         self.waiters: Tokens[Waiter] = Tokens()
         self._by_session: dict[int, dict[int, Waiter]] = {}
@@ -85,7 +80,6 @@ class Parking:
         self._deadlines = Deadlines(self.waiters)
         self._unseen: list[tuple[int, int, int, Queue]] = []
         """Watched queues whose newest rows are not durable yet: a heap by where these end."""
-        self._awake: dict[Subscription, None] = {}
         self._over: dict[int, Woken] = {}
         """What ``over`` returns next, by token; oldest first."""
         self.unreadable: dict[int, JournalError] = {}
@@ -164,17 +158,6 @@ class Parking:
         self._over[waiter.token] = Woken(waiter.token, reply)
 
     # -- waking -----------------------------------------------------------------------------------
-
-    def wake(self, subscription: Subscription) -> None:
-        """Rows may be available to it: its parked pulls are to be looked at."""
-        if subscription.waiters:
-            self._awake[subscription] = None
-
-    def wake_for(self, held: GroupQueue) -> None:
-        """Rows of a group queue may be available."""
-        subscription = self._catalog.consumer_of(held)
-        if subscription is not None:
-            self.wake(subscription)
 
     def grew(self, queue: Queue) -> None:
         """A watched queue has rows that are not durable yet: ``committed`` wakes for them."""
@@ -270,4 +253,4 @@ class Parking:
             if reply is None:
                 return
             self._finish(waiter, reply)
-        self.wake(subscription)  # behind the others
+        self._wakes.wake(subscription)  # behind the others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ternmq.broker.broker import Broker
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.moving import Moving
 from ternmq.journal.retention import Pin, QueueShare
 
@@ -25,39 +25,39 @@ class Pinned(NamedTuple):
     """The state has to be written anew behind it, and what is left of the reserve is too little."""
 
 
-def pinned(broker: Broker, moving: Moving) -> Pinned:
+def pinned(ledger: Ledger, moving: Moving) -> Pinned:
     """Return what keeps the oldest segment, as the last look found. O(holds + transactions)."""
     found, since_us = moving.pinned, moving.pinned_since_us
-    end = broker.journal.first + broker.journal.segment_size
+    end = ledger.journal.first + ledger.journal.segment_size
     if found.pin is Pin.HOLD:
-        holds = broker.views.holds.values()
+        holds = ledger.views.holds.values()
         lowest = min(holds, key=lambda one: (one.position, one.name), default=None)
         return Pinned(found.pin, since_us, name="" if lowest is None else lowest.name)
     if found.pin is Pin.TRANSACTION:
-        return Pinned(found.pin, since_us, name=_writer(broker, end))
+        return Pinned(found.pin, since_us, name=_writer(ledger, end))
     if found.share is not None:
-        topic = broker.views.catalog.topics.get(found.share.topic)
+        topic = ledger.views.catalog.topics.get(found.share.topic)
         if topic is not None:
-            group = _unread_by(broker, found.share) if found.pin is Pin.GROUP else ""
+            group = _unread_by(ledger, found.share) if found.pin is Pin.GROUP else ""
             return Pinned(found.pin, since_us, topic.spec.name, group)
     return Pinned(found.pin, since_us, lacks_room=moving.refreshing.lacks_room)
 
 
-def _writer(broker: Broker, end: int) -> str:
+def _writer(ledger: Ledger, end: int) -> str:
     """Return who writes an undecided transaction that began in the oldest segment."""
-    writers = broker.views.writers.by_number
-    for transaction in broker.views.undecided.by_number.values():
+    writers = ledger.views.writers.by_number
+    for transaction in ledger.views.undecided.by_number.values():
         first = next(transaction.batches(), None)
         if first is not None and first.position < end and transaction.writer in writers:
             return writers[transaction.writer].name
     return ""
 
 
-def _unread_by(broker: Broker, share: QueueShare) -> str:
+def _unread_by(ledger: Ledger, share: QueueShare) -> str:
     """Return a group that must not miss the share and has not finished it."""
-    topic = broker.views.catalog.topics[share.topic]
+    topic = ledger.views.catalog.topics[share.topic]
     for number, subscription in topic.subscriptions.items():
-        held = broker.views.held.get((number, share.topic, share.queue))
+        held = ledger.views.held.get((number, share.topic, share.queue))
         if held is not None and not held.finished(share.stop):
             return subscription.name
     return ""

@@ -6,14 +6,13 @@ from typing import Final
 
 from ternmq.broker.catalog import Topic
 from ternmq.broker.dedup import Entry
+from ternmq.broker.factkinds import PREPARED
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.openings import Openings, check_names
 from ternmq.broker.replies import PrepareReply
 from ternmq.broker.sending import Sending
 from ternmq.broker.undecided import Transaction
-from ternmq.broker.views import Views
 from ternmq.broker.writers import Writer
-from ternmq.journal.journal import Journal
-from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
     IdConflict,
@@ -37,15 +36,16 @@ _RECORD_OVERHEAD: Final = HEADER_BYTES + transactions.PREPARED.size + MAX_NAMES_
 
 
 class Preparing(Openings):
-    """Loop only."""
+    """Decides prepares.
 
-    __slots__ = ("_store",)
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(
-        self, journal: Journal, views: Views, store: RecordStore, sending: Sending
-    ) -> None:
-        super().__init__(journal, views, sending)
-        self._store = store
+    __slots__ = ("_sending",)
+
+    def __init__(self, ledger: Ledger, sending: Sending) -> None:
+        super().__init__(ledger)
+        self._sending = sending
 
     def prepare(
         self,
@@ -100,8 +100,9 @@ class Preparing(Openings):
         self._check_caps(known, opened, len(batch))
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
-        if self._sending.blocked or self._journal.room() < len(batch) + _RECORD_OVERHEAD:
-            raise self._sending.full(len(batch) + _RECORD_OVERHEAD)
+        ledger, size = self._ledger, len(batch) + _RECORD_OVERHEAD
+        if ledger.room.lacks(size):
+            raise ledger.room.full(size)
         queue = self._sending.choose_queue(topic, batch, number)
         fact = Prepared(
             topic.number,
@@ -116,10 +117,8 @@ class Preparing(Openings):
             app,
             batch,
         )
-        position = self._append(Kind.PREPARED, transactions.pack_prepared(fact), now_us)
-        end = self._journal.end
-        views.transactions.apply_prepared(position, end - position, now_us, fact)
-        return PrepareReply(topic.number, queue.number, position, count, end)
+        position = ledger.admit(now_us, PREPARED, fact)
+        return PrepareReply(topic.number, queue.number, position, count, ledger.end)
 
     def _check_batch(self, topic: Topic, batch: bytes) -> tuple[int, int, int, int]:
         """Return rows, CRC, producer id and first sequence of a batch, if it may be stored."""
@@ -138,7 +137,7 @@ class Preparing(Openings):
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
         if (
             size > self._views.limits.batch_bytes
-            or size + _RECORD_OVERHEAD > self._journal.max_body
+            or size + _RECORD_OVERHEAD > self._ledger.journal.max_body
         ):
             raise MessageTooLarge(f"a batch of {size} bytes")
         return count, crc, producer_id, first
@@ -153,7 +152,7 @@ class Preparing(Openings):
                 raise Busy(f"{limits.transactions} transactions are undecided")
         elif (
             opened.count >= limits.transaction_batches
-            or resolved_bytes(opened.count + 1) > self._journal.max_body
+            or resolved_bytes(opened.count + 1) > self._ledger.journal.max_body
         ):
             raise TransactionTooLarge(f"the transaction has {opened.count} prepared batches")
         if undecided.batches >= limits.prepared_batches:
@@ -166,7 +165,7 @@ class Preparing(Openings):
     ) -> PrepareReply:
         """Return the first answer to a batch that is stored."""
         try:
-            record = self._store.get(known.position)
+            record = self._ledger.store.get(known.position)
         except MessageNotFound as error:
             raise ResendTooOld("the batch was prepared, and is not kept any more") from error
         if kind_of(record) != Kind.PREPARED:

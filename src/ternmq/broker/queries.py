@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Catalog, Queue, Topic
 from ternmq.broker.failures import HELD_US, Failure
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.history import LastFailures, failure_entries
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.replies import PullReply
 from ternmq.broker.rowstate import RowPlace, first_of_key, row_state
 from ternmq.journal import lookup
@@ -117,17 +117,20 @@ class ResetPreview:
 
 
 class Queries:
-    """Loop only."""
+    """Answers questions about messages and groups.
 
-    __slots__ = ("_broker",)
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     @property
     def catalog(self) -> Catalog:
         """What there is."""
-        return self._broker.views.catalog
+        return self._ledger.views.catalog
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class Queries:
         if offset >= end:
             return ReadReply(offset, offset, Places((), (), (), offset))
         stop = min(end, offset + max_messages)
-        places = self._broker.index.locate(topic.number, number, offset, stop, max_bytes)
+        places = self._ledger.index.locate(topic.number, number, offset, stop, max_bytes)
         return ReadReply(offset, min(stop, places.stop), places)
 
     def by_offset(self, topic_name: str, number: int, offset: int) -> Found:
@@ -158,17 +161,17 @@ class Queries:
         Raises:
             MessageNotFound, UnknownTopic, UnknownQueue, WouldBlock.
         """
-        broker = self._broker
+        ledger = self._ledger
         topic, queue = self.queue(topic_name, number)
         found = None
         if 0 <= offset < self.visible(topic, queue):
             found = lookup.by_offset(
-                broker.index,
-                broker.store,
+                ledger.index,
+                ledger.store,
                 topic.number,
                 number,
                 offset,
-                below=broker.journal.durable,
+                below=ledger.journal.durable,
             )
         if found is None:
             raise MessageNotFound(
@@ -182,9 +185,9 @@ class Queries:
         Raises:
             MessageNotFound, WouldBlock.
         """
-        broker = self._broker
+        ledger = self._ledger
         found = lookup.by_message_id(
-            broker.index, broker.store, producer, sequence, below=broker.journal.durable
+            ledger.index, ledger.store, producer, sequence, below=ledger.journal.durable
         )
         if found is None:
             raise MessageNotFound(f"no message {producer:016x}:{sequence} is kept here")
@@ -196,14 +199,14 @@ class Queries:
         Raises:
             MessageNotFound, UnknownTopic, WouldBlock.
         """
-        broker = self._broker
-        topic = broker.views.catalog.topic(topic_name)
+        ledger = self._ledger
+        topic = ledger.views.catalog.topic(topic_name)
         found = lookup.by_application_id(
-            broker.index,
-            broker.store,
+            ledger.index,
+            ledger.store,
             topic.number,
             application_id,
-            below=broker.journal.durable,
+            below=ledger.journal.durable,
         )
         if found is None:
             raise MessageNotFound(f"no message {application_id} is kept in {topic_name!r}")
@@ -224,18 +227,18 @@ class Queries:
         Raises:
             UnknownTopic, WouldBlock.
         """
-        broker = self._broker
-        topic = broker.views.catalog.topic(topic_name)
+        ledger = self._ledger
+        topic = ledger.views.catalog.topic(topic_name)
         return lookup.by_key(
-            broker.index,
-            broker.store,
+            ledger.index,
+            ledger.store,
             topic.number,
             key,
             since_us=since_us,
             until_us=until_us,
             limit=limit,
             after=after,
-            below=broker.journal.durable,
+            below=ledger.journal.durable,
         )
 
     def offset_at(self, topic_name: str, number: int, time_us: int) -> int:
@@ -246,7 +249,7 @@ class Queries:
         """
         topic, queue = self.queue(topic_name, number)
         found = lookup.offset_at_time(
-            self._broker.index, self._broker.store, topic.number, number, time_us
+            self._ledger.index, self._ledger.store, topic.number, number, time_us
         )
         end = self.visible(topic, queue)
         return end if found is None else min(found, end)
@@ -269,7 +272,7 @@ class Queries:
             held.failures.waiting_rows,
             held.failures.dead_rows,
             held.intervals(),
-            self._broker.journal.end,
+            self._ledger.journal.end,
         )
 
     def ready_behind(self, topic_name: str, group: str, number: int, now_us: int) -> int:
@@ -334,11 +337,11 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue, WouldBlock.
         """
-        broker = self._broker
+        ledger = self._ledger
         _, queue, held = self._held(topic_name, group, number)
         place = row_state(held, offset, queue.first)
-        first = broker.journal.first
-        return place, failure_entries(broker.store, held, offset, place.position, first)
+        first = ledger.journal.first
+        return place, failure_entries(ledger.store, held, offset, place.position, first)
 
     def dead_offsets(
         self, topic_name: str, group: str, number: int, *, after: int, limit: int
@@ -358,9 +361,9 @@ class Queries:
         Raises:
             UnknownTopic, UnknownGroup, UnknownQueue.
         """
-        broker = self._broker
+        ledger = self._ledger
         _, _, held = self._held(topic_name, group, reply.queue)
-        return LastFailures(broker.store, held, reply.runs, broker.journal.first)
+        return LastFailures(ledger.store, held, reply.runs, ledger.journal.first)
 
     def preview_reset(self, topic_name: str, group: str, number: int, offset: int) -> ResetPreview:
         """Return what a reset to an offset would do; what would be refused is refused here too.
@@ -376,8 +379,8 @@ class Queries:
     # -- parts ------------------------------------------------------------------------------------
 
     def _listed(self, held: GroupQueue, rows: Iterator[Failure], limit: int) -> FailedRows:
-        broker = self._broker
-        store = _Counting(broker.store)
+        ledger = self._ledger
+        store = _Counting(ledger.store)
         listed: list[FailedRow] = []
         work = 0
         for row in rows:
@@ -385,7 +388,7 @@ class Queries:
                 return FailedRows(listed, more=True)
             if len(listed) >= min(limit, MAX_LISTED):
                 return FailedRows(listed, more=True)
-            entries = failure_entries(store, held, row.offset, row.position, broker.journal.first)
+            entries = failure_entries(store, held, row.offset, row.position, ledger.journal.first)
             work += _ROW_WORK + len(entries)
             listed.append(
                 FailedRow(
@@ -405,10 +408,10 @@ class Queries:
         Raises:
             WouldBlock.
         """
-        durable = self._broker.journal.durable
+        durable = self._ledger.journal.durable
         if queue.end <= durable:
             return queue.next
-        return self._broker.index.visible(topic.number, queue.number, durable)
+        return self._ledger.index.visible(topic.number, queue.number, durable)
 
     def queue(self, topic_name: str, number: int) -> tuple[Topic, Queue]:
         """Return a topic and one of its queues.
@@ -416,12 +419,12 @@ class Queries:
         Raises:
             UnknownTopic, UnknownQueue.
         """
-        topic = self._broker.views.catalog.topic(topic_name)
+        topic = self._ledger.views.catalog.topic(topic_name)
         if not 0 <= number < len(topic.queues):
             raise UnknownQueue(f"topic {topic_name!r} has no queue {number}")
         return topic, topic.queues[number]
 
     def _held(self, topic_name: str, group: str, number: int) -> tuple[Topic, Queue, GroupQueue]:
-        subscription = self._broker.views.catalog.subscription(topic_name, group)
+        subscription = self._ledger.views.catalog.subscription(topic_name, group)
         topic, queue = self.queue(topic_name, number)
         return topic, queue, subscription.queues[number]

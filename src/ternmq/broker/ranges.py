@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ternmq.broker.broker import Broker
 from ternmq.broker.catalog import Topic
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.queries import Queries
 from ternmq.journal import lookup
 
@@ -35,12 +35,15 @@ class Range(NamedTuple):
 
 
 class Ranges:
-    """Loop only."""
+    """Answers what queues hold.
 
-    __slots__ = ("_broker", "_queries")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, broker: Broker, queries: Queries) -> None:
-        self._broker = broker
+    __slots__ = ("_ledger", "_queries")
+
+    def __init__(self, ledger: Ledger, queries: Queries) -> None:
+        self._ledger = ledger
         self._queries = queries
 
     def of_queue(
@@ -64,12 +67,12 @@ class Ranges:
         if wanted is None:
             return Range(first, end, at, None, None, 0, 0)
         start = min(max(wanted.offset, first), end)
-        found = self._broker.index.measure(
+        found = self._ledger.index.measure(
             topic.number, number, start, end, wanted.max_bytes or _UNBOUNDED
         )
         return Range(first, end, at, start, found.stop, found.stop_bytes, found.bytes)
 
     def _offset_at(self, topic: Topic, number: int, time_us: int, end: int) -> int:
-        broker = self._broker
-        found = lookup.offset_at_time(broker.index, broker.store, topic.number, number, time_us)
+        ledger = self._ledger
+        found = lookup.offset_at_time(ledger.index, ledger.store, topic.number, number, time_us)
         return end if found is None else min(found, end)

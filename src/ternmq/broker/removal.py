@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from ternmq.broker.broker import Broker
-from ternmq.broker.catalog import Queue
 from ternmq.broker.copied import Copied
+from ternmq.broker.ledger import Ledger
 from ternmq.journal.disk import File
 from ternmq.journal.run_jobs import RemoveJob
 from ternmq.journal.segment import segment_name
@@ -27,28 +26,27 @@ PIECES_A_STEP: Final = 32
 
 
 class Removal:
-    """Loop only.
+    """Removes one segment after the other.
+
+    Not thread-safe: call it from the broker's loop.
 
     Args:
-        broker: The core.
+        ledger: The journal and what is computed from it.
         copied: What retention remembers of groups' queues.
 
     Attributes:
         goes_on: A segment went, and not all is cleaned up: no other may go yet.
         removed_segments: Since the start.
-        expired_rows: Rows that went before a group was handed them, likewise.
     """
 
-    def __init__(self, broker: Broker, copied: Copied) -> None:
-        self._broker = broker
+    def __init__(self, ledger: Ledger, copied: Copied) -> None:
+        self._ledger = ledger
         self._copied = copied
         self._queues: Iterator[int] = iter(())
         """The queues that are still to be asked where they begin."""
         self._job: RemoveJob | None = None
         self.goes_on = False
         self.removed_segments = 0
-        self.expired_rows = 0
-        broker.views.catalog.firsts.on_removed = self._count_expired
 
     def remove(self) -> RemoveJob:
         """Let the oldest segment go; return the job that removes what else is kept of it.
@@ -56,12 +54,12 @@ class Removal:
         Raises:
             JournalFailed: It cannot be removed.
         """
-        broker = self._broker
-        journal, views, index = broker.journal, broker.views, broker.index
+        ledger = self._ledger
+        journal, views, index = ledger.journal, ledger.views, ledger.index
         base = journal.first
         file = self._opened(segment_name(base))
         journal.remove_first_segment()
-        broker.store.drop_segment(base)
+        ledger.store.drop_segment(base)
         self._job = job = index.drop_segment(base)
         job.file = file
         views.prepared_rows.drop_below(index, journal.first)
@@ -85,7 +83,7 @@ class Removal:
     def _opened(self, name: str) -> File | None:
         """Return the file open, so that its space is given back when a worker thread closes it."""
         try:
-            return self._broker.index.disk.open(name)
+            return self._ledger.index.disk.open(name)
         except DiskError:
             return None  # the removal gives it back, or tells what is wrong
 
@@ -100,8 +98,8 @@ class Removal:
 
     def _clean_up(self) -> bool:
         """Do a piece; return whether there is another."""
-        broker = self._broker
-        views, index = broker.views, broker.index
+        ledger = self._ledger
+        views, index = ledger.views, ledger.index
         queues = list(islice(self._queues, QUEUES_A_PIECE))
         if queues:
             topics = views.catalog.topics
@@ -113,16 +111,6 @@ class Removal:
             return True
         if views.prepared_rows.forget_some(index):
             return True
-        if views.gone.forget_below(broker.journal.first, NAMES_A_PIECE):
+        if views.gone.forget_below(ledger.journal.first, NAMES_A_PIECE):
             return True
         return self._copied.forget_some(QUEUES_A_PIECE)
-
-    def _count_expired(self, queue: Queue, before: int) -> None:
-        """Count what the groups of a queue that began at ``before`` had not read of what went."""
-        first, held = queue.known_first, self._broker.views.held
-        if first <= before:
-            return
-        for group in queue.topic.subscriptions:
-            cursor = held[group, queue.topic.number, queue.number].cursor
-            if cursor < first:
-                self.expired_rows += first - max(cursor, before)

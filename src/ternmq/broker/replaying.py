@@ -21,19 +21,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.broker.catalog import Queue, Subscription
-from ternmq.broker.context import DeliveryContext
+from ternmq.broker.factkinds import REPLAY, SETTLED
 from ternmq.broker.failures import SHARD_BITS, SHARD_ROWS
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.runs import merge, missing, row_count, union
 from ternmq.broker.settling import Settling, released
 from ternmq.broker.shards import shards_of
 from ternmq.journal.tail import Places
 from ternmq.model.errors import CorruptJournal, ReplayTooLarge
-from ternmq.record import messages, moved, replay
+from ternmq.record import messages, moved
 from ternmq.record.batch import Batch
 from ternmq.record.facts import Cause as SettleCause
 from ternmq.record.facts import LeasedRun, Span
-from ternmq.record.header import HEADER_BYTES, Kind
+from ternmq.record.header import HEADER_BYTES
 from ternmq.record.replay import Cause, Replayed
 
 READ_ROWS: Final = 512
@@ -75,12 +76,15 @@ class ReplayPlan:
 
 
 class Replaying:
-    """Loop only."""
+    """Plans and records replays and redrives.
 
-    __slots__ = ("_context", "_settling")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, context: DeliveryContext, settling: Settling) -> None:
-        self._context = context
+    __slots__ = ("_ledger", "_settling")
+
+    def __init__(self, ledger: Ledger, settling: Settling) -> None:
+        self._ledger = ledger
         self._settling = settling
 
     # -- plans ------------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ class Replaying:
                 above.append((max(start, held.cursor), stop))
         if subscription.filter is None:
             self._check_room(held, [(max(start, queue.first), stop) for start, stop in below])
-        reader = _Reader(self._context, subscription, queue, held)
+        reader = _Reader(self._ledger, subscription, queue, held)
         rows = 0
         for start, stop in _pieces(below, queue.first, held):
             rows += stop - start if stop > queue.first else 0
@@ -132,7 +136,7 @@ class Replaying:
             WouldBlock: bytes must be read first; nothing was changed.
         """
         plan = ReplayPlan(held)
-        reader = _Reader(self._context, subscription, queue, held)
+        reader = _Reader(self._ledger, subscription, queue, held)
         for offset in sorted(set(offsets)):
             row = held.failures.dead_letter(offset)
             if row is None:
@@ -203,12 +207,12 @@ class Replaying:
         return stop
 
     def _most_runs(self) -> int:
-        return min(MOST_RUNS, self._context.journal.max_body // 64)
+        return min(MOST_RUNS, self._ledger.journal.max_body // 64)
 
     def _check(self, plan: ReplayPlan) -> None:
         held = plan.held
         self._check_room(held, [run[:2] for run in plan.runs])
-        most = self._context.limits.intervals
+        most = self._ledger.limits.intervals
         if plan.runs and held.open_runs() + len(plan.runs) > most:
             raise ReplayTooLarge(
                 f"queue {held.queue}: {held.open_runs()} runs of rows are open and "
@@ -216,7 +220,7 @@ class Replaying:
             )
 
     def _check_room(self, held: GroupQueue, spans: Iterable[Span]) -> None:
-        limits = self._context.limits
+        limits = self._ledger.limits
         most = limits.replay_rows if held.lines is None else limits.replay_keyed_rows
         rows = 0
         for start, stop in spans:
@@ -236,15 +240,14 @@ class Replaying:
             return 0
         if held.lines is not None:
             self._release_behind(now_us, plan)
-        journal = self._context.journal
+        ledger = self._ledger
         fact = Replayed(
             held.group, held.topic, held.queue, session, held.round + 1, cause,
             plan.runs, plan.ahead, plan.hashes,
         )  # fmt: skip
-        position = journal.append(Kind.REPLAY, replay.pack(fact), now_us)
-        held.apply_replayed(position, fact)
-        self._context.woken(held)
-        return journal.end
+        ledger.record(now_us, REPLAY, fact)
+        ledger.wakes.wake_for(held)
+        return ledger.end
 
     def _release_behind(self, now_us: int, plan: ReplayPlan) -> None:
         """Release what is held of the rows' keys behind them: nothing overtakes.
@@ -273,16 +276,16 @@ class Replaying:
             if behind:
                 settled.append(released(held, lease, merge(behind), SettleCause.KEY))
         if settled:
-            self._settling.record(now_us, Kind.SETTLED, held, settled)
+            self._settling.record(now_us, SETTLED, held, settled)
 
 
 class _Reader:
     """Reads what must be known of rows: ordering hashes, and whether a filter lets them pass."""
 
     def __init__(
-        self, context: DeliveryContext, subscription: Subscription, queue: Queue, held: GroupQueue
+        self, ledger: Ledger, subscription: Subscription, queue: Queue, held: GroupQueue
     ) -> None:
-        self._context = context
+        self._ledger = ledger
         self._filter = subscription.filter
         self._held = held
         self.first = queue.first
@@ -290,7 +293,7 @@ class _Reader:
         self.reads = self.keyed or self._filter is not None
         self.rows = READ_ROWS
         """Rows that may still be looked at."""
-        self._bytes = context.limits.pull_bytes
+        self._bytes = ledger.limits.pull_bytes
         # The batch that was read last: offsets [start, stop), their rows, hashes and matches.
         self._start = self._stop = 0
         self._row_of: list[int] = []
@@ -322,8 +325,8 @@ class _Reader:
     def _read(self, offset: int) -> None:
         if self._start <= offset < self._stop:
             return
-        context, held = self._context, self._held
-        places = context.index.locate(held.topic, held.queue, offset, offset + 1, 1)
+        ledger, held = self._ledger, self._held
+        places = ledger.index.locate(held.topic, held.queue, offset, offset + 1, 1)
         if places.positions:
             batch = self._stored(places)
         else:
@@ -332,7 +335,7 @@ class _Reader:
         self._matching = True if self._filter is None else self._filter.matching(batch)
 
     def _stored(self, places: Places) -> Batch:
-        record = self._context.store.at_place(places, 0)
+        record = self._ledger.store.at_place(places, 0)
         stored = messages.of_record(record)
         self._bytes -= len(record)
         self._start, self._stop = stored.first_offset, stored.first_offset + stored.count
@@ -341,13 +344,13 @@ class _Reader:
 
     def _copied(self, offset: int) -> Batch:
         held = self._held
-        place = self._context.index.moved(held.topic, held.queue, offset)
+        place = self._ledger.index.moved(held.topic, held.queue, offset)
         if place is None:
             raise CorruptJournal(
                 f"offset {offset} of queue {held.queue} of topic {held.topic} is owed to group "
                 f"{held.group} and kept nowhere"
             )
-        record = self._context.store.get(place.position)
+        record = self._ledger.store.get(place.position)
         piece, row = moved.unpack(record[HEADER_BYTES:]).row(place.row)
         self._bytes -= len(record)
         self._start, self._stop, self._row_of = offset, offset + 1, [row]

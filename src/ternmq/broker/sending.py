@@ -9,17 +9,13 @@ import msgspec
 from ternmq.broker.catalog import Queue, Topic
 from ternmq.broker.dedup import Entry
 from ternmq.broker.given_ids import GivenIds, Known
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.replies import RowOutcome, SendReply
-from ternmq.broker.views import Views
-from ternmq.journal.journal import Journal
-from ternmq.journal.store import RecordStore
 from ternmq.model.errors import (
     Busy,
-    DiskFull,
     IdConflict,
     InvalidBatch,
     InvalidRequest,
-    JournalFull,
     MessageNotFound,
     MessageTooLarge,
     OrderingKeyRequired,
@@ -48,6 +44,7 @@ _SLICE: Final = int(BatchFlag.SLICE)
 _WITH_IDS: Final = 1 << Column.APPLICATION_ID_HASH
 _WITH_ORDERING_KEYS: Final = 1 << Column.ORDERING_KEY
 _WITH_TIMES: Final = 1 << Column.DUE_US | 1 << Column.EXPIRY_US
+_TO_CHECK: Final = _KEYED | _SLICE | _WITH_TIMES
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
 _MESSAGES: Final = Kind.MESSAGES
 _STRICT: Final = Durability.STRICT
@@ -59,20 +56,19 @@ _RECORD_OVERHEAD: Final = HEADER_BYTES + messages.PREFIX_BYTES + 8
 
 
 class Sending:
-    """Takes batches in. Loop only."""
+    """Takes batches in.
 
-    __slots__ = ("_ids", "_journal", "_store", "_views", "blocked", "lacked_bytes", "refused_full")
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, journal: Journal, views: Views, store: RecordStore) -> None:
-        self._journal = journal
-        self._views = views
-        self._store = store
-        self._ids = GivenIds(views, store)
-        self.refused_full = 0
-        self.blocked = False
-        """Retention is under pressure and must not remove what is unread."""
-        self.lacked_bytes = 0
-        """What the newest of all sends takes, if it was refused for want of room; else 0."""
+    __slots__ = ("_ids", "_ledger", "_room", "_store", "_views")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._views = ledger.views
+        self._store = ledger.store
+        self._room = ledger.room
+        self._ids = GivenIds(ledger.views, ledger.store)
 
     def send(self, now_us: int, topic: Topic, batch: bytes, number: int | None = None) -> SendReply:
         """Store a batch, or find that it is stored already.
@@ -93,7 +89,7 @@ class Sending:
             DiskFull, Busy: nothing was stored; later it may be.
             WouldBlock: bytes must be read first; nothing was changed.
         """
-        journal = self._journal
+        journal = self._ledger.journal
         views = self._views
         try:
             verify(batch, topic.seed)
@@ -101,11 +97,12 @@ class Sending:
             raise InvalidBatch(str(error)) from error
         _, crc, size, _, _, _, flags, count, producer_id, first, _ = HEADER.unpack_from(batch)
         spec = topic.spec
-        if flags & (_KEYED | _SLICE | _WITH_TIMES) or spec.ordered:
+        if flags & _TO_CHECK or spec.ordered:
             self.check_flags(topic, flags)
         if spec.durability is _STRICT:
             raise StrictNeedsReplica(f"topic {topic.name} is strict and this broker has no replica")
-        if size > views.limits.batch_bytes or size + _RECORD_OVERHEAD > journal.max_body:
+        takes = size + _RECORD_OVERHEAD
+        if size > views.limits.batch_bytes or takes > journal.max_body:
             raise MessageTooLarge(f"a batch of {size} bytes")
         dedup = views.dedup
         producer = dedup.producers.get(producer_id)
@@ -119,24 +116,14 @@ class Sending:
             self.check_ordering_keys(topic)
         if dedup.full(now_us):
             raise Busy("the deduplication window is full")
-        if self.blocked or journal.room() < size + _RECORD_OVERHEAD:
-            raise self.full(size + _RECORD_OVERHEAD)
+        room = self._room
+        if room.blocked or journal.room() < takes:
+            raise room.full(takes)
         if flags & _WITH_IDS:
             return self._send_with_ids(now_us, topic, number, batch, count)
         return self._store_rows(
             now_us, topic, self.choose_queue(topic, batch, number), batch, count, ()
         )
-
-    @property
-    def refuses(self) -> bool:
-        """Whether the newest send was refused for want of room, or any would be."""
-        return self.blocked or self._journal.room() <= self.lacked_bytes
-
-    def full(self, size: int) -> DiskFull:
-        """Count a refusal for want of room for ``size`` bytes; return what to raise."""
-        self.refused_full += 1
-        self.lacked_bytes = size
-        return DiskFull("no room for more messages")
 
     def check_flags(self, topic: Topic, flags: int) -> None:
         """Refuse a batch that is not made for the topic, or for this version."""
@@ -209,19 +196,10 @@ class Sending:
         runs: tuple[RowRun, ...],
         known: Known = _NOTHING_KNOWN,
     ) -> SendReply:
-        journal = self._journal
         first = queue.next
         body = messages.pack(topic.number, queue.number, first, count, batch, runs)
-        try:
-            position = journal.append(_MESSAGES, body, now_us)
-        except JournalFull as error:
-            if journal.spare_is_coming:
-                raise Busy("the next segment is being made") from error
-            raise self.full(len(body) + HEADER_BYTES) from error
-        self.lacked_bytes = 0
-        end = journal.end
         stored = Messages(topic.number, queue.number, first, count, runs, batch)
-        self._views.apply_messages(position, end, now_us, stored)
+        end = self._ledger.admit_messages(now_us, body, stored)
         if queue.first == first:
             self._views.catalog.firsts.look_up(queue)
         fast = topic.spec.durability is _FAST

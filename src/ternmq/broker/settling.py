@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog import Queue, Subscription
-from ternmq.broker.context import DeliveryContext
+from ternmq.broker.factkinds import SETTLED, FactKind
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT, Lease
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.replies import SettleReply
 from ternmq.broker.retry import delay_us
 from ternmq.broker.runs import merge, missing, split_all, union
@@ -24,21 +25,23 @@ from ternmq.record.facts import (
     Settled,
     Span,
 )
-from ternmq.record.header import Kind
 
 # Members by name of the module: to look one up in its class takes 0.2 us (Python 3.11).
-_SETTLED: Final = Kind.SETTLED
 _DONE: Final = Outcome.DONE
+_RETRY: Final = Outcome.RETRY
 _CONSUMER: Final = Cause.CONSUMER
 
 
 class Settling:
-    """Loop only."""
+    """Decides settles, and builds the facts that they come to.
 
-    __slots__ = ("_context",)
+    Not thread-safe: call it from the broker's loop.
+    """
 
-    def __init__(self, context: DeliveryContext) -> None:
-        self._context = context
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     def settle(
         self,
@@ -73,8 +76,7 @@ class Settling:
         Raises:
             LeaseExpired: none of the rows is held under the lease.
         """
-        context = self._context
-        journal = context.journal
+        ledger = self._ledger
         lease = held.leases.get(lease_epoch << LEASE_BITS | lease_number)
         if lease is None:
             taken, refused = self._of_lost_lease(queue, held, lease_epoch, spans)
@@ -90,15 +92,11 @@ class Settling:
                 held.group, held.topic, held.queue, session, lease_number, lease_epoch, held.round,
                 _DONE, _CONSUMER, 0, taken,
             )  # fmt: skip
-            position = journal.append(
-                _SETTLED,
-                ONE_SETTLED.pack(
-                    1, 0, held.group, held.topic, held.queue, session, lease_number, lease_epoch,
-                    held.round, 0, 1, 0, 0, 0, start, stop - start, attempt, deliveries,
-                ),
-                now_us,
+            body = ONE_SETTLED.pack(
+                1, 0, held.group, held.topic, held.queue, session, lease_number, lease_epoch,
+                held.round, 0, 1, 0, 0, 0, start, stop - start, attempt, deliveries,
             )  # fmt: skip
-            held.apply_settled(position, fact)
+            ledger.record_settled(now_us, body, held, fact)
         else:
             behind: list[LeasedRun] = []
             first: Sequence[LeasedRun] = taken
@@ -117,10 +115,10 @@ class Settling:
                 if behind:
                     # In the same record: a consumer must never hold what stands behind a failure.
                     settled.append(released(held, lease, behind, Cause.KEY))
-            self.record(now_us, Kind.SETTLED, held, settled)
-        if subscription.waiters:
-            context.woken(held)
-        return SettleReply(taken, refused, journal.end)
+            self.record(now_us, SETTLED, held, settled)
+        if subscription.waiters.count:
+            ledger.wakes.wake_for(held)
+        return SettleReply(taken, refused, ledger.journal.end)
 
     def settled(
         self,
@@ -206,18 +204,22 @@ class Settling:
                 return Outcome.HELD, last, now_us
             return Outcome.DEAD, last, now_us
         if delay is None:
-            delay = delay_us(policy, attempt, self._context.random)
+            delay = delay_us(policy, attempt, self._ledger.chance)
         return Outcome.RETRY, cause, now_us + delay
 
-    def record(self, now_us: int, kind: Kind, held: GroupQueue, settled: Sequence[Settled]) -> int:
-        """Append the facts as one record, apply them, arm what comes due; return its position."""
-        context = self._context
-        position = context.journal.append(kind, facts.pack_settled(settled), now_us)
+    def record(
+        self,
+        now_us: int,
+        what: FactKind[Sequence[Settled]],
+        held: GroupQueue,
+        settled: Sequence[Settled],
+    ) -> None:
+        """Record facts of one queue, SETTLED or ENDED, and arm what comes due."""
+        ledger = self._ledger
+        ledger.record(now_us, what, settled)
         for fact in settled:
-            held.apply_settled(position, fact)
-            if fact.outcome is Outcome.RETRY and fact.due_us < held.due_armed_us:
-                context.timers.arm_due(held, fact.due_us)
-        return position
+            if fact.outcome is _RETRY and fact.due_us < held.due_armed_us:
+                ledger.timers.arm_due(held, fact.due_us)
 
     def _of_lost_lease(
         self, queue: Queue, held: GroupQueue, lease_epoch: int, spans: Sequence[Span] | None
@@ -231,7 +233,7 @@ class Settling:
         refused: list[Span] = []
         for start, stop in spans or ():
             if (
-                lease_epoch < self._context.journal.epoch
+                lease_epoch < self._ledger.journal.epoch
                 and held.lines is None
                 and not held.round  # after a reset nobody can tell which round the word is of
                 and held.cursor <= start < stop <= queue.recovered
@@ -283,9 +285,9 @@ class Settling:
             taken,
             previous if facts.failing(outcome) else [],
         )
-        self.record(now_us, Kind.SETTLED, held, [fact])
-        self._context.woken(held)
-        return SettleReply(taken, refused, self._context.journal.end)
+        self.record(now_us, SETTLED, held, [fact])
+        self._ledger.wakes.wake_for(held)
+        return SettleReply(taken, refused, self._ledger.end)
 
 
 def _held_of(lease: Lease, spans: Sequence[Span]) -> tuple[list[LeasedRun], list[Span]]:

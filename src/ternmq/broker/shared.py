@@ -7,8 +7,8 @@ rows that do not match are passed over without being handed out.
 from __future__ import annotations
 
 from ternmq.broker.catalog import Queue, Subscription
-from ternmq.broker.context import DeliveryContext
 from ternmq.broker.groupqueue import GroupQueue
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.plan import Budget, Plan, once_more, one_place, run_again
 from ternmq.broker.runs import merge
 from ternmq.journal.tail import Places
@@ -21,10 +21,10 @@ from ternmq.record.facts import LeasedRun
 class SharedPlanner:
     """Loop only; deterministic; changes nothing but volatile turns."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_ledger",)
 
-    def __init__(self, context: DeliveryContext) -> None:
-        self._context = context
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     def plan(
         self,
@@ -69,7 +69,7 @@ class SharedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
-        index = self._context.index
+        index = self._ledger.index
         topic, number = queue.topic.number, queue.number
         cursor = held.cursor
         if cursor < queue.first:
@@ -126,7 +126,7 @@ class SharedPlanner:
 
     def places(self, held: GroupQueue, start: int, stop: int, max_bytes: int) -> Places:
         """Return where rows that are owed stand: in order, or copied forward."""
-        index = self._context.index
+        index = self._ledger.index
         places = index.locate(held.topic, held.queue, start, stop, max_bytes)
         if places.positions:
             return places
@@ -140,7 +140,7 @@ class SharedPlanner:
 
     def failures_full(self, held: GroupQueue) -> bool:
         """Return whether so many rows wait or are dead that nothing new is handed out."""
-        return held.failures.waiting_rows + held.failures.dead_rows >= self._context.limits.failures
+        return held.failures.waiting_rows + held.failures.dead_rows >= self._ledger.limits.failures
 
     def _plan_filtered(
         self,
@@ -152,18 +152,18 @@ class SharedPlanner:
         max_bytes: int,
         plan: Plan,
     ) -> None:
-        context = self._context
+        ledger = self._ledger
         wanted = subscription.filter
         assert wanted is not None
         cursor = max(held.cursor, held.scan, queue.first)
-        budget = context.limits.filter_scan_rows
+        budget = ledger.limits.filter_scan_rows
         while room > 0 and max_bytes > 0 and budget > 0 and cursor < visible:
             cursor = held.ahead.covering_end(cursor)
             stop = held.ahead.next_start(cursor, min(cursor + budget, visible))
             if cursor >= stop:
                 break
-            places = context.index.locate(
-                queue.topic.number, queue.number, cursor, stop, context.limits.pull_bytes
+            places = ledger.index.locate(
+                queue.topic.number, queue.number, cursor, stop, ledger.limits.pull_bytes
             )
             if places.stop <= cursor:
                 break
@@ -174,7 +174,7 @@ class SharedPlanner:
                 if at + 1 < len(places.first_offsets):
                     end = min(stop, places.first_offsets[at + 1])
                 if places.masks is not None and places.masks[at] & wanted.mask:
-                    stored = messages.of_record(context.store.at_place(places, at))
+                    stored = messages.of_record(ledger.store.at_place(places, at))
                     matching = wanted.matching(Batch(stored.batch))
                     fits = not plan.runs or places.lengths[at] <= max_bytes
                     for offset in range(max(cursor, first), end):

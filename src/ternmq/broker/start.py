@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ternmq.broker.broker import Broker
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.retry import Chance
 from ternmq.broker.upkeep import LOOK_EVERY_US, Upkeep
 from ternmq.broker.views import Views
@@ -134,8 +135,11 @@ def _open(disk: Disk, wall_us: int, chance: Chance, options: Options) -> Started
     )
     writer.remember(report.directory, report.loaded_set)
     now_us = max(report.time_us, views.last_time_us)
-    broker = Broker(journal, views, store, chance, now_us, writer)
-    upkeep = Upkeep(broker, disk, options.retention, look_every_us=options.look_every_us)
+    ledger = Ledger(journal, views, store, chance)
+    broker = Broker(ledger, now_us, writer)
+    upkeep = Upkeep(
+        ledger, broker.state_sets, disk, options.retention, look_every_us=options.look_every_us
+    )
     return Started(broker, upkeep, report)
 
 

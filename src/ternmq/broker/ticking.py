@@ -14,12 +14,11 @@ from ternmq.broker.delivery import Delivery
 from ternmq.broker.drains import Drain, Drains
 from ternmq.broker.groupqueue import GroupQueue
 from ternmq.broker.leases import ENDED_ROWS_A_TURN, Leases
-from ternmq.broker.parking import Parking
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.sessions import Session
 from ternmq.broker.settling import Settling
-from ternmq.broker.timers import FULL_RETRY_US, Timer, TimerStore
+from ternmq.broker.timers import FULL_RETRY_US, Timer
 from ternmq.broker.transactions import Transactions
-from ternmq.broker.views import Views
 from ternmq.model.errors import JournalFull
 from ternmq.model.types import SECOND_US
 from ternmq.record.facts import Cause, Outcome
@@ -39,39 +38,40 @@ are kept for days, so it does not matter when a round over all of them ends."""
 
 
 class Ticking:
-    """Loop only."""
+    """Does what is due: ends leases and sessions, wakes groups for retries, keeps house.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = (
         "_clients",
         "_delivery",
         "_drains",
         "_leases",
-        "_parking",
         "_settling",
         "_timers",
         "_transactions",
         "_views",
+        "_wakes",
         "work_a_turn",
     )
 
     def __init__(
         self,
-        views: Views,
-        timers: TimerStore,
+        ledger: Ledger,
         delivery: Delivery,
         settling: Settling,
         leases: Leases,
-        parking: Parking,
         clients: Clients,
         drains: Drains,
         transactions: Transactions,
     ) -> None:
-        self._views = views
-        self._timers = timers
+        self._views = ledger.views
+        self._timers = ledger.timers
+        self._wakes = ledger.wakes
         self._delivery = delivery
         self._settling = settling
         self._leases = leases
-        self._parking = parking
         self._clients = clients
         self._drains = drains
         self._transactions = transactions
@@ -158,7 +158,7 @@ class Ticking:
         if when_us != held.due_armed_us:
             return 0
         held.due_armed_us = _NEVER
-        self._parking.wake_for(held)
+        self._wakes.wake_for(held)
         looked = held.look_for_due(now_us)
         later = held.failures.next_timer_us()
         if later is not None:

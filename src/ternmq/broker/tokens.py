@@ -18,16 +18,17 @@ T = TypeVar("T")
 class Tokens(Generic[T]):
     """Values by token. Tokens are added in increasing order. Loop only."""
 
-    __slots__ = ("_count", "_newest", "_pieces")
+    __slots__ = ("_newest", "_pieces", "count")
 
     def __init__(self) -> None:
         self._pieces: dict[int, dict[int, T]] = {}
         """By what their tokens begin with, oldest first; only the newest may be empty."""
         self._newest = 0
-        self._count = 0
+        self.count = 0
+        """How many there are: to ask for it, or whether there are any, takes a call less."""
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __contains__(self, token: int) -> bool:
         piece = self._pieces.get(token >> _PIECE_BITS)
@@ -63,7 +64,7 @@ class Tokens(Generic[T]):
             piece = pieces[number] = {}
             self._newest = number
         piece[token] = value
-        self._count += 1
+        self.count += 1
 
     def pop(self, token: int) -> T:
         """Take a value out.
@@ -76,5 +77,5 @@ class Tokens(Generic[T]):
         value = piece.pop(token)
         if not piece and number != self._newest:
             del self._pieces[number]
-        self._count -= 1
+        self.count -= 1
         return value

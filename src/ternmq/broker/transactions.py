@@ -13,42 +13,40 @@ from collections.abc import Sequence
 from typing import Final
 
 from ternmq.broker.catalog import Queue
+from ternmq.broker.factkinds import RESOLVED
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.openings import MAX_U64, Openings, check_names
 from ternmq.broker.replies import ResolveReply
-from ternmq.broker.sending import Sending
 from ternmq.broker.undecided import PreparedBatch, Transaction
-from ternmq.broker.views import Views
 from ternmq.broker.writers import Writer
-from ternmq.journal.journal import Journal
 from ternmq.model.errors import (
     Busy,
-    DiskFull,
     InvalidRequest,
-    JournalFull,
     TransactionConflict,
     TransactionDecided,
     UnknownTopic,
     UnknownTransaction,
 )
-from ternmq.record import transactions
-from ternmq.record.header import Kind
 from ternmq.record.transactions import Part, Resolution, Resolved, Why
 
 _SWEEP_US: Final = 3_600_000_000
 
 
 class Transactions(Openings):
-    """Loop only."""
+    """Decides commits and aborts, and rolls back what stays undecided for too long.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     __slots__ = ("_sweep_us", "expired", "touched")
 
-    def __init__(self, journal: Journal, views: Views, sending: Sending) -> None:
-        super().__init__(journal, views, sending)
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
         self._sweep_us = 0
         self.expired = 0
         """Transactions that were rolled back because they were undecided for too long."""
         self.touched: list[Queue] = []
-        """Queues that the last decision gave rows."""
+        """Queues that the last commit gave rows."""
 
     # -- commit and abort -------------------------------------------------------------------------
 
@@ -115,7 +113,7 @@ class Transactions(Openings):
             parts,
             dropped,
         )
-        return ResolveReply(rows, self._record(now_us, fact))
+        return ResolveReply(rows, self._commit(now_us, fact))
 
     def abort(
         self, now_us: int, app: str, writer: str, batch_id: int, *, operator: bool = False
@@ -143,15 +141,16 @@ class Transactions(Openings):
         else:
             known = self._writer(now_us, app, writer)
         if known is None:
-            return ResolveReply(0, self._journal.end, repeated=True)
+            return ResolveReply(0, self._ledger.end, repeated=True)
         self._check_open(known, batch_id)
         opened = self._opened(known, batch_id)
         if opened is None:
             decision = known.decisions.get(batch_id)
-            end = self._journal.end if decision is None else decision.end
+            end = self._ledger.end if decision is None else decision.end
             return ResolveReply(0, end, repeated=True)
         why = Why.WRITER if known.app == app else Why.OPERATOR
-        return ResolveReply(0, self._roll_back(now_us, opened, known, why))
+        self._ledger.admit(now_us, RESOLVED, _rolled_back(opened, known, why))
+        return ResolveReply(0, self._ledger.end)
 
     def _chosen(
         self,
@@ -196,33 +195,17 @@ class Transactions(Openings):
             parts.append(Part(position, first, tag_mask, number, queue, rows, length))
         return parts
 
-    def _roll_back(self, now_us: int, opened: Transaction, writer: Writer, why: Why) -> int:
-        fact = Resolved(
-            opened.number,
-            opened.batch_id,
-            0,
-            0,
-            writer.number,
-            Resolution.ROLLED_BACK,
-            why,
-            writer.name,
-            writer.app,
-            (),
-            [one.position for one in opened.batches()],
-        )
-        return self._record(now_us, fact)
-
-    def _record(self, now_us: int, fact: Resolved) -> int:
-        """Record a decision, apply it, and return the end of its record."""
-        position = self._append(Kind.RESOLVED, transactions.pack_resolved(fact), now_us)
-        views, end = self._views, self._journal.end
+    def _commit(self, now_us: int, fact: Resolved) -> int:
+        """Record a commit, and look up where queues begin that were empty; return its end."""
+        views = self._views
         places = dict.fromkeys([(part.topic, part.queue) for part in fact.parts])
-        self.touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
-        empty = [queue for queue in self.touched if queue.first == queue.next]
-        views.transactions.apply_resolved(position, end, now_us, fact)
+        touched = [views.catalog.topics[topic].queues[queue] for topic, queue in places]
+        empty = [queue for queue in touched if queue.first == queue.next]
+        self._ledger.admit(now_us, RESOLVED, fact)
+        self.touched = touched
         for queue in empty:
             views.catalog.firsts.look_up(queue)
-        return end
+        return self._ledger.end
 
     def owner(self, now_us: int, writer: str) -> str | None:
         """Return the app that a writer belongs to, None if it is new."""
@@ -235,8 +218,7 @@ class Transactions(Openings):
         opened = self._opened(known, batch_id)
         if opened is None:
             return []
-        topics = self._views.catalog.topics
-        return sorted(topics[number].name for number in opened.topics if number in topics)
+        return self._views.catalog.names_of(opened.topics)
 
     # -- time -------------------------------------------------------------------------------------
 
@@ -254,10 +236,7 @@ class Transactions(Openings):
             if oldest is None or oldest.opened_us > before:
                 break
             writer = views.writers.by_number[oldest.writer]
-            try:
-                self._roll_back(now_us, oldest, writer, Why.EXPIRED)
-            except (Busy, DiskFull) as error:
-                raise JournalFull(str(error)) from error
+            self._ledger.record(now_us, RESOLVED, _rolled_back(oldest, writer, Why.EXPIRED))
             self.expired += 1
             batches += oldest.count
         if now_us >= self._sweep_us:
@@ -265,3 +244,20 @@ class Transactions(Openings):
             busy = {one.writer for one in views.undecided.by_number.values()}
             views.writers.sweep(now_us, busy)
         return batches
+
+
+def _rolled_back(opened: Transaction, writer: Writer, why: Why) -> Resolved:
+    """Return the fact that a transaction is rolled back."""
+    return Resolved(
+        opened.number,
+        opened.batch_id,
+        0,
+        0,
+        writer.number,
+        Resolution.ROLLED_BACK,
+        why,
+        writer.name,
+        writer.app,
+        (),
+        [one.position for one in opened.batches()],
+    )

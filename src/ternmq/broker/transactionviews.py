@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ternmq.broker.factkinds import At
 from ternmq.broker.statetypes import PREPARED_ROWS, TRANSACTION, WRITER
 from ternmq.broker.undecided import PAGE_BITS
 from ternmq.journal.batch_facts import facts_of
@@ -21,9 +22,9 @@ class TransactionViews:
     def __init__(self, views: Views) -> None:
         self._views = views
 
-    def apply_prepared(self, position: int, length: int, time_us: int, fact: Prepared) -> None:
+    def apply_prepared(self, at: At, fact: Prepared) -> None:
         """Rows of a transaction stand here, invisible."""
-        views = self._views
+        views, position, time_us = self._views, at.position, at.time_us
         known = facts_of(fact.batch)
         if position >= views.index_from:
             views.index.add_prepared(
@@ -46,11 +47,12 @@ class TransactionViews:
             writers.apply_prepared(position, time_us, fact)
         page = fact.ordinal >> PAGE_BITS
         if position >= views.objects.stamp(TRANSACTION, 0, 0, page, fact.transaction):
-            undecided.apply_prepared(position, length, time_us, fact, known.tag_mask)
+            undecided.apply_prepared(position, at.length, time_us, fact, known.tag_mask)
 
-    def apply_resolved(self, position: int, end: int, time_us: int, fact: Resolved) -> None:
+    def apply_resolved(self, at: At, fact: Resolved) -> None:
         """A transaction was decided: its rows are messages from here on, or never will be."""
-        views = self._views
+        views, position, time_us = self._views, at.position, at.time_us
+        end = position + at.length
         if position >= views.index_from:
             views.index.add_resolved(position, time_us, fact.parts, fact.dropped)
         rows = views.prepared_rows

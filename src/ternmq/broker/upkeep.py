@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ternmq.broker.broker import Broker
+from ternmq.broker.ledger import Ledger
 from ternmq.broker.moving import Moving
+from ternmq.broker.statesets import StateSets
 from ternmq.journal.cold import Job, WouldBlock
 from ternmq.journal.disk import Disk
 from ternmq.journal.idx_file import NO_HINT, StateHint
@@ -30,10 +31,13 @@ QUIET_US: Final = 200_000
 
 
 class Upkeep:
-    """Loop only; jobs run elsewhere.
+    """Gives every turn a piece of the work, and says what a worker thread is to run.
+
+    Not thread-safe: call it from the broker's loop; jobs run elsewhere.
 
     Args:
-        broker: The core.
+        ledger: The journal and what is computed from it.
+        state_sets: Writes the state.
         disk: The data root.
         retention: Limits of the journal.
         refresh_segments: Objects of STATE are written again, so that old segments may go, when
@@ -44,16 +48,20 @@ class Upkeep:
 
     def __init__(
         self,
-        broker: Broker,
+        ledger: Ledger,
+        state_sets: StateSets,
         disk: Disk,
         retention: RetentionSpec | None = None,
         *,
         refresh_segments: int = 2,
         look_every_us: int = LOOK_EVERY_US,
     ) -> None:
-        self._broker = broker
+        self._journal = ledger.journal
+        self._index = ledger.index
+        self._state_sets = state_sets
+        self._writer = state_sets.writer
         self._disk = disk
-        self.moving = Moving(broker, retention or RetentionSpec())
+        self.moving = Moving(ledger, state_sets.writer, retention or RetentionSpec())
         self._refresh_segments = refresh_segments
         self._look_every_us = look_every_us
         self._hint = NO_HINT
@@ -82,8 +90,7 @@ class Upkeep:
             DiskReadError, CorruptJournal: What a group is owed cannot be read, so its segment
                 stays; that is tried again later, and everything else goes on.
         """
-        broker = self._broker
-        journal = broker.journal
+        journal, index = self._journal, self._index
         self._now_us = now_us
         if now_us >= self._retry_us:
             self._retry_us = now_us + self._look_every_us
@@ -92,11 +99,11 @@ class Upkeep:
         self._full = False
         try:
             if self._copying is None and self._keep_state(now_us, may_go_on):
-                newest = broker.writer.complete[-1]
+                newest = self._writer.complete[-1]
                 self._hint = StateHint(newest.begin, newest.end)
-                self._add(broker.index.cut(journal.end, journal.last_crc, self._hint))
+                self._add(index.cut(journal.end, journal.last_crc, self._hint))
             if now_us >= self._seal_us:
-                self._jobs.extend(broker.index.unsealed(journal.written, self._hint))
+                self._jobs.extend(index.unsealed(journal.written, self._hint))
             if self._blocked is None and now_us >= self._retain_us and may_go_on():
                 self._retain(now_us, may_go_on)
         except JournalFull:
@@ -113,7 +120,7 @@ class Upkeep:
             return False
         refreshing = self.moving.refreshing
         if self._copying is None and not refreshing.lacks_room:
-            writing = refreshing.active if self._broker.writer.active else refreshing.goal() > 0
+            writing = refreshing.active if self._writer.active else refreshing.goal() > 0
             if writing:
                 return True
         waits = self._blocked is not None or self._now_us < self._retain_us
@@ -122,7 +129,7 @@ class Upkeep:
     @property
     def watches(self) -> bool:
         """Whether time alone may give it work: whoever runs the turns makes one a second then."""
-        journal = self._broker.journal
+        journal = self._journal
         return journal.first != journal.base or journal.room() <= 0
 
     def _keep_state(self, now_us: int, may_go_on: Callable[[], bool]) -> bool:
@@ -131,17 +138,17 @@ class Upkeep:
         Returns:
             Whether a set ended.
         """
-        broker, refreshing = self._broker, self.moving.refreshing
-        if broker.writer.active:
+        writer, refreshing = self._writer, self.moving.refreshing
+        if writer.active:
             if refreshing.active and refreshing.lacks_room:
                 return False
         else:
             goal = refreshing.goal()
             if goal:
-                broker.writer.begin(now_us, goal, goal)
+                writer.begin(now_us, goal, goal)
                 refreshing.begun()
         try:
-            ended = broker.keep_state(now_us, may_go_on, self._refresh_below())
+            ended = self._state_sets.step(now_us, may_go_on, self._refresh_below())
         except WouldBlock as blocked:
             self._copying = blocked.job
             self._jobs.appendleft(blocked.job)
@@ -151,12 +158,12 @@ class Upkeep:
         return ended
 
     def close(self, now_us: int) -> None:
-        """Stop the broker cleanly; see ``Broker.close``.
+        """Stop the broker cleanly; see ``StateSets.close``.
 
         Its last set lets the oldest segment go, if that waits for such a set.
         """
         goal = self.moving.refreshing.goal_of_a_stop()
-        self._broker.close(now_us, goal or self._refresh_below(), goal)
+        self._state_sets.close(now_us, goal or self._refresh_below(), goal)
 
     def _refresh_below(self) -> int:
         """Return where objects of STATE are written again instead of being named there.
@@ -164,7 +171,7 @@ class Upkeep:
         To write them all takes 0.2 s with 40,000 topics, so not every few segments where the
         journal keeps many: what stands in its younger half is in the way of no segment yet.
         """
-        journal = self._broker.journal
+        journal = self._journal
         size = journal.segment_size
         half = (journal.end - journal.first) // 2
         age = max(self._refresh_segments * size, min(half, REFRESH_SEGMENTS * size))
@@ -175,7 +182,7 @@ class Upkeep:
 
         Not at once: the MARK's own sync would stand in the way of the next send's.
         """
-        journal = self._broker.journal
+        journal = self._journal
         if journal.end != self._quiet_end:
             self._quiet_end, self._quiet_since_us = journal.end, now_us
         elif now_us - self._quiet_since_us >= QUIET_US:
@@ -221,7 +228,7 @@ class Upkeep:
         """Return work for a worker thread, or None while one is out or nothing is to be done."""
         if self._out is not None:
             return None
-        spare = self._broker.journal.wants_spare()
+        spare = self._journal.wants_spare()
         if spare is not None:
             self._out = spare
         elif self._jobs:
@@ -235,12 +242,11 @@ class Upkeep:
         or broken would be kept busy with nothing else.
         """
         self._out = None
-        broker = self._broker
         later_us = self._now_us + self._look_every_us
         if job is self._copying:
             self._copying = None
             if error is not None:
-                broker.writer.unreadable()
+                self._writer.unreadable()
             return
         if self._blocked is not None and job is self._blocked.job:
             self._blocked = None
@@ -249,17 +255,17 @@ class Upkeep:
             return
         if isinstance(job, AllocateJob):
             if error is None:
-                broker.journal.spare_ready(job)
+                self._journal.spare_ready(job)
             else:
-                broker.journal.spare_failed(job, error)
+                self._journal.spare_failed(job, error)
         elif isinstance(job, RunJob):
             if error is None:
-                self._add(broker.index.installed(job))
+                self._add(self._index.installed(job))
             else:
-                broker.index.failed(job)
+                self._index.failed(job)
                 self._seal_us = later_us
                 if not isinstance(error, DiskError):
                     raise error
         elif isinstance(job, RemoveJob):
             self.moving.removal.freed(job)
-            broker.journal.retry_spare()  # there is room again
+            self._journal.retry_spare()  # there is room again

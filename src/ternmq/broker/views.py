@@ -1,18 +1,39 @@
 """Everything the broker remembers, computed from the journal's records and from nothing else.
 
-``apply`` is the one way in which a record changes the views, live and at a start. At a start the
-objects of the newest STATE set come first (``load_object``), each with the position it is valid at;
-then the facts from the set's BEGIN on: each object takes those behind its stamp. Which objects
-there are, and their bytes, is in `stateobjects`; what transactions change, in `transactionviews`.
+One table, keyed by the kind of record, says what a fact does to the views: `ledger` goes through it
+when a decision is recorded, ``apply`` when the journal is replayed at a start. There the objects of
+the newest STATE set come first (``load_object``), each with the position it is valid at; then the
+facts from the set's BEGIN on: each object takes those behind its stamp. Which objects there are,
+and their bytes, is in `stateobjects`; what transactions change, in `transactionviews`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Topic, app_page
+from ternmq.broker.catalog import PAGE_BITS, QUEUE_BITS, Catalog, Queue, Topic, app_page
 from ternmq.broker.dedup import Dedup
 from ternmq.broker.discarded import Discarded
+from ternmq.broker.factkinds import (
+    CONFIG,
+    COUNTS,
+    CURSOR,
+    ENDED,
+    EXTENDED,
+    JOINED,
+    LEFT,
+    MESSAGES,
+    MOVED,
+    PREPARED,
+    PULLED,
+    REPLAY,
+    RESOLVED,
+    SETTLED,
+    At,
+    F,
+    FactKind,
+)
 from ternmq.broker.figures import NOTHING, Figures
 from ternmq.broker.firsts import Firsts
 from ternmq.broker.gone import Gone, GoneName, Sort
@@ -31,21 +52,33 @@ from ternmq.journal.scan import RawRecord
 from ternmq.journal.state import StateKey
 from ternmq.model.specs import Limits
 from ternmq.model.types import Position
-from ternmq.record import control, facts, messages, moved, replay, transactions
+from ternmq.record import control, messages, moved, replay
 from ternmq.record.batch import Batch
+from ternmq.record.facts import CursorMoved, Extended, Pulled, Settled
 from ternmq.record.header import Kind
 
 HeldKey = tuple[int, int, int]
 """group, topic, queue."""
 
 
+class Row(NamedTuple):
+    """What the table has of a kind of record."""
+
+    unpack: Callable[[bytes], Any]
+    apply: Callable[[At, Any], None] | None
+    """None: no view depends on the kind."""
+
+
 class Views:
-    """All views. Loop only; deterministic; no I/O."""
+    """All views, and the table of what each kind of record does to them. Deterministic; no I/O.
+
+    Not thread-safe: call it from the broker's loop.
+    """
 
     def __init__(self, limits: Limits, index: Index) -> None:
         self.limits = limits
         self.index = index
-        self.catalog = Catalog(Firsts(index))
+        self.catalog = Catalog(Firsts(index, self._count_expired))
         self.sessions = Sessions()
         self.dedup = Dedup(limits)
         self.held: dict[HeldKey, GroupQueue] = {}
@@ -76,108 +109,102 @@ class Views:
         """Where the journal begins (only while replaying)."""
         self.begin = 0
         """Records below are known to deduplication already (only while replaying)."""
-        self._by_kind: dict[int, Callable[[RawRecord], None]] = {
-            Kind.MESSAGES: self._messages,
-            Kind.PULLED: self._pulled,
-            Kind.SETTLED: self._settled,
-            Kind.ENDED: self._settled,
-            Kind.EXTENDED: self._extended,
-            Kind.CURSOR: self._cursor,
-            Kind.REPLAY: self._replayed,
-            Kind.CONFIG: self._config,
-            Kind.JOINED: self._joined,
-            Kind.LEFT: self._left,
-            Kind.MOVED: self._moved,
-            Kind.PREPARED: self._prepared,
-            Kind.RESOLVED: self._resolved,
-            Kind.EPOCH: self._epoch,
-        }
+        self.expired_rows = 0
+        """Rows that went with their segment before a group was handed them, since the start."""
+        self.table: dict[int, Row] = {Kind.EPOCH: Row(control.EPOCH.unpack_from, self._epoch)}
+        """What each kind of record does to the views, live and at a start."""
+        self._on(MESSAGES, self._messages)
+        self._on(PULLED, self._pulled)
+        self._on(SETTLED, self._settled)
+        self._on(ENDED, self._settled)
+        self._on(EXTENDED, self._extended)
+        self._on(CURSOR, self._cursor)
+        self._on(REPLAY, self._replayed)
+        self._on(CONFIG, self._config)
+        self._on(JOINED, self._joined)
+        self._on(LEFT, self._left)
+        self._on(MOVED, self._moved)
+        self._on(PREPARED, self.transactions.apply_prepared)
+        self._on(RESOLVED, self.transactions.apply_resolved)
+        self._on(COUNTS, None)
+
+    @property
+    def lowest_hold(self) -> int | None:
+        """The smallest position that is held; None without holds."""
+        return min([one.position for one in self.holds.values()], default=None)
 
     # -- records ----------------------------------------------------------------------------------
 
+    def _on(self, what: FactKind[F], apply: Callable[[At, F], None] | None) -> None:
+        """Make a row of the table."""
+        self.table[what.kind] = Row(what.unpack, apply)
+
     def apply(self, record: RawRecord) -> None:
-        """Take over a record's facts; kinds that no view rests on pass by."""
+        """Take over a record's facts; kinds that no view depends on pass by."""
         if record.time_us > self.last_time_us:
             self.last_time_us = record.time_us
-        apply = self._by_kind.get(record.kind)
-        if apply is not None:
-            apply(record)
+        row = self.table.get(record.kind)
+        if row is not None and row.apply is not None:
+            row.apply(record, row.unpack(record.body))
 
-    def _messages(self, record: RawRecord) -> None:
-        stored = messages.unpack(record.body)
-        position = record.position
-        self.apply_messages(position, position + record.length, record.time_us, stored)
+    def _messages(self, at: At, stored: messages.Messages) -> None:
+        self.apply_messages(at.position, at.position + at.length, at.time_us, stored)
 
-    def _pulled(self, record: RawRecord) -> None:
-        for fact in facts.unpack_pulled(record.body):
+    def _pulled(self, at: At, pulled: Sequence[Pulled]) -> None:
+        for fact in pulled:
             held = self.held.get((fact.group, fact.topic, fact.queue))
             if held is not None:
-                held.apply_pulled(record.position, record.epoch, fact)
+                held.apply_pulled(at.position, at.epoch, fact)
 
-    def _settled(self, record: RawRecord) -> None:
-        for fact in facts.unpack_settled(record.body):
+    def _settled(self, at: At, settled: Sequence[Settled]) -> None:
+        for fact in settled:
             held = self.held.get((fact.group, fact.topic, fact.queue))
             if held is not None:
-                held.apply_settled(record.position, fact)
+                held.apply_settled(at.position, fact)
 
-    def _extended(self, record: RawRecord) -> None:
-        for fact in facts.unpack_extended(record.body):
+    def _extended(self, at: At, extended: Sequence[Extended]) -> None:
+        for fact in extended:
             held = self.held.get((fact.group, fact.topic, fact.queue))
             if held is not None:
-                held.apply_extended(record.position, fact)
+                held.apply_extended(at.position, fact)
 
-    def _cursor(self, record: RawRecord) -> None:
-        fact = facts.unpack_cursor(record.body)
+    def _cursor(self, at: At, fact: CursorMoved) -> None:
         held = self.held.get((fact.group, fact.topic, fact.queue))
         if held is not None:
-            held.apply_cursor(record.position, fact)
+            held.apply_cursor(at.position, fact)
 
-    def _replayed(self, record: RawRecord) -> None:
-        fact = replay.unpack(record.body)
+    def _replayed(self, at: At, fact: replay.Replayed) -> None:
         held = self.held.get((fact.group, fact.topic, fact.queue))
         if held is not None:
-            held.apply_replayed(record.position, fact)
+            held.apply_replayed(at.position, fact)
 
-    def _config(self, record: RawRecord) -> None:
-        self.apply_config(record.position, control.unpack_config(record.body))
-
-    def _joined(self, record: RawRecord) -> None:
-        joined = control.unpack_joined(record.body)
+    def _joined(self, at: At, joined: control.Joined) -> None:
         self.sessions.next_number = max(self.sessions.next_number, joined.session + 1)
-        if record.position >= self.objects.stamp(SESSIONS, joined.session >> PAGE_BITS):
-            self.sessions.apply_joined(record.position, joined)
+        if at.position >= self.objects.stamp(SESSIONS, joined.session >> PAGE_BITS):
+            self.sessions.apply_joined(at.position, joined)
 
-    def _left(self, record: RawRecord) -> None:
-        left = control.unpack_left(record.body)
-        if record.position >= self.objects.stamp(SESSIONS, left.session >> PAGE_BITS):
-            self.session_left(record.position, left.session)
+    def _left(self, at: At, left: control.Left) -> None:
+        """A client went."""
+        number = left.session
+        if at.position < self.objects.stamp(SESSIONS, number >> PAGE_BITS):
+            return
+        session = self.sessions.by_number.get(number)
+        if session is not None:
+            info = session.info
+            one = GoneName(number, info.app, at.position, 0, info.client[:8], info.address)
+            self.gone.add(Sort.SESSION, one)
+        self.sessions.apply_left(at.position, number)
 
-    def _moved(self, record: RawRecord) -> None:
-        self.apply_moved(record.position, record.time_us, moved.unpack(record.body))
-
-    def _prepared(self, record: RawRecord) -> None:
-        fact = transactions.unpack_prepared(record.body)
-        self.transactions.apply_prepared(record.position, record.length, record.time_us, fact)
-
-    def _resolved(self, record: RawRecord) -> None:
-        fact = transactions.unpack_resolved(record.body)
-        self.transactions.apply_resolved(record.position, record.end, record.time_us, fact)
-
-    def _epoch(self, record: RawRecord) -> None:
-        _, flags, _, _ = control.EPOCH.unpack_from(record.body)
-        if not flags & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
-            self.suspect_below = max(self.suspect_below, record.position)
+    def _epoch(self, at: At, epoch: tuple[int, int, int, int]) -> None:
+        if not epoch[1] & (control.EPOCH_CLEAN | control.EPOCH_FIRST):
+            self.suspect_below = max(self.suspect_below, at.position)
 
     def apply_messages(
         self, position: int, end: int, time_us: int, stored: messages.Messages
     ) -> None:
         """Rows are offsets of a queue from now on."""
-        topic_number, number, first, count = (
-            stored.topic,
-            stored.queue,
-            stored.first_offset,
-            stored.count,
-        )
+        topic_number, number = stored.topic, stored.queue
+        first, count = stored.first_offset, stored.count
         producer_id, sequence, rows, crc, tag_mask, key_hashes, ids = facts_of(stored.batch)
         if position >= self.index_from:
             self.index.add(
@@ -215,9 +242,9 @@ class Views:
             if (low or high) and stored.offset_of(row) is not None:
                 self.dedup.add_id(topic, low | high << 64, body_hash, position, row, time_us)
 
-    def apply_config(self, position: int, change: control.Config) -> None:
+    def _config(self, at: At, change: control.Config) -> None:
         """A setting changed."""
-        catalog = self.catalog
+        catalog, position = self.catalog, at.position
         if isinstance(change, control.TopicCreated | control.TopicChanged):
             page = change.number >> PAGE_BITS
             catalog.next_topic = max(catalog.next_topic, change.number + 1)
@@ -262,15 +289,6 @@ class Views:
             self.holds[change.name] = change
         else:
             self.holds.pop(change.name, None)
-
-    def session_left(self, position: int, number: int) -> None:
-        """A client went."""
-        session = self.sessions.by_number.get(number)
-        if session is not None:
-            info = session.info
-            one = GoneName(number, info.app, position, 0, info.client[:8], info.address)
-            self.gone.add(Sort.SESSION, one)
-        self.sessions.apply_left(position, number)
 
     def _group_gone(self, position: int, topic: Topic, group: int) -> None:
         known = topic.subscriptions.get(group)
@@ -374,14 +392,27 @@ class Views:
             catalog.subscription_pages[page] = position
         self.discarded.put(dropped, catalog.remove_subscriptions(topic))
 
-    def apply_moved(self, position: int, time_us: int, fact: moved.Moved) -> None:
+    def _moved(self, at: At, fact: moved.Moved) -> None:
         """Owed rows, and what is known of their failures, stand here from now on."""
+        position = at.position
         if position >= self.index_from and fact.pieces:
-            self.index.add_moved(facts_of_moved(fact), position, time_us)
+            self.index.add_moved(facts_of_moved(fact), position, at.time_us)
         for failure in fact.failures:
             held = self.held.get((failure.group, fact.topic, fact.queue))
             if held is not None:
                 held.apply_moved(position, failure.offset)
+
+    # -- segments that are gone -------------------------------------------------------------------
+
+    def _count_expired(self, queue: Queue, before: int) -> None:
+        """Count what the groups of a queue that began at ``before`` had not read of what went."""
+        first = queue.known_first
+        if first <= before:
+            return
+        for group in queue.topic.subscriptions:
+            cursor = self.held[group, queue.topic.number, queue.number].cursor
+            if cursor < first:
+                self.expired_rows += first - max(cursor, before)
 
     # -- replay -----------------------------------------------------------------------------------
 

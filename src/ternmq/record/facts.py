@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -190,8 +190,9 @@ def pack_pulled(facts: Sequence[Pulled]) -> bytes:
     return b"".join(parts)
 
 
-def unpack_pulled(body: bytes) -> Iterator[Pulled]:
-    """Yield the facts of a PULLED body in order."""
+def unpack_pulled(body: bytes) -> list[Pulled]:
+    """Return the facts of a PULLED body in order."""
+    found: list[Pulled] = []
     count, _ = COUNT.unpack_from(body)
     at = COUNT.size
     for _ in range(count):
@@ -229,9 +230,13 @@ def unpack_pulled(body: bytes) -> Iterator[Pulled]:
             rows = sum(b - a for a, b, _, _ in leased) + sum(b - a for a, b in parked)
             hashes = struct.unpack_from(f"<{rows}Q", body, at)
             at += 8 * rows
-        yield Pulled(
-            group, topic, queue, session, lease, until_us, cursor, leased, skipped, parked, hashes
-        )
+        found.append(
+            Pulled(
+                group, topic, queue, session, lease, until_us, cursor,
+                leased, skipped, parked, hashes,
+            )
+        )  # fmt: skip
+    return found
 
 
 def failing(outcome: int) -> bool:
@@ -277,12 +282,13 @@ def pack_settled(facts: Sequence[Settled]) -> bytes:
     return b"".join(parts)
 
 
-def unpack_settled(body: bytes) -> Iterator[Settled]:
-    """Yield the facts of a SETTLED or ENDED body in order.
+def unpack_settled(body: bytes) -> list[Settled]:
+    """Return the facts of a SETTLED or ENDED body in order.
 
     Raises:
         struct.error, ValueError: The body is cut short, or a value is not valid.
     """
+    found: list[Settled] = []
     count, _ = COUNT.unpack_from(body)
     at = COUNT.size
     for _ in range(count):
@@ -318,21 +324,24 @@ def unpack_settled(body: bytes) -> Iterator[Settled]:
         at += reason_length + (-reason_length % 8)
         if at > len(body):
             raise ValueError("a reason is cut short")
-        yield Settled(
-            group,
-            topic,
-            queue,
-            session,
-            lease,
-            lease_epoch,
-            round_,
-            Outcome(outcome),
-            Cause(cause),
-            due_us,
-            runs,
-            previous,
-            reason,
+        found.append(
+            Settled(
+                group,
+                topic,
+                queue,
+                session,
+                lease,
+                lease_epoch,
+                round_,
+                Outcome(outcome),
+                Cause(cause),
+                due_us,
+                runs,
+                previous,
+                reason,
+            )
         )
+    return found
 
 
 def pack_extended(facts: Sequence[Extended]) -> bytes:
@@ -347,14 +356,16 @@ def pack_extended(facts: Sequence[Extended]) -> bytes:
     )
 
 
-def unpack_extended(body: bytes) -> Iterator[Extended]:
-    """Yield the facts of an EXTENDED body in order."""
+def unpack_extended(body: bytes) -> list[Extended]:
+    """Return the facts of an EXTENDED body in order."""
+    found: list[Extended] = []
     count, _ = COUNT.unpack_from(body)
     for index in range(count):
         group, topic, queue, session, lease, epoch, _, until_us = EXTENDED.unpack_from(
             body, COUNT.size + index * EXTENDED.size
         )
-        yield Extended(group, topic, queue, session, lease, epoch, until_us)
+        found.append(Extended(group, topic, queue, session, lease, epoch, until_us))
+    return found
 
 
 def pack_cursor(fact: CursorMoved) -> bytes:

@@ -166,7 +166,7 @@ class Server:
             self._health = Health(
                 core,
                 self._collector,
-                Queries(core.broker),
+                Queries(core.broker.ledger),
                 settings.metrics_groups,
                 self._url(settings.http.host),
                 self._why_not,
@@ -256,7 +256,7 @@ class Server:
 
     def _oldest_file(self, shows: Shows) -> control.OldestFile:
         broker = self.core.broker
-        found = pinned(broker, self.core.upkeep.moving)
+        found = pinned(broker.ledger, self.core.upkeep.moving)
         seen = bool(found.topic) and shows({"topic": found.topic})
         grouped = bool(found.group) and shows({"topic": found.topic, "group": found.group})
         return control.OldestFile(
@@ -266,7 +266,7 @@ class Server:
             group=found.group if grouped else "",
             name=found.name if shows({"name": found.name}) else "",
             lacks_room=found.lacks_room,
-            sends_refused=broker.sending.refuses,
+            sends_refused=broker.ledger.room.refuses,
         )
 
     async def _see_to_admin(self) -> None:

@@ -128,7 +128,7 @@ class BulkCommands(ControlCommands):
                 next_ = (apps[room - 1] if room else place) if len(apps) > room else None
             else:
                 above = int(place or 0)
-                page = names(broker, _SECTIONS_SORTS[letter], asked.position, above, room)
+                page = names(broker.ledger, _SECTIONS_SORTS[letter], asked.position, above, room)
                 found[letter] = page.found
                 next_ = None if page.next is None else str(page.next)
             if next_ is not None:
@@ -169,7 +169,7 @@ def holds_of(desk: Desk) -> list[control.HoldInfo]:
     """Return every hold as answers describe it, by name."""
     broker = desk.core.broker
     journal = broker.journal
-    blocking = broker.sending.blocked and desk.core.upkeep.moving.blocked_by_hold
+    blocking = broker.ledger.room.blocked and desk.core.upkeep.moving.blocked_by_hold
     oldest_end = journal.first + journal.segment_size
     return [
         control.HoldInfo(

@@ -39,7 +39,7 @@ def open_commands(
     """
     core = desk.core
     authoriser = Authoriser(core.broker.views.catalog.apps, required=auth)
-    queries = Queries(core.broker)
+    queries = Queries(core.broker.ledger)
     sessions = Sessions(core)
     messages = MessageCommands(desk, authoriser, queries)
     returns = ReturnCommands(desk, authoriser, sessions, messages.end_all)

@@ -43,7 +43,7 @@ class ControlCommands:
         self._broker = desk.core.broker
         self._authoriser = authoriser
         self._queries = queries
-        self._listings = Listings(desk.core.broker)
+        self._listings = Listings(desk.core.broker.ledger)
         self.handlers: dict[Command, Handler] = {}
 
     def control(

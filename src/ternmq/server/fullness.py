@@ -41,7 +41,7 @@ class Fullness:
         Args:
             now_s: Time of the loop's clock.
         """
-        before, self._full = self._full, self._broker.sending.refuses
+        before, self._full = self._full, self._broker.ledger.room.refuses
         if not self._full:
             if self._said_at is not None:
                 log.warning("there is room again: sends are taken")
@@ -49,7 +49,7 @@ class Fullness:
             return
         if not before:
             return
-        why = sentence(pinned(self._broker, self._moving))
+        why = sentence(pinned(self._broker.ledger, self._moving))
         pause_s = AGAIN_S if why == self._said else CHANGED_S
         if self._said_at is None or now_s - self._said_at >= pause_s:
             self._said_at, self._said = now_s, why

@@ -53,7 +53,7 @@ class RangeReads:
         self._core = desk.core
         self._catalog = desk.core.broker.views.catalog
         self._authoriser = authoriser
-        self._ranges = Ranges(desk.core.broker, queries)
+        self._ranges = Ranges(desk.core.broker.ledger, queries)
 
     def ranges(self, caller: Caller, request: Request) -> None:
         """QUEUE_RANGES: what the queues of many topics hold."""

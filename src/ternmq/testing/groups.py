@@ -92,7 +92,7 @@ async def _until(
 async def _standing(core: Core, topic: str, group: str) -> Standing | str:
     """Return the state of a group, or why it is not known."""
     await core.settle_down()
-    queries = Queries(core.broker)
+    queries = Queries(core.broker.ledger)
     try:
         count = len(core.broker.views.catalog.subscription(topic, group).queues)
         queues = [queries.status(topic, group, number) for number in range(count)]

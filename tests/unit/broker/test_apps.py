@@ -198,6 +198,6 @@ def test_apps_are_listed_by_name() -> None:
     world = World()
     for name in ("b", "c", "a"):
         put(world, app(name))
-    page = Listings(world.broker).apps()
+    page = Listings(world.broker.ledger).apps()
     assert [one.name for one in page.apps] == ["a", "b", "c"]
     assert page.position == world.end

@@ -58,7 +58,7 @@ def test_what_is_owed_stays_owed() -> None:
     assert pulled is not None
     world.settle(session, "t", "spark.x", pulled, Outcome.RETRY, [(0, 1)])
     commit(world, (0, 8))
-    status = Queries(world.broker).status("t", "spark.x", 0)
+    status = Queries(world.broker.ledger).status("t", "spark.x", 0)
     assert (status.cursor, status.leased, status.waiting, status.lag) == (8, 3, 1, 2)
     assert offsets(world.pull(session, "t", "spark.x", 10)) == [8, 9]
 

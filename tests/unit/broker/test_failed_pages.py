@@ -34,7 +34,7 @@ def failing(times: int, reason: str = "because", outcome: Outcome = Outcome.RETR
 @pytest.mark.parametrize(("times", "dead"), [(1, False), (7, False), (7, True)])
 def test_a_page_of_failed_rows_is_bounded_and_all_come(times: int, dead: bool) -> None:
     world = failing(times, outcome=Outcome.DEAD if dead else Outcome.RETRY)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     ask = queries.dead_letters if dead else queries.waiting
     offsets: list[int] = []
     more = True
@@ -51,14 +51,14 @@ def test_a_page_of_failed_rows_is_bounded_and_all_come(times: int, dead: bool) -
 
 def test_a_page_reads_little_where_the_records_are_large() -> None:
     world = failing(3, reason="x" * 4000)
-    page = waiting(lambda: Queries(world.broker).waiting("t", "g", 0, limit=ROWS))
+    page = waiting(lambda: Queries(world.broker.ledger).waiting("t", "g", 0, limit=ROWS))
     assert 1 <= len(page.rows) <= (LISTED_WORK << 9) // (3 * 4000) + 1
     assert page.more
 
 
 def test_the_last_page_says_so() -> None:
     world = failing(1)
-    page = Queries(world.broker).waiting("t", "g", 0, after=ROWS - 3, limit=2)
+    page = Queries(world.broker.ledger).waiting("t", "g", 0, after=ROWS - 3, limit=2)
     assert ([row.offset for row in page.rows], page.more) == ([ROWS - 2, ROWS - 1], False)
-    page = Queries(world.broker).waiting("t", "g", 0, after=ROWS - 3, limit=1)
+    page = Queries(world.broker.ledger).waiting("t", "g", 0, after=ROWS - 3, limit=1)
     assert ([row.offset for row in page.rows], page.more) == ([ROWS - 2], True)

@@ -66,7 +66,7 @@ def test_rows_that_a_filter_passed_over_are_not_unread() -> None:
         tagged(world, "bb")
         assert world.pull(session, "t", "g", 4) is None
         assert world.held("t", "g").cursor < 5, "not recorded yet: there is time"
-        assert Queries(world.broker).status("t", "g", 0).lag == 0
+        assert Queries(world.broker.ledger).status("t", "g", 0).lag == 0
 
     explore(scenario)
 

@@ -13,14 +13,14 @@ EVERYTHING = 1 << 30
 
 def every_name(world: World, sort: Sort, position: int = 0) -> list[Name]:
     """Return all names, which must be the same by pages of one and by few looks."""
-    page = names(world.broker, sort, position, 0, EVERYTHING)
+    page = names(world.broker.ledger, sort, position, 0, EVERYTHING)
     assert page.next is None
     for limit, looks in ((1, EVERYTHING), (EVERYTHING, 1)):
         found: list[Name] = []
-        some = names(world.broker, sort, position, 0, limit, looks)
+        some = names(world.broker.ledger, sort, position, 0, limit, looks)
         found += some.found
         while some.next is not None:
-            some = names(world.broker, sort, position, some.next, limit, looks)
+            some = names(world.broker.ledger, sort, position, some.next, limit, looks)
             assert len(some.found) <= min(limit, looks)
             found += some.found
         assert found == page.found

@@ -126,7 +126,7 @@ def test_a_hold_that_comes_while_a_segment_is_judged_counts() -> None:
     for _ in range(300):
         kept.turn()
     assert kept.broker.journal.first == first
-    assert not kept.broker.sending.blocked, "there is no pressure: nothing is refused"
+    assert not kept.broker.ledger.room.blocked, "there is no pressure: nothing is refused"
 
 
 def test_below_the_oldest_it_stands_at_the_oldest() -> None:

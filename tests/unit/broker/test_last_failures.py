@@ -29,7 +29,7 @@ def pull(world: World, session: int, rows: int = 32) -> PullReply:
 
 
 def told(world: World, reply: PullReply) -> Told:
-    failures = Queries(world.broker).last_failures("t", "g", reply)
+    failures = Queries(world.broker.ledger).last_failures("t", "g", reply)
     return waiting(failures.find)
 
 
@@ -122,7 +122,7 @@ def test_what_was_found_is_kept_when_a_read_blocks(monkeypatch: pytest.MonkeyPat
         row = [(offset, offset + 1)]
         world.settle(session, "t", "g", first, Outcome.RETRY, row, reason=f"no {offset}")
     world.pass_time(SECOND)
-    failures = Queries(world.broker).last_failures("t", "g", pull(world, session))
+    failures = Queries(world.broker.ledger).last_failures("t", "g", pull(world, session))
     asked: list[int] = []
     get = world.broker.store.get
 

@@ -43,11 +43,11 @@ def seeing(
 
 
 def topics(world: World, *args: object, **more: object) -> TopicPage:
-    return world.run(lambda: Listings(world.broker).topics(*args, **more))  # type: ignore[arg-type]
+    return world.run(lambda: Listings(world.broker.ledger).topics(*args, **more))  # type: ignore[arg-type]
 
 
 def groups(world: World, *args: object, **more: object) -> GroupPage:
-    return world.run(lambda: Listings(world.broker).groups(*args, **more))  # type: ignore[arg-type]
+    return world.run(lambda: Listings(world.broker.ledger).groups(*args, **more))  # type: ignore[arg-type]
 
 
 def test_topics_come_by_name_with_durable_offsets_only() -> None:
@@ -201,7 +201,7 @@ def test_groups_go_on_behind_a_group_also_one_that_is_gone() -> None:
 def test_sessions_and_apps_come_in_pages(monkeypatch) -> None:
     world = World()
     numbers = [world.join(f"c{n}") for n in range(5)]
-    listed = Listings(world.broker)
+    listed = Listings(world.broker.ledger)
     first = listed.sessions(limit=3)
     assert [one.session for one in first.sessions] == numbers[:3]
     world.leave(numbers[2])
@@ -274,7 +274,7 @@ def test_members_hold_rows_or_wait_for_some() -> None:
     world.park(waiter, "a", "g")
     world.park(waiter, "a", "g")
     world.park(holder, "a", "g")
-    found = Listings(world.broker).members("a", "g")
+    found = Listings(world.broker.ledger).members("a", "g")
     assert found == [
         Member(holder, "app", "holder", 4, 1),
         Member(waiter, "app", "waiter", 0, 2),
@@ -282,7 +282,7 @@ def test_members_hold_rows_or_wait_for_some() -> None:
     assert idle not in {one.session for one in found}
     assert groups(world).groups[0].members == ("holder", "waiter")
     with pytest.raises(UnknownGroup):
-        Listings(world.broker).members("a", "h")
+        Listings(world.broker.ledger).members("a", "h")
 
 
 def test_sessions_say_who_is_here_and_since_when() -> None:
@@ -292,7 +292,7 @@ def test_sessions_say_who_is_here_and_since_when() -> None:
     world.pass_time(SECOND)
     second = world.join("c-2")
     world.broker.clients.disconnected(world.now, second)
-    page = Listings(world.broker).sessions()
+    page = Listings(world.broker.ledger).sessions()
     assert page.position == world.broker.journal.end
     assert [(one.session, one.connected, one.since_us) for one in page.sessions] == [
         (first, True, START_US), (second, False, START_US + SECOND),
@@ -302,7 +302,7 @@ def test_sessions_say_who_is_here_and_since_when() -> None:
         "shop", "c-1", "10.0.0.1:5", 77, "0.1",
     )  # fmt: skip
     world.restart()
-    again = Listings(world.broker).sessions().sessions
+    again = Listings(world.broker.ledger).sessions().sessions
     assert [(one.connected, one.since_us) for one in again] == [
         (False, START_US), (False, START_US + SECOND),
     ]  # fmt: skip
@@ -316,7 +316,7 @@ def every_transaction(
     writers: list[str] = []
     place = TransactionPlace(0, "")
     while True:
-        page = Listings(world.broker).transactions(app, writer, limit, place)
+        page = Listings(world.broker.ledger).transactions(app, writer, limit, place)
         assert len(page.undecided) <= limit
         assert len(page.writers) <= limit
         undecided += [(one.writer, one.batch_id) for one in page.undecided]

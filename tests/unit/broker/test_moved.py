@@ -98,14 +98,14 @@ def test_every_owed_row_survives_whatever_its_size(size: int, reason: str) -> No
     outlive(world, session, owed[-1])
     number = world.broker.views.catalog.topic("t").number
     for offset in owed:
-        found = waiting(partial(Queries(world.broker).by_offset, "t", 0, offset))
+        found = waiting(partial(Queries(world.broker.ledger).by_offset, "t", 0, offset))
         assert found.copied
         assert Batch(found.batch).body(found.row) == world.sent[number, 0, offset]
     listed: list[FailedRow] = []
     more = True
     while more:
         after = listed[-1].offset if listed else -1
-        page = waiting(partial(Queries(world.broker).waiting, "t", "g", 0, after=after))
+        page = waiting(partial(Queries(world.broker.ledger).waiting, "t", "g", 0, after=after))
         listed += page.rows
         more = page.more
     assert [one.offset for one in listed] == owed
@@ -136,7 +136,7 @@ def test_a_moved_row_is_found_by_all_that_people_know_of_it(restarted: bool) -> 
     outlive(world, session, 5)
     if restarted:
         world.restart()
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     number = world.broker.views.catalog.topic("t").number
     for sequence in (1, 4, 5):
         found = waiting(partial(queries.by_id, 77, sequence))

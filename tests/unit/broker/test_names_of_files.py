@@ -27,7 +27,9 @@ def compare(world: World) -> module.Names:
         (Sort.GROUP, found.groups),
         (Sort.SESSION, found.sessions),
     ):
-        told = {one.number: tuple(one) for one in names(world.broker, sort, 0, 0, 1 << 30).found}
+        told = {
+            one.number: tuple(one) for one in names(world.broker.ledger, sort, 0, 0, 1 << 30).found
+        }
         first = world.broker.journal.first
         mine = {
             number: (one.number, one.name, one.gone, one.topic, one.client, one.address)

@@ -83,14 +83,14 @@ def busy() -> World:
 
 def test_sums_and_lists_do_not_walk() -> None:
     world = busy()
-    upkeep = Upkeep(world.broker, world.disk)
+    upkeep = Upkeep(world.broker.ledger, world.broker.state_sets, world.disk)
     session = world.join()
     world.pull(session, "t2", "g", 4)
     world.prepare("t1", 2)
     guarded(world)
     found = {one.name: one.value for one in metrics(world.broker, upkeep)}
     assert (found["leased_rows"], found["topics"], found["group_queues"]) == (4, 5, 5)
-    listed = Listings(world.broker)
+    listed = Listings(world.broker.ledger)
     assert len(listed.topics(limit=2).topics) == 2
     assert len(listed.topics(["t4", "t1"]).topics) == 2
     assert len(listed.groups(limit=2).groups) == 2
@@ -100,8 +100,8 @@ def test_sums_and_lists_do_not_walk() -> None:
     assert len(listed.sessions(limit=2).sessions) == 1
     assert len(listed.transactions(None, None, 5, TransactionPlace(0, "")).writers) == 1
     for sort in Sort:
-        names(world.broker, sort, 0, 0, 3)
-    assert not GroupSeries(Queries(world.broker), 100).step()
+        names(world.broker.ledger, sort, 0, 0, 3)
+    assert not GroupSeries(Queries(world.broker.ledger), 100).step()
 
 
 def test_time_and_the_end_of_sessions_do_not_walk() -> None:

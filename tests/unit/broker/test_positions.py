@@ -148,7 +148,7 @@ def lost_lease(world: World, rows: int = 4) -> tuple[int, PullReply]:
 def test_what_a_lost_lease_says_counts_for_rows_never_handed_out() -> None:
     world = World()
     session, pulled = lost_lease(world)
-    assert world.broker.suspect_below > 0
+    assert world.broker.views.suspect_below > 0
     with pytest.raises(LeaseExpired):
         world.settle(session, "t", "g", pulled)  # which rows? nobody knows
     reply = world.settle(session, "t", "g", pulled, spans=[(1, 3)])

@@ -112,7 +112,7 @@ class Small(World):
         return self.broker.writer.sets_written
 
     def kept_by(self) -> Pin:
-        return pinned(self.broker, self.started.upkeep.moving).by
+        return pinned(self.broker.ledger, self.started.upkeep.moving).by
 
     def restart(self, *, clean: bool = False, gap_us: int = SECOND) -> None:
         if clean:
@@ -151,7 +151,7 @@ def test_a_full_disk_that_is_unread_has_no_set_written_for_it() -> None:
     assert not world.takes()
     assert world.written == 0
     assert world.kept_by() is Pin.GROUP
-    assert sentence(pinned(world.broker, world.started.upkeep.moving)) == (
+    assert sentence(pinned(world.broker.ledger, world.started.upkeep.moving)) == (
         "group g has not finished its messages of topic t"
     )
 
@@ -263,7 +263,7 @@ def test_a_reserve_that_is_too_small_for_the_sets_is_left_alone() -> None:
     world.fill()
     world.drain(session, "t", "g", 200)
     world.turns(TURNS)
-    found = pinned(world.broker, world.started.upkeep.moving)
+    found = pinned(world.broker.ledger, world.started.upkeep.moving)
     assert (found.by, found.lacks_room) == (Pin.STATE, True)
     assert "no room" in sentence(found)
     assert not world.broker.writer.active
@@ -321,7 +321,7 @@ def test_what_keeps_the_oldest_segment_has_a_name(
     world.drain(session, "t", "g")
     world.turns(60)
     assert world.kept_by() is by
-    assert sentence(pinned(world.broker, world.started.upkeep.moving)) == said
+    assert sentence(pinned(world.broker.ledger, world.started.upkeep.moving)) == said
     assert not world.takes()
     assert world.written == 0
     if by is Pin.HOLD:

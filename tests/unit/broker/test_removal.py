@@ -91,7 +91,7 @@ def test_the_queues_of_a_segment_that_went_forget_it_some_in_a_step(
     assert len(left) > TOPICS // PIECE
     number = world.broker.journal.first // SEGMENT
     assert all(one.numbers[0] >= number for one in world.broker.index.queues.values())
-    assert going.expired_rows == 3 * TOPICS
+    assert world.broker.views.expired_rows == 3 * TOPICS
 
 
 @pytest.mark.usefixtures("small")
@@ -100,11 +100,11 @@ def test_a_queue_tells_where_it_begins_before_its_turn() -> None:
     going = world.started.upkeep.moving.removal
     last = f"t{TOPICS - 1}"
     assert stale(world) > 1
-    before = going.expired_rows
+    before = world.broker.views.expired_rows
     assert queue_of(world, last).first == 3
-    assert going.expired_rows == before + 3
+    assert world.broker.views.expired_rows == before + 3
     with pytest.raises(OffsetExpired):
-        Queries(world.broker).read(last, 0, 0, 10, 1 << 20)
+        Queries(world.broker.ledger).read(last, 0, 0, 10, 1 << 20)
     one_before = f"t{TOPICS - 2}"
     session = world.join()
     assert world.pull(session, one_before, "g") is None
@@ -112,10 +112,10 @@ def test_a_queue_tells_where_it_begins_before_its_turn() -> None:
     pulled = world.pull(session, one_before, "g")
     assert pulled is not None
     assert offsets(pulled) == [3, 4]
-    assert going.expired_rows == before + 6
+    assert world.broker.views.expired_rows == before + 6
     while going.goes_on:
         world.turn()
-    assert going.expired_rows == 3 * TOPICS  # each counted once, whoever asked
+    assert world.broker.views.expired_rows == 3 * TOPICS  # each counted once, whoever asked
 
 
 @pytest.mark.usefixtures("small")
@@ -151,7 +151,7 @@ def test_names_of_what_is_gone_are_forgotten_some_in_a_step() -> None:
 
 def test_a_row_that_went_unread_is_not_said_to_be_unread() -> None:
     world = removed_a_moment_ago()
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     states = [queries.row("t0", "g", 0, offset)[0].state for offset in range(4)]
     assert states == [RowState.NOT_OWED] * 3 + [RowState.UNREAD]
 

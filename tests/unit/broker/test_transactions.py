@@ -47,7 +47,7 @@ def test_prepared_rows_are_seen_by_nobody_before_the_commit_is_durable() -> None
     ids = [world.prepare("t", 3).prepared, world.prepare("t", 1).prepared]
     world.commit()
     world.send("t", 2)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     assert world.drain(session, "t", "g") == [0, 1, 2, 3]
     assert queries.read("t", 0, 0, 100, 1 << 20).stop == 4
     reply = world.decide(ids, commit=False)
@@ -470,7 +470,7 @@ def test_a_resend_that_nobody_remembers_is_another_batch_and_only_the_listed_one
 def test_no_room_refuses_prepares_and_lets_commits_through() -> None:
     world, session = ready()
     ids = [world.prepare("t", 1).prepared]
-    world.broker.sending.blocked = True
+    world.broker.ledger.room.blocked = True
     with pytest.raises(DiskFull):
         world.prepare("t", 1)
     world.decide(ids)
@@ -482,7 +482,7 @@ def test_no_room_refuses_prepares_and_lets_commits_through() -> None:
 
 def test_rows_are_found_once_they_are_messages() -> None:
     world, _ = ready()
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     world.send("t", [Row(b"0", key="k")])
     ids = [world.prepare("t", [Row(b"x", key="j"), Row(b"1", key="k")], producer=5).prepared]
     dropped = world.prepare("t", [Row(b"2", key="k")], producer=6, part="1/0").prepared

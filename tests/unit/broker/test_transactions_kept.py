@@ -41,7 +41,7 @@ def grow(world: Kept, session: int, segments: int, topic: str = "other") -> None
     """Send and consume another topic until the journal is so many segments longer."""
     goal = world.broker.journal.end + segments * SEGMENT
     while world.broker.journal.end < goal:
-        world.broker.sending.blocked = False
+        world.broker.ledger.room.blocked = False
         world.send(topic, [Row(b"y" * 1000)])
         world.turn(SECOND // 4)
         world.drain(session, topic, "g")
@@ -76,8 +76,8 @@ def test_an_undecided_transaction_pins_its_segment() -> None:
     grow(world, session, 6)
     assert world.broker.journal.first == 0
     assert world.broker.views.undecided.pins(0)
-    assert world.broker.sending.blocked
-    world.broker.sending.blocked = False
+    assert world.broker.ledger.room.blocked
+    world.broker.ledger.room.blocked = False
     world.decide(ids)
     grow(world, session, 2)
     assert world.broker.journal.first == 0  # a group has not consumed it
@@ -88,7 +88,7 @@ def test_an_undecided_transaction_pins_its_segment() -> None:
     world.settle(session, "t", "g", pulled)
     grow(world, session, 1)
     assert world.broker.journal.first > 0
-    assert not world.broker.sending.blocked
+    assert not world.broker.ledger.room.blocked
     same(world)
 
 
@@ -97,7 +97,7 @@ def test_what_is_rolled_back_lets_its_segment_go() -> None:
     world.prepare("t", [Row(b"x" * 500)])
     grow(world, session, 6)
     assert world.broker.journal.first == 0
-    world.broker.sending.blocked = False
+    world.broker.ledger.room.blocked = False
     world.abort()
     grow(world, session, 1)
     assert world.broker.journal.first > 0
@@ -138,7 +138,7 @@ def test_rows_in_old_segments_are_read_in_their_order() -> None:
     world, session = ready()
     across(world, session)
     same(world)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     found = waiting(lambda: queries.read("t", 0, 0, 100, 1 << 20))
     got = []
     at = 0
@@ -192,7 +192,7 @@ def test_a_segment_takes_all_below_its_highest_prepared_row_with_it() -> None:
     assert 0 < world.broker.journal.first <= middle * SEGMENT
     queue = world.broker.views.catalog.topic("t").queues[0]
     assert queue.first == 7
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     with pytest.raises(OffsetExpired, match="7"):
         queries.read("t", 0, 2, 100, 1 << 20)
     assert waiting(lambda: queries.by_offset("t", 0, 2)).copied
@@ -249,7 +249,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
             try:
                 id_ = world.prepare("t", rows * chance.randrange(1, 4), batch=batch).prepared
             except (TransactionDecided, DiskFull):
-                world.broker.sending.blocked = False
+                world.broker.ledger.room.blocked = False
             else:
                 opened.setdefault(batch, []).append(id_)
         elif what < 0.45 and opened:
@@ -261,7 +261,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
             del opened[number]
             world.abort(batch=number)
         elif what < 0.8:
-            world.broker.sending.blocked = False
+            world.broker.ledger.room.blocked = False
             world.send("t", [Row(b"s" * chance.randrange(900), key="k")])
         elif what < 0.9:
             pulled = world.pull(session, "t", "g")
@@ -274,7 +274,7 @@ def test_random_lives_survive_any_moment(seed: int) -> None:
         world.turn(chance.choice([1000, 10_000, SECOND]))
         if step % 20 == 0:
             same(world)
-    world.broker.sending.blocked = False
+    world.broker.ledger.room.blocked = False
     for number, ids in opened.items():
         world.decide(ids, batch=number)
     owed = len(world.sent)
@@ -295,7 +295,7 @@ def test_a_message_that_is_gone_is_not_found() -> None:
     world.decide(ids)
     world.drain(session, "t", "g")
     grow(world, session, 8)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     assert waiting(lambda: queries.by_key("t", "k")).found == []
     with pytest.raises(MessageNotFound):
         waiting(lambda: queries.by_id(5, 0))

@@ -101,13 +101,13 @@ def test_what_is_older_than_its_topic_keeps_it_goes() -> None:
     world.grow("t", 2)
     queue = world.broker.views.catalog.topic("t").queues[0]
     assert 0 < queue.first < queue.next
-    oldest = Queries(world.broker).by_offset("t", 0, queue.first)
+    oldest = Queries(world.broker.ledger).by_offset("t", 0, queue.first)
     # A segment goes as a whole: what is kept may be older than asked for, by less than a segment.
     assert world.now - oldest.time_us < 40 * SECOND
     with pytest.raises(OffsetExpired, match=str(queue.first)):
-        Queries(world.broker).read("t", 0, queue.first - 1, 10, 1 << 20)
+        Queries(world.broker.ledger).read("t", 0, queue.first - 1, 10, 1 << 20)
     with pytest.raises(MessageNotFound):
-        Queries(world.broker).by_offset("t", 0, queue.first - 1)
+        Queries(world.broker.ledger).by_offset("t", 0, queue.first - 1)
 
 
 def test_a_group_that_lags_keeps_its_messages_and_sends_are_refused_under_pressure() -> None:
@@ -133,7 +133,7 @@ def test_a_group_that_lags_keeps_its_messages_and_sends_are_refused_under_pressu
             break
     # STATE alone does not grow the journal, so it may stay above its limit; a lagging group is what
     # blocked the sends, and it no longer does.
-    assert not world.broker.sending.blocked
+    assert not world.broker.ledger.room.blocked
     world.send("t", 1)
 
 
@@ -145,7 +145,7 @@ def test_unread_messages_go_where_the_topic_says_so_and_are_counted_and_skipped(
     world.grow("t", 2)
     first = world.broker.views.catalog.topic("t").queues[0].first
     assert first > 0
-    assert world.started.upkeep.moving.removal.expired_rows == first
+    assert world.broker.views.expired_rows == first
     pulled = world.pull(session, "t", "slow", 4)
     assert offsets(pulled) == [first, first + 1, first + 2, first + 3]
 
@@ -184,7 +184,7 @@ def test_rows_that_are_owed_survive_their_segment_with_all_that_is_known_of_them
     for _ in range(2):  # the second time after a restart
         held = world.held("t", "g")
         assert world.broker.views.catalog.topic("t").queues[0].first > 6
-        queries = Queries(world.broker)
+        queries = Queries(world.broker.ledger)
         dead = queries.dead_letters("t", "g", 0).rows
         assert [(one.offset, one.attempts) for one in dead] == [(0, 1)]
         assert [(e.reason, e.cause) for e in dead[0].failures] == [(b"poison", Cause.REJECTED)]
@@ -344,7 +344,7 @@ def test_a_job_that_fails_is_not_the_end() -> None:
             upkeep.finished(job, None)
     assert failed == 3
     world.restart()
-    assert Queries(world.broker).by_id(1, 0).offset == 0
+    assert Queries(world.broker.ledger).by_id(1, 0).offset == 0
 
 
 def test_every_metric_has_a_name_of_its_own_and_counts() -> None:
@@ -388,7 +388,7 @@ def test_status_preview_and_positions() -> None:
     pulled = world.pull(session, "t", "g", 6)
     assert pulled is not None
     world.settle(session, "t", "g", pulled, Outcome.DONE, [(0, 2), (4, 5)])
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     status = queries.status("t", "g", 0)
     assert (status.cursor, status.floor, status.end, status.lag) == (6, 2, 10, 4)
     assert (status.leased, status.ready, status.waiting, status.dead) == (3, 0, 0, 0)
@@ -407,7 +407,7 @@ def test_readers_see_what_is_durable_and_no_more() -> None:
     world.topic("t")
     world.send("t", 5)
     world.send("t", 5, commit=False)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
     read = queries.read("t", 0, 0, 100, 1 << 20)
     assert (read.start, read.stop) == (0, 5)
     assert queries.read("t", 0, 5, 100, 1 << 20).stop == 5
@@ -581,7 +581,7 @@ class Failing(Kept):
 
     def check(self, reasons: Sequence[str]) -> None:
         for name in self.names:
-            (row,) = Queries(self.broker).waiting("t", name, 0).rows
+            (row,) = Queries(self.broker.ledger).waiting("t", name, 0).rows
             assert [one.reason.decode() for one in row.failures if one.reason] == reasons
 
 

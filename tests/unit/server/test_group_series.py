@@ -35,7 +35,7 @@ def lags(series: GroupSeries) -> set[str]:
 
 def test_a_piece_is_of_so_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_series, "PIECE_QUEUES", 6)
-    series = GroupSeries(Queries(world_of(7).broker), 100)
+    series = GroupSeries(Queries(world_of(7).broker.ledger), 100)
     steps = [len(lags(series))]
     while series.step():
         steps.append(len(lags(series)))
@@ -50,7 +50,7 @@ def test_one_group_of_many_queues_is_one_piece(monkeypatch: pytest.MonkeyPatch) 
     world.group("wide", "g")
     world.topic("next")
     world.group("next", "g")
-    series = GroupSeries(Queries(world.broker), 100)
+    series = GroupSeries(Queries(world.broker.ledger), 100)
     assert series.step()
     assert lags(series) == {"wide"}
     assert not series.step()
@@ -59,7 +59,7 @@ def test_one_group_of_many_queues_is_one_piece(monkeypatch: pytest.MonkeyPatch) 
 
 def test_groups_that_were_made_first_have_series() -> None:
     world = world_of(5)
-    queries = Queries(world.broker)
+    queries = Queries(world.broker.ledger)
 
     def seen() -> set[str]:
         series = GroupSeries(queries, 3)
@@ -78,8 +78,8 @@ def test_groups_that_were_made_first_have_series() -> None:
 def test_groups_come_and_go_between_the_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_series, "PIECE_QUEUES", 3)
     world = world_of(6)
-    series = GroupSeries(Queries(world.broker), 100)
-    other = GroupSeries(Queries(world.broker), 100)
+    series = GroupSeries(Queries(world.broker.ledger), 100)
+    other = GroupSeries(Queries(world.broker.ledger), 100)
     assert series.step()
     for name in ("t0", "t1", "t4"):
         world.run(lambda name=name: world.broker.administration.delete_topic(world.now, name))  # type: ignore[misc]
@@ -101,7 +101,7 @@ def test_it_says_how_groups_stand() -> None:
     one = world.broker.views.catalog.subscription("t1", "g")
     one.counted().delivered += 2
     one.counted().settled["done"] = 7
-    series = GroupSeries(Queries(world.broker), 100)
+    series = GroupSeries(Queries(world.broker.ledger), 100)
     assert not series.step()
     found = shown(series)
     assert {name: value for (name, topic), value in found.items() if topic == "t1"} == {
@@ -113,6 +113,6 @@ def test_it_says_how_groups_stand() -> None:
         "ternmq_group_retrying": 0,
         "ternmq_group_dead_letters": 0,
     }
-    told = series_of(Queries(world.broker), one)
+    told = series_of(Queries(world.broker.ledger), one)
     assert sorted(told.values()) == [0, 0, 0, 2, 2, 3, 7]
     assert {name.partition("{")[0] for name in told} == {one.name for one in FAMILIES}
