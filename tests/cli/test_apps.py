@@ -205,6 +205,7 @@ def test_an_apply_that_lacks_a_right_changes_nothing(
         admin("topic", "show", f"{topic}-a", code=4)
     assert "created" not in admin("apply", deployed, *as_part, code=5).out
     admin("topic", "create", f"{topic}-b")
+    admin("app", "set", app, "--grant", f"produce:{topic}-b")  # so that it sees the topic
     said = admin("apply", deployed, "--dry-run", *as_part, code=5)
     assert f"`ternmq app set {app} --grant manage:{topic}-b:g` gives it" in said.err
     assert "consume" not in said.err

@@ -20,13 +20,20 @@ def test_a_new_folder(processes: Processes, command: str) -> None:
     assert not (processes.folder / "data" / "journal").exists()
 
 
-@pytest.mark.parametrize("command", ["serve", "dev"])
 @pytest.mark.parametrize("data", ["settings.toml", "settings.toml/data"])
-def test_a_folder_that_is_a_file(processes: Processes, command: str, data: str) -> None:
+def test_a_folder_that_is_a_file(processes: Processes, data: str) -> None:
     (processes.folder / "settings.toml").write_text("not a folder")
-    ended = processes.run(command, *START[:-1], data, code=2)
+    processes.environment |= {"TERNMQ_DATA": data}
+    ended = processes.run("serve", *START[:-2], code=2)
     last = ended.err.splitlines()[-1]
     assert last == f"ternmq: data = {data!r} cannot be a folder: settings.toml is a file"
+
+
+@pytest.mark.parametrize("command", ["serve", "dev"])
+def test_a_folder_in_a_file(processes: Processes, command: str) -> None:
+    (processes.folder / "settings.toml").write_text("not a folder")
+    ended = processes.run(command, *START[:-1], "settings.toml/data", code=2)
+    assert ended.err.endswith("cannot be a folder: settings.toml is a file\n")
 
 
 def test_a_folder_that_is_there(processes: Processes) -> None:

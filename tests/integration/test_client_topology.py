@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -398,8 +398,8 @@ async def test_rights_that_end_while_others_make_the_same_do_not_deny_what_was_m
             raise ternmq.TopicExists("b is there")
         monkeypatch.setattr(Admin, "refusals", refuse)
 
-    async def refuse(*_: object) -> list[str]:
-        return ["no grant to manage"]
+    async def refuse(_: Admin, asked: Iterable[object]) -> list[str]:
+        return ["no grant to manage" for _ in asked]
 
     client = ternmq.connect(real.url)
     client.declare(ternmq.Topic("a"), ternmq.Topic("b"))

@@ -88,4 +88,4 @@ def test_what_spark_lacks_is_said(monkeypatch):
     monkeypatch.setattr(java, "find", none)
     assert "no Java is there" in builder.missing({})
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert builder.missing({}) == "pyspark is not installed"
+    assert builder.missing({}) == "pyspark is not installed: pip install 'ternmq[spark]'"

@@ -266,11 +266,11 @@ class Deliveries(Sequence[Delivery]):
         try:
             named = sorted({operator.index(row) for row in rows})
         except TypeError:
-            said = f"rows={rows!r}: name them by places, as rows=[0, 3]"
             given: object = rows
-            if isinstance(given, str):
-                said = f"{rows!r} names no rows; a reason is given by name: reason={rows!r}"
-            raise InvalidRequest(said) from None
+            reason = f"; a reason is given as reason={rows!r}" if isinstance(given, str) else ""
+            raise InvalidRequest(
+                f"rows={rows!r}: name them by places, as rows=[0, 3]{reason}"
+            ) from None
         items = self._all()
         by_lease: dict[Lease, list[int]] = {}
         lost = 0

@@ -45,8 +45,6 @@ class Telling:
         self._desk = desk
         self._waiting: dict[bytes, _Change] = {}
         """Changes of the next round, by command and body."""
-        self._changes: list[_Change] = []
-        """Those of the round under way."""
         self._looks: Iterator[tuple[Caller, _Change]] | None = None
 
     def tell(self, command: Command, body: bytes, sees: Callable[[str], bool]) -> None:

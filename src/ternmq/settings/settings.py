@@ -71,24 +71,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The data folder is deleted when the broker ends: `dev` has made it for this one run."""
 
     name: Annotated[
-        str, About("What the broker calls itself to clients and in logs: a name as topics have.")
+        str, About("Name of the broker, for clients and logs; the rules for topic names apply.")
     ] = "ternmq"
     data: Annotated[
-        str, About("The data folder; `serve` needs one, `dev` takes a temporary one.")
+        str, About("The data folder. Required for `serve`; `dev` makes a temporary one by default.")
     ] = ""
     listen: Annotated[
         Address,
-        About("Where clients connect; `:7117` is every interface, port 0 takes a free one."),
+        About("Address for clients; `:7117` is every interface, port 0 is a free port."),
     ] = Address(LOOPBACK, PORT)
     http: Annotated[
         Address | None,
-        About("Where /metrics, /livez and /readyz are served, on loopback only; `off`: nowhere."),
+        About("Address of /metrics, /livez and /readyz, on loopback only; `off`: not served."),
     ] = Address(LOOPBACK, PORT + 1)
     metrics_groups: Annotated[
         int,
         About(
-            "Groups with series of their own in /metrics, those made first; the gauge"
-            " `ternmq_groups_left_out` says how many have none.",
+            "Number of groups with series of their own in /metrics (the oldest groups); the gauge"
+            " `ternmq_groups_left_out` counts the others.",
             0,
         ),
     ] = 2_000
@@ -96,40 +96,40 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     auth: Annotated[
         bool,
         About(
-            "Clients must be apps with a token. Off only in `dev`, on loopback; beyond, it is on"
-            " and needs `admin_token`."
+            "Clients must authenticate as apps, with a token. It can be off only in `dev`, on"
+            " loopback; on other addresses `dev` needs `admin_token`."
         ),
     ] = True
     admin_token: Annotated[
         Secret | None,
         About(
-            "Token of the app `admin`, which is made, or made anew, at a start where it has"
-            " another; `off`: when there is no app yet, one is made and its token written to"
-            " `admin.token` in the data folder."
+            "Token of the app `admin`. A start makes this app, or changes its token to this one."
+            " `off`: if there is no app yet, the start makes `admin` with a new token, and writes"
+            " the token to `admin.token` in the data folder."
         ),
     ] = None
     tls_cert: Annotated[
-        str | None, About("PEM file of the server's certificate and its chain; `off`: no TLS.")
+        str | None, About("PEM file of the server certificate and its chain; `off`: no TLS.")
     ] = None
     tls_key: Annotated[str | None, About("PEM file of the certificate's key.")] = None
 
     create_topics: Annotated[
-        bool, About("A send to a topic that is not there makes it, with the settings below.")
+        bool, About("A send to a missing topic creates the topic, with the settings below.")
     ] = False
-    topic_queues: Annotated[int, About("Queues of a topic made by use.", 1, 4096)] = 1
+    topic_queues: Annotated[int, About("Number of queues of such a topic.", 1, 4096)] = 1
     topic_durability: Annotated[
-        Durability, About("Of a topic made by use: when a send is answered.")
+        Durability, About("Durability of such a topic: when a send is answered.")
     ] = Durability.NORMAL
     topic_retention_us: Annotated[
-        int, About("Of a topic made by use: how long messages are kept.", 1, 36_525 * DAY_US)
+        int, About("How long such a topic keeps messages.", 1, 36_525 * DAY_US)
     ] = 7 * DAY_US
 
     segment_bytes: Annotated[
         int,
         About(
-            "Size of a journal file, 1MiB at least; fixed when the data folder is made. `0`: 1 % of"
-            " the disk and a twentieth of what is free at most, from 16MiB to 256MiB. A new folder"
-            " takes up to five times as much.",
+            "Size of a journal file, at least 1MiB; fixed when the data folder is made. `0`: 1 % of"
+            " the disk, at most a twentieth of its free space, and between 16MiB and 256MiB. A new"
+            " folder takes up to five times this size.",
             0,
             4 * GIB,
         ),
@@ -137,83 +137,100 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reserve_bytes: Annotated[
         int,
         About(
-            "Disk space kept free for settles and the journal's own records; `0`: 16 MiB or 4 % of"
-            " the disk, whichever is more, at most four segments. A start refuses what does not"
-            " fit on the disk, and for a new folder what takes all up to `retention_watermark`.",
+            "Disk space that is taken at the start, as empty files, for settles and for the"
+            " journal's own records; `0`: 16 MiB or 4 % of the disk, whichever is more, but at most"
+            " four segments. The broker does not start if the reserve does not fit on the disk, or"
+            " if it leaves a new folder no space below `retention_watermark`.",
             0,
         ),
     ] = 0
     state_bytes: Annotated[
         int,
-        About("A STATE set begins after so many bytes of journal; less makes starts quicker.", MIB),
+        About("Bytes of journal between two STATE sets; a lower value makes starts quicker.", MIB),
     ] = DEFAULT_INTERVAL_BYTES
     retention_max_bytes: Annotated[
         int,
         About(
-            "Most bytes of the whole journal, which is looked at each second: what comes in between"
-            " may pass it; `0`: what the watermark allows.",
+            "Maximum size of the whole journal. It is checked once a second, so it can be exceeded"
+            " in between; `0`: limited by `retention_watermark` alone.",
             0,
         ),
     ] = 0
     retention_watermark: Annotated[
         float,
-        About("Share of the disk in use above which old segments go before their time.", 0.05, 1),
+        About(
+            "Share of the disk in use above which old segments are removed before the retention"
+            " of their topics ends.",
+            0.05,
+            1,
+        ),
     ] = DEFAULT_WATERMARK
 
     memory_bytes: Annotated[
         int,
         About(
-            "Bytes of requests without an answer, of all apps; as much again of answers that are"
-            " not taken, and of requests that are not whole. Beyond, apps that hold more than"
-            " their fair share (this, divided by the apps that hold something) wait, and no"
-            " others. `body` at least.",
+            "Memory for requests that have no answer yet, of all apps together. The same amount is"
+            " allowed for answers that clients have not read, and for incomplete requests. When it"
+            " is used up, only apps that hold more than their fair share wait (the fair share is"
+            " this value divided by the number of apps that hold something). At least `body`.",
             MIB,
         ),
     ] = 64 * MIB
-    connections: Annotated[int, About("Connections at one time.", 1)] = 10_000
-    connections_per_ip: Annotated[int, About("Connections from one address.", 1)] = 1_024
+    connections: Annotated[int, About("Maximum number of connections.", 1)] = 10_000
+    connections_per_ip: Annotated[
+        int, About("Maximum number of connections from one address.", 1)
+    ] = 1_024
     connections_per_app: Annotated[
         int,
         About(
-            "Connections of one app. Of `connections`, and of the process's descriptors, the last"
-            " eighth is for apps with few.",
+            "Maximum number of connections of one app. The last eighth of `connections`, and of the"
+            " file descriptors of the process, is reserved for apps with few connections.",
             1,
         ),
     ] = 1_000
     handshake_timeout_us: Annotated[
-        int, About("A connection that has not said HELLO by then is closed.", 1000, HOUR_US)
+        int, About("A connection without a HELLO is closed after this time.", 1000, HOUR_US)
     ] = 5 * SECOND_US
     heartbeat_us: Annotated[
         int,
-        About("How often an idle client says something; silent for three times as long: closed.",
-              10_000, HOUR_US),
+        About("Interval at which idle clients send a PING; a connection that is silent for three"
+              " intervals is closed.", 10_000, HOUR_US),
     ] = 15 * SECOND_US  # fmt: skip
     body_bytes: Annotated[
-        int, About("Largest body of a message; a frame may be 1 MiB longer.", 1, 16 * MIB)
+        int, About("Maximum size of a message body; a frame may be 1 MiB larger.", 1, 16 * MIB)
     ] = MIB
     send_buffer_bytes: Annotated[
         int,
-        About("Answers waiting for a client that does not read; beyond, its requests are not"
-              " read.", 64 * KIB),
+        About("Bytes of answers that may wait for a client that does not read; above that, its"
+              " requests are not read.", 64 * KIB),
     ] = 2 * MIB  # fmt: skip
     stall_timeout_us: Annotated[
         int,
-        About("A client that takes nothing of its answers for so long is closed.", 1000, HOUR_US),
+        About(
+            "A client that reads none of its waiting answers for this time is disconnected.",
+            1000,
+            HOUR_US,
+        ),
     ] = 10 * SECOND_US
     requests_per_connection: Annotated[
-        int, About("Requests of a connection without an answer yet; then nothing is read.", 1)
+        int,
+        About(
+            "Requests of one connection that may be without an answer; then no more are read.", 1
+        ),
     ] = 1024
     sends_per_connection_bytes: Annotated[
-        int, About("Bytes of those requests; the last may go beyond.", 64 * KIB)
+        int, About("Bytes of these requests; the last one may exceed it.", 64 * KIB)
     ] = 16 * MIB
     drain_timeout_us: Annotated[
-        int, About("How long a broker that stops waits for clients to finish.", 0, HOUR_US)
+        int, About("How long a stopping broker waits for clients to finish.", 0, HOUR_US)
     ] = 10 * SECOND_US
 
-    log_format: Annotated[LogFormat, About("Lines for people, or one JSON object a line.")] = (
-        LogFormat.TEXT
-    )
-    log_level: Annotated[str, About("`debug`, `info`, `warning` or `error`, and above.")] = "info"
+    log_format: Annotated[
+        LogFormat, About("`text`: lines for people; `json`: one JSON object per line.")
+    ] = LogFormat.TEXT
+    log_level: Annotated[
+        str, About("Lowest level that is logged: `debug`, `info`, `warning` or `error`.")
+    ] = "info"
 
     limits: Limits = Limits()
 

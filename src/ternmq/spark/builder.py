@@ -70,7 +70,7 @@ def missing(environ: Mapping[str, str]) -> str:
     try:
         import pyspark  # noqa: F401 - whether it is there
     except ImportError:
-        return "pyspark is not installed"
+        return "pyspark is not installed: pip install 'ternmq[spark]'"
     try:
         java.find(environ)
     except JavaMissing as error:

@@ -123,6 +123,8 @@ def default_of(field: types.Field) -> str:
         return f"`{list(value)}`"
     if isinstance(value, int) and not isinstance(value, bool):
         return _POWERS.get(value, f"{value:,}")
+    if isinstance(value, float):  # 0.0 == False
+        return f"{value}"
     words = {None: "nil", False: "false", True: "true", "": '`""`'}
     return words.get(value, f'`"{value}"`' if isinstance(value, str) else str(value))
 
