@@ -6,8 +6,10 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -165,3 +167,48 @@ def test_a_pull_whose_answer_is_lost_is_healed(
         assert [int(body[:5]) for body in batch.bodies] == list(range(1, 200))
         batch.ack()
         assert wire.connections >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.row("E4")
+@pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
+def test_a_short_lease_outlives_a_restart_of_the_broker(tmp_path: Path, kill: bool) -> None:
+    """Its worker works on it for longer than the lease; another one waits: it is handled once."""
+    with (
+        BrokerProcess("dev", tmp_path) as one,
+        ternmq.sync.connect(one.url) as worker,
+        ternmq.sync.connect(one.url) as other,
+    ):
+        worker.admin.create_topic("t")
+        worker.admin.create_group("t", "g")
+        worker.admin.change_group("t", "g", lease=timedelta(seconds=1))
+        send(worker, "t", 1)
+        begun, calls = threading.Event(), list[int]()
+
+        def handle(body: bytes, delivery: ternmq.sync.Delivery) -> None:
+            calls.append(delivery.attempt)
+            begun.set()
+            time.sleep(5.0)
+
+        for client in (worker, other):
+            client.handler("t", group="g", concurrency=1)(handle)
+        threads = [threading.Thread(target=client.run) for client in (worker, other)]
+        for thread in threads:
+            thread.start()
+        assert begun.wait(20)
+        if kill:
+            one.kill()
+            time.sleep(2.5)  # longer than the lease
+            one.start()
+        else:
+            one.restart()
+        with ternmq.sync.connect(one.url) as looking:
+            end = time.monotonic() + 30
+            while not looking.admin.group("t", "g").queues[0].floor:
+                assert time.monotonic() < end, "the message is not acked"
+                time.sleep(0.05)
+        for client in (worker, other):
+            client.stop()
+        for thread in threads:
+            thread.join(30)
+        assert calls == [1]

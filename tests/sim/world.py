@@ -17,6 +17,7 @@ from typing import TypeVar
 from ternmq.broker.broker import Broker
 from ternmq.broker.clock import BrokerClock
 from ternmq.broker.drains import Drain
+from ternmq.broker.lease import LEASE_BITS
 from ternmq.broker.leases import ENDED_ROWS_A_TURN
 from ternmq.broker.replies import DoneReply, Gate, Reply
 from ternmq.broker.start import Options, Started, open_broker
@@ -519,9 +520,12 @@ class World:
         if self.disk.full or (self.faults.fired and not calm):
             return
         late_us = CALM_OVERDUE_US if calm else self.overdue_us
+        grace_us = self.broker.limits.session_grace_us
         for key, group in self.reference.groups.items():
-            for lease in group.leases.values():
+            for id_, lease in group.leases.items():
                 since_us = max(lease.until_us, self.began_us)  # nobody ends it while no broker runs
+                if id_ >> LEASE_BITS < self.broker.journal.epoch:  # and its client may come back
+                    since_us = max(since_us, self.began_us + grace_us)
                 if since_us < now - late_us:
                     raise Violation(
                         f"group {key}: a lease should have ended {now - since_us} us ago"

@@ -6,6 +6,10 @@ that says how many it works on at one time (``at_once``) begins them in the orde
 only the first so many that it has not settled may have been begun. The others are released first;
 what is left counts. So no state says which rows are to count: in one piece or in many, and with a
 restart in between, no row that was begun is released uncounted, and none comes again for ever.
+
+A consumer cannot extend a lease while there is no broker, and a broker that stops takes no new
+connections. So no lease ends by time while the broker stops, and none from before a start until the
+grace of its session is over.
 """
 
 from __future__ import annotations
@@ -49,11 +53,42 @@ class Leases:
     Not thread-safe: call it from the broker's loop.
     """
 
-    __slots__ = ("_ledger", "_settling")
+    __slots__ = ("_kept_epoch", "_kept_until_us", "_ledger", "_settling")
 
     def __init__(self, ledger: Ledger, settling: Settling) -> None:
         self._ledger = ledger
         self._settling = settling
+        self._kept_until_us = 0
+        """No lease of ``_kept_epoch``, or of an earlier epoch, ends by time before this."""
+        self._kept_epoch = 0
+
+    def after_start(self, now_us: int) -> None:
+        """Keep the leases from before the start until the grace of their sessions is over."""
+        self._kept_epoch = self._ledger.journal.epoch - 1
+        self._kept_until_us = now_us + self._ledger.limits.session_grace_us
+
+    def keep_all(self, until_us: int) -> None:
+        """Let no lease end by time before a moment: the broker stops."""
+        self._kept_epoch = self._ledger.journal.epoch
+        self._kept_until_us = max(self._kept_until_us, until_us)
+
+    def _kept(self, now_us: int) -> int:
+        """Return the epoch up to which leases do not end by time now; -1: all of them may."""
+        return self._kept_epoch if now_us < self._kept_until_us else -1
+
+    def next_end_us(self, now_us: int, held: GroupQueue) -> int:
+        """Return when the leases of a group queue, which has some, are to be looked at next."""
+        first = min([lease.until_us for lease in held.leases.values()])
+        kept = self._kept(now_us)
+        if kept >= 0 and first < self._kept_until_us:
+            until = self._kept_until_us
+            first = min(
+                [
+                    max(one.until_us, until) if one.id >> LEASE_BITS <= kept else one.until_us
+                    for one in held.leases.values()
+                ]
+            )
+        return first
 
     def extend(
         self, now_us: int, session: int, held: GroupQueue, epoch: int, number: int, until_us: int
@@ -154,9 +189,10 @@ class Leases:
         """
         leases: dict[int, list[Lease]] = {}
         over: dict[int, list[Lease]] = {}
+        kept = self._kept(now_us)
         for lease in held.leases.values():
             leases.setdefault(lease.session, []).append(lease)
-            if lease.until_us <= now_us:
+            if _over(lease, now_us, kept):
                 over.setdefault(lease.session, []).append(lease)
         ending = _Ending(self._settling, now_us, subscription, held, Cause.TIME, budget)
         for session, overdue in over.items():
@@ -166,7 +202,7 @@ class Leases:
             unbegun = _unbegun([(one.id, one, held) for one in leases[session] if one.at_once])
             ending.work += self._release(
                 now_us,
-                (one for one in unbegun if one.lease.until_us <= now_us),
+                (one for one in unbegun if _over(one.lease, now_us, kept)),
                 Cause.TIME,
                 budget - ending.work,
             )
@@ -181,6 +217,11 @@ class Leases:
             self._ledger.wakes.wake_for(held)
             work += QUEUE_WORK
         return Ended(work, ending.more)
+
+
+def _over(lease: Lease, now_us: int, kept: int) -> bool:
+    """Return whether a lease's time is over, and its epoch above ``kept``."""
+    return lease.until_us <= now_us and lease.id >> LEASE_BITS > kept
 
 
 class _Ending:

@@ -81,10 +81,11 @@ class Ticking:
     def start(self, now_us: int) -> None:
         """Derive the timers from the views; every session is given its grace anew."""
         self._clients.after_start(now_us)
+        self._leases.after_start(now_us)
         for key in sorted(self._views.held):
             held = self._views.held[key]
             if held.leases:
-                self._timers.arm_leases(held, min(one.until_us for one in held.leases.values()))
+                self._timers.arm_leases(held, self._leases.next_end_us(now_us, held))
             self._timers.arm_again(held)
         self._timers.set(now_us + _HOUSEKEEPING_US, Timer.HOUSEKEEPING)
 
@@ -149,8 +150,7 @@ class Ticking:
         ended = self._leases.end_overdue(now_us, subscription, held, budget)
         if held.leases:
             self._timers.arm_leases(
-                held,
-                now_us if ended.more else min(one.until_us for one in held.leases.values()),
+                held, now_us if ended.more else self._leases.next_end_us(now_us, held)
             )
         return ended.work + 1
 

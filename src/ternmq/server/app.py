@@ -392,6 +392,8 @@ class Server:
     async def _drain(self, loop: asyncio.AbstractEventLoop) -> None:
         """Notify the clients, and wait until they hold no rows or ``drain_timeout`` is over."""
         push = control.encode(control.Drain())
+        core = self.core
+        core.broker.leases.keep_all(core.now_us() + self.settings.drain_timeout_us)
         for peer in list(self.hub.peers):
             if peer.session:
                 peer.push(Command.DRAIN, push)

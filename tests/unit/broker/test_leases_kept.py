@@ -1,0 +1,101 @@
+"""Leases whose consumer could not extend them: the broker was away, or it stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from ternmq.broker.lease import LEASE_BITS, LEASE_LIMIT
+from ternmq.model.types import SECOND_US
+from ternmq.record.facts import Outcome
+from tests.unit.broker.kit import World
+
+LEASE_S = 3
+GRACE_S = 10
+
+
+def leased(world: World) -> tuple[int, int]:
+    """Hand a message out with a lease of three seconds; return session and lease."""
+    world.topic("t")
+    world.group("t", "g", lease_us=LEASE_S * SECOND_US)
+    world.send("t", 1)
+    session = world.join()
+    reply = world.pull(session, "t", "g")
+    assert reply is not None
+    return session, reply.lease
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("away_s", [1, LEASE_S + 1, 60])
+def test_a_lease_outlives_a_restart_until_the_grace_is_over(clean: bool, away_s: int) -> None:
+    world = World()
+    session, _ = leased(world)
+    other = world.join("other")
+    world.restart(clean=clean, gap_us=away_s * SECOND_US)
+    world.resume(other)
+    world.resume(session)
+    world.pass_time((GRACE_S - 1) * SECOND_US)
+    held = world.held("t", "g")
+    assert held.leased_rows == 1
+    assert world.pull(other, "t", "g") is None
+    (lease,) = held.leases.values()
+    epoch, number = lease.id >> LEASE_BITS, lease.id & LEASE_LIMIT - 1
+    world.run(
+        lambda: world.broker.extend(
+            world.now, session, "t", "g", 0, epoch, number, LEASE_S * SECOND_US
+        )
+    )
+    world.pass_time((LEASE_S - 1) * SECOND_US)
+    assert held.leased_rows == 1, "it was extended"
+    world.pass_time(2 * SECOND_US)
+    assert held.leased_rows == 0, "and then it was not"
+
+
+def test_it_ends_with_its_session_if_that_does_not_come_back() -> None:
+    world = World()
+    leased(world)
+    other = world.join("other")
+    world.restart(gap_us=SECOND_US)
+    world.resume(other)
+    world.pass_time((GRACE_S - 1) * SECOND_US)
+    assert world.held("t", "g").leased_rows == 1
+    world.pass_time(2 * SECOND_US)
+    reply = world.pull(other, "t", "g")
+    assert reply is not None
+    assert reply.runs[0][2] == 2, "it counted"
+
+
+def test_a_lease_of_after_the_start_ends_in_time() -> None:
+    world = World()
+    world.topic("t")
+    world.group("t", "g", lease_us=LEASE_S * SECOND_US)
+    world.send("t", 1)
+    world.restart()
+    session, other = world.join(), world.join("other")
+    assert world.pull(session, "t", "g") is not None
+    world.pass_time((LEASE_S + 1) * SECOND_US)
+    assert world.pull(other, "t", "g") is not None
+
+
+def test_no_lease_ends_while_the_broker_stops() -> None:
+    world = World()
+    session, number = leased(world)
+    world.broker.leases.keep_all(world.now + GRACE_S * SECOND_US)
+    world.pass_time((GRACE_S - 1) * SECOND_US)
+    held = world.held("t", "g")
+    assert held.leased_rows == 1
+    (lease,) = held.leases.values()
+    epoch = lease.id >> LEASE_BITS
+    world.run(
+        lambda: world.broker.settle(
+            world.now, session, "t", "g", 0, epoch, number, Outcome.DONE, None
+        )
+    )
+    assert held.leased_rows == 0
+
+
+def test_after_that_time_it_does() -> None:
+    world = World()
+    leased(world)
+    world.broker.leases.keep_all(world.now + GRACE_S * SECOND_US)
+    world.pass_time((GRACE_S + 1) * SECOND_US)
+    assert world.held("t", "g").leased_rows == 0
