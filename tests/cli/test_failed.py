@@ -196,6 +196,9 @@ def test_what_is_redriven_is_said_in_one_way(cli: CommandLine, failed: str) -> N
     assert f"give one {ways}" in cli(*redrive, "--dry-run", code=2).err
     for named in ((0, "--all"), (0, "--reason", "card"), ("--all", "--fingerprint", "x")):
         assert f"give only one {ways}" in cli(*redrive, *named, "--dry-run", code=2).err
+    for option in ("--reason", "--fingerprint"):
+        ended = cli(*redrive, option, "", "--yes", code=2)
+        assert f"{option} is empty, which would select all of them: --all says so" in ended.err
     assert len(cli("deadletter", "list", failed, "billing").rows) == 3
 
 

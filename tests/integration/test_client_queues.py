@@ -105,7 +105,7 @@ async def test_a_queue_that_is_not_there(api: API, real: InProcessBroker) -> Non
                 await client.send("t", b"x", queue=wrong)
         with pytest.raises(ternmq.InvalidRequest, match="returned None"):
             await client.send("t", b"x", queue=lambda message, queues: None)
-        with pytest.raises(ternmq.InvalidRequest, match="selector of the queue failed: KeyError"):
+        with pytest.raises(ternmq.InvalidRequest, match="function queue= failed: KeyError"):
             await client.send("t", b"x", queue=broken)
         info = await client.admin.topic("t")
         assert [one.next for one in info.queues] == [0, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,7 +31,10 @@ if TYPE_CHECKING:  # imports the client that moves messages, which commands of g
     from ternmq.client.client import Client
     from ternmq.client.deadletters import FailedMessage
 
-COLUMNS: Final = ("place", "attempts", "when", "key", "reason")
+
+def columns(*, dead: bool) -> tuple[str, ...]:
+    """Return the heads of the columns: dead letters have died, others are due."""
+    return ("place", "attempts", "died" if dead else "due", "key", "reason")
 
 
 def rows_of(
@@ -43,7 +46,7 @@ def rows_of(
 
 
 def cells(one: FailedMessage) -> tuple[Cell, ...]:
-    """Return the cells of ``COLUMNS``."""
+    """Return the cells of ``columns``."""
     when = "held" if one.held else output.iso(one.when)
     key = one.message.key if one.message is not None else ""
     return (f"{one.queue}/{one.offset}", one.attempts, when, key, said(one))
@@ -130,7 +133,9 @@ async def _list_rows(
             output.json_line(plain_failed(topic, group, one))
     else:
         what = "dead letters" if dead else "messages that wait for a retry"
-        output.table(COLUMNS, map(cells, found), f"group {group} has no {what} on {topic}")
+        output.table(
+            columns(dead=dead), map(cells, found), f"group {group} has no {what} on {topic}"
+        )
     if more:
         output.note(f"these are the first {limit:,}; there are more (--limit)")
 

@@ -218,6 +218,12 @@ async def set_(
         off = not changed.enabled and bool(_OF_RETRIES & changes.keys())
     await client.admin.change_group(topic, group, **own)
     output.note(f"changed group {group} on {topic}" + (f"; {_RETRY_IS_OFF}" if off else ""))
+    if policy["exhausted"] == Exhausted.HOLD.value:
+        info = await client.admin.group(topic, group)
+        if info.spec.mode is not Mode.ORDERED:
+            output.note(
+                f"group {group} is not ordered: its messages become dead letters, they are not held"
+            )
 
 
 _OF_RETRIES: Final = {"first", "factor", "cap", "jitter", "attempts"}

@@ -76,6 +76,12 @@ async def redrive(
         bool(offsets), everything, reason is not None, cause is not None,
         of="offsets, --reason, --fingerprint and --all",
     )  # fmt: skip
+    if wanted == "":  # usually a variable that is empty
+        option = "--reason" if reason is not None else "--fingerprint"
+        raise click.UsageError(
+            f"{option} is empty, which would select all of them: --all says so",
+            click.get_current_context(),
+        )
     found: dict[int, list[int]] = {}
     if wanted is not None:
         suits = _by_fingerprint(wanted) if cause is not None else _by_reason(wanted)

@@ -32,10 +32,11 @@ The first of these that is there names the broker:
 5. this machine, port 7117
 
 ([ternmq worker](#ternmq-worker) compares the first three with what the code names, and takes no
-other.) App and token come from where the address comes from. With `--url` or
-`TERNMQ_URL`, these are `--app` and `--token`, the address itself, or `TERNMQ_APP` and
-`TERNMQ_TOKEN`. While a context gives the address, `TERNMQ_APP` and `TERNMQ_TOKEN` are not read, and
-a command says so. A context's token is never told to another broker. Contexts are kept in
+other.) App and token come from the same source as the address. With `--url` or
+`TERNMQ_URL`, these are `--app` and `--token`, else those in the address
+(`ternmq://APP:TOKEN@HOST:PORT`), else `TERNMQ_APP` and `TERNMQ_TOKEN`. If a context gives the
+address, `TERNMQ_APP` and `TERNMQ_TOKEN` are not read, and a command prints a note about it. The
+token of a context is never sent to another broker. Contexts are kept in
 `$XDG_CONFIG_HOME/ternmq/contexts.json` (`~/.config/ternmq/contexts.json`), which only its owner can
 read.
 

@@ -85,6 +85,10 @@ async def create(
         ignore_ordering_keys=ignore_ordering_keys,
     )
     output.note(f"made topic {name}")
+    if durability == Durability.STRICT.value:
+        output.note(
+            "sends to it are refused while the broker has no replica to store a second copy"
+        )
 
 
 @topic.command("list")

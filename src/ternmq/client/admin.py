@@ -361,7 +361,7 @@ class Admin:
             group=check_name(group, "group"),
             queue=queue,
             offset=to if isinstance(to, int) else None,
-            time_us=time_us("to", to) if isinstance(to, datetime) else None,
+            time_us=max(0, time_us("to", to)) if isinstance(to, datetime) else None,
             to=choose("to", Start, to) if isinstance(to, Start | str) else None,
             dry_run=dry_run,
         )

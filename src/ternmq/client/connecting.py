@@ -41,6 +41,7 @@ def options_of(
     token = token if token is not None else address.token or os.environ.get(TOKEN, "")
     if not isinstance(token, str):
         raise InvalidRequest(f"token is a str, not {type(token).__name__}")
+    token = token.strip()  # a file that it was read from ends with a newline
     return Options(
         address=address,
         app=app,

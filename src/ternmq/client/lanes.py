@@ -268,10 +268,10 @@ def _chosen(choice: Choice, queues: int) -> int:
     try:
         chosen = choice(range(queues))
     except Exception as error:  # in the application's own code
-        raise InvalidRequest(f"the selector of the queue failed: {error!r}") from error
+        raise InvalidRequest(f"the function queue= failed: {error!r}") from error
     try:
         return index(chosen)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidRequest(
-            f"the selector returned {chosen!r}, not the number of a queue"
+            f"the function queue= returned {chosen!r}, not the number of a queue"
         ) from None

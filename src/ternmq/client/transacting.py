@@ -20,7 +20,7 @@ from ternmq.client.outgoing import MESSAGE_BYTES, Outgoing
 from ternmq.client.sending import Sending
 from ternmq.client.topic import Topic
 from ternmq.client.unawaited import looked_after
-from ternmq.client.validation import check_topic, text, whole
+from ternmq.client.validation import check_topic, text, unsigned
 from ternmq.model.errors import InvalidRequest
 from ternmq.model.words import article
 from ternmq.record.batch import Row, encode
@@ -97,7 +97,7 @@ class Transacting(Sending):
         """
         topic = check_topic(self._declarations.name_of(topic))
         text("writer", writer)
-        whole("batch_id", batch_id)
+        unsigned("batch_id", batch_id)
         text("part", part)
         self._session.bind()
         batches: list[tuple[int | None, bytes]]
@@ -190,6 +190,8 @@ class Transacting(Sending):
             raise InvalidRequest(
                 f"prepared is what prepare returned, not {type(prepared).__name__}"
             )
+        unsigned("batch_id", batch_id)
+        unsigned("digest", digest)
         ids = [one.id if isinstance(one, Prepared) else one for one in prepared]
         done = await self._session.control(
             Command.TRANSACTION_COMMIT,

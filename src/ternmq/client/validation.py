@@ -67,6 +67,18 @@ def whole(what: str, number: object) -> int:
     return index(cast("SupportsIndex", number))
 
 
+def unsigned(what: str, number: object) -> int:
+    """Return a whole number of 64 bits without a sign.
+
+    Raises:
+        InvalidRequest: It is not one; the text names the argument.
+    """
+    value = whole(what, number)
+    if not 0 <= value < 1 << 64:
+        raise InvalidRequest(f"{what} is a whole number from 0 to 2**64 - 1, not {value}")
+    return value
+
+
 def real(what: str, number: object) -> float:
     """Return a number.
 

@@ -144,7 +144,11 @@ def _nearest(name: str, known: list[str]) -> str:
     from difflib import get_close_matches  # for a wrong name only
 
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else "; see docs/reference/settings.md"
+    return (
+        f"; did you mean {near[0]}?"
+        if near
+        else "; the page reference/settings of the documentation lists them"
+    )
 
 
 def _made(values: Mapping[str, object], mode: Mode) -> Settings:

@@ -127,9 +127,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: Annotated[
         int,
         About(
-            "Size of a journal file, at least 1MiB; fixed when the data folder is made. `0`: 1 % of"
-            " the disk, at most a twentieth of its free space, and between 16MiB and 256MiB. A new"
-            " folder takes up to five times this size.",
+            "Size of a journal file, at least 2MiB more than `body`; fixed when the data folder is"
+            " made. `0`: 1 % of the disk, at most a twentieth of its free space, and between 16MiB"
+            " and 256MiB. A new folder takes up to five times this size.",
             0,
             4 * GIB,
         ),
