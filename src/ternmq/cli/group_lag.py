@@ -20,6 +20,7 @@ from ternmq.cli.live import Screen, every, looks
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import POSITIVE_DURATION, group_argument, topic_argument
 from ternmq.client.admin_client import AdminClient
+from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo, HoldInfo
 
 COLUMNS: Final = (
@@ -91,8 +92,10 @@ async def lag(
 
     Lag and ready wait for work now. Lag counts what the broker has not come to yet. Ready is what
     it has passed and still waits: behind another message of its ordering key, or given back. On an
-    ordered topic most of a backlog is ready. What failed and waits for the time of its retry, and
-    dead letters, are counted aside. Holds on the journal are shown with the bytes that they keep.
+    ordered topic most of a backlog is ready. What failed and waits for its retry, and dead letters,
+    are counted aside. A retry that is due counts as retrying until a consumer asks: while a group
+    has no members, lag, ready and retrying wait. Holds on the journal are shown with the bytes that
+    they keep.
 
     With --watch, left says how long lag and ready last at these rates: `done` where nothing waits,
     `grows`, or `stands` where neither more nor fewer wait.
@@ -125,6 +128,7 @@ async def lag(
                 spare = _SPARE_OF_QUEUES if by_queue else SPARE
                 none = f"{output.none_of('groups', client.admin.app)}; consuming makes one"
                 output.table(columns, rows, none, spare=spare)
+                _note_unasked(found)
 
 
 async def _live(
@@ -150,6 +154,18 @@ async def _live(
             columns, rows, at = one.view
             spare = _SPARE_OF_QUEUES if by_queue else SPARE
             screen.show(columns, rows, f"{at}, Ctrl-C ends it", one.below, spare)
+
+
+def _note_unasked(groups: Iterable[GroupInfo]) -> None:
+    """Note groups without members that have retries: nobody asks for those that are due."""
+    for one in groups:
+        retrying = sum([queue.waiting for queue in one.queues])
+        if retrying and not one.members:
+            output.note(
+                f"group {one.group} on {one.topic} has no member: its "
+                f"{counted(retrying, 'retrying message')} {verb(retrying, 'waits', 'wait')} for a "
+                "consumer to ask, also when the time of the retry is over"
+            )
 
 
 async def _look(

@@ -124,10 +124,10 @@ async def trace(
     Without it the attempts that failed, and their reasons, are shown until the message is done.
 
     `handed out` says that a consumer has it; `waits for a consumer`, that none has: it was given
-    back, or nobody asked yet; `waits behind offset N of its ordering key`, that N must be done
-    first. `not owed` says that the group is through with it: it is done, or skipped, or deleted as
-    a dead letter, or not for the group (its filter or start). The broker does not keep which of
-    them.
+    back, or its retry is due, or nobody asked yet; `waits behind offset N of its ordering key`,
+    that N must be done first. `not owed` says that the group is through with it: it is done, or
+    skipped, or deleted as a dead letter, or not for the group (its filter or start). The broker
+    does not keep which of them.
 
     Without --topic or a place, the topics are searched that the app may read: it needs `consume` on
     a topic and all its groups.
@@ -334,6 +334,9 @@ def _now(stands: RowStanding) -> str:
             return f"waits behind offset {stands.behind} of its ordering key"
         return f"{_NOW[stands.state]}: given back" if stands.deliveries else _NOW[stands.state]
     what = _NOW.get(stands.state, stands.state)
+    if stands.due:
+        since = output.iso(output.of_us(stands.retry_us))
+        what = f"{_NOW['ready']}, its retry has been due since {since}"
     reason = stands.failures[-1].reason if stands.failures else ""
     return f"{what}: {reason}" if reason and stands.state in {"waiting", "held", "dead"} else what
 
