@@ -9,7 +9,7 @@ import pytest
 import ternmq
 import ternmq.sync
 from ternmq.cli.group_lag import Rates, speed_of
-from tests.black_box.process import BrokerProcess
+from tests.black_box.process import BrokerProcess, wait_until
 from tests.cli.conftest import CommandLine, Processes
 
 
@@ -111,6 +111,25 @@ def test_what_is_asked_of_an_unknown_group_ends_in_one_way(cli: CommandLine, fil
         said = cli(*verb, "no-such-topic", "nobody", *flags, code=4)
         assert (said.out, "topic 'no-such-topic'" in said.err) == ("", True), command
     assert "no groups" in cli("group", "lag", filled).err
+
+
+def test_lag_of_a_group_without_members_notes_its_retries(
+    cli: CommandLine, filled: str, client: ternmq.sync.Client
+) -> None:
+    client.pull(filled, group="billing", max_messages=1)[0].retry(delay=3600)
+    note = (
+        f"group billing on {filled} has no member: its 1 retrying message waits for a consumer to "
+        "ask, also when the time of the retry is over"
+    )
+
+    def noted() -> bool:
+        return note in " ".join(cli("group", "lag", filled).err.split())
+
+    wait_until(noted, "the group has no member")
+    assert cli("group", "lag", filled, "--json").err == ""
+    with client.consume(filled, group="billing") as consumer:
+        next(iter(consumer))
+        assert cli("group", "lag", filled).err == ""
 
 
 def test_lag(cli: CommandLine, filled: str, client: ternmq.sync.Client) -> None:

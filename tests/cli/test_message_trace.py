@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ pytest.importorskip("deltalake", reason="needs the extra spark")
 
 import ternmq.sync
 from ternmq.cli import archived
+from tests.black_box.process import wait_until
 from tests.cli.conftest import CommandLine
 
 TRACE = ("message", "trace")
@@ -111,6 +113,21 @@ def test_what_nobody_holds_is_not_called_handed_out(
     for one in client.pull(topic, group="billing", max_messages=1):
         one.ack()
     assert of(cli(*TRACE, ids[1], "--json").json)["now"] == "waits for a consumer"
+
+
+def test_a_retry_that_is_due_waits_for_a_consumer(
+    cli: CommandLine, client: ternmq.sync.Client, topic: str
+) -> None:
+    client.admin.create_topic(topic)
+    sent = client.send(topic, b"x")
+    client.pull(topic, group="billing")[0].retry(delay=0.05, reason="later")
+    wait_until(
+        lambda: of(cli(*TRACE, sent.id, "--json").json)["now"].startswith("waits for a consumer"),
+        "the retry is due",
+    )
+    now = of(cli(*TRACE, sent.id, "--json").json)["now"]
+    due = r"waits for a consumer, its retry has been due since \d{4}-\d\d-\d\dT[\d:.]+Z: later"
+    assert re.fullmatch(due, now)
 
 
 def test_what_failed_before_is_known_while_it_is_handed_out_again(

@@ -249,7 +249,11 @@ async def lifespan():
     [
         (IN_A_THREAD, 4, r"{time} ERROR    ternmq: no group 'g' on topic '{topic}'.*"),
         (OF_A_BLOCKING_CLIENT, 4, r"{time} ERROR    ternmq: no group 'g' on topic '{topic}'.*"),
-        (IN_A_THREAD + LIFESPAN, 1, r"RuntimeError: the pool was closed twice"),
+        (
+            IN_A_THREAD + LIFESPAN,
+            1,
+            r"{time} ERROR    ternmq: lifespan shop.lifespan failed: .*closed twice",
+        ),
     ],
 )
 def test_an_error_ends_it_though_a_thread_does_not_end(
@@ -264,6 +268,98 @@ def test_an_error_ends_it_though_a_thread_does_not_end(
     time = r"\d{4}-\d\d-\d\dT[\d:.]+[+-]\d{4}"
     assert re.fullmatch(last.format(topic=re.escape(topic), time=time), said[-1]), worker.said
     assert "ended at once: something that a handler began does not end" in worker.said
+    if LIFESPAN in code:  # the error that ended the run is told too
+        assert "no group 'g' on topic" in worker.said
+
+
+FAILING = {
+    "sync": """
+import ternmq, ternmq.sync
+
+client = ternmq.sync.connect()
+
+@client.lifespan
+def db():
+    {at_start}
+    yield
+    {at_end}
+
+@client.handler("{topic}", group="g")
+def handle(body: str):
+    client.stop()
+""",
+    "async": """
+import ternmq
+
+client = ternmq.connect()
+
+@client.lifespan
+async def db():
+    {at_start}
+    yield
+    {at_end}
+
+@client.handler("{topic}", group="g")
+async def handle(body: str):
+    client.stop()
+""",
+}
+
+
+@pytest.mark.parametrize("client_is", ["sync", "async"])
+@pytest.mark.parametrize("at", ["start", "end"])
+@pytest.mark.parametrize(
+    ("raises", "said"),
+    [
+        (
+            "raise ConnectionRefusedError(111, 'Connection refused')",
+            "ConnectionRefusedError: [Errno 111] Connection refused",
+        ),
+        ("raise TimeoutError()", "TimeoutError"),
+    ],
+)
+def test_a_lifespan_that_fails_is_named_with_its_line(
+    start: Start,
+    client: ternmq.sync.Client,
+    topic: str,
+    client_is: str,
+    at: str,
+    raises: str,
+    said: str,
+) -> None:
+    client.send(topic, "one")
+    code = FAILING[client_is].format(
+        at_start=raises if at == "start" else "pass",
+        at_end=raises if at == "end" else "pass",
+        topic=topic,
+    )
+    worker = start(code)
+    assert worker.process.wait(DEADLINE) == ExitCode.FAILED
+    lines = worker.said.splitlines()
+    assert lines[-1].endswith(f" ERROR    ternmq: lifespan shop.db failed: {said}")
+    assert lines[-5] == "Traceback (most recent call last):"
+    assert re.fullmatch(r'  File ".*shop.py", line \d+, in db', lines[-4])
+    assert lines[-3].strip() == raises
+    assert lines[-2] == said
+
+
+def test_an_error_of_the_broker_in_a_lifespan_keeps_its_status(start: Start, topic: str) -> None:
+    code = FAILING["sync"].format(
+        at_start="client.get('nowhere', 'some-id')", at_end="pass", topic=topic
+    )
+    worker = start(code)
+    assert worker.process.wait(DEADLINE) == ExitCode.NOT_FOUND
+    assert re.search(r"lifespan shop.db failed in .*shop.py, line 8:\n", worker.said), worker.said
+    assert "no topic 'nowhere'" in worker.said.splitlines()[-1]
+    assert "Traceback" not in worker.said
+
+
+def test_each_process_tells_that_a_lifespan_failed(start: Start, topic: str) -> None:
+    code = FAILING["async"].format(at_start="raise TimeoutError", at_end="pass", topic=topic)
+    worker = start(code, "--processes", "2")
+    worker.says("lifespan shop.db failed: TimeoutError", 2)
+    worker.process.terminate()
+    worker.process.wait(DEADLINE)
 
 
 ELSEWHERE = """

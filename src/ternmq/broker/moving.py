@@ -106,6 +106,10 @@ class Moving:
         self.pinned_since_us = 0
         """Since when the same keeps the same segment; 0 before the first look."""
         self._pinned_end = 0
+        self._looked_us = 0
+        """Broker time of the last look."""
+        self._pressure = False
+        """Whether there was pressure then."""
         self._rewritten_bytes = 0
         """Of the segment that is being emptied."""
         self._futile = 0
@@ -308,6 +312,46 @@ class Moving:
                     self._late.setdefault(held.page, {})[key] = held.cursor
         return False
 
+    def present(self) -> Judgement:
+        """Return what keeps the oldest segment now: as the last look found, if that still holds.
+
+        Where what it found is gone, such as a group that has finished since, the queues are asked
+        again, as many as a look asks in a turn. Changes nothing: what follows is the next look's.
+        """
+        found = self.pinned
+        if self._still(found):
+            return found
+        number = self._ledger.journal.first // self._ledger.journal.segment_size
+        if self._ledger.views.undecided.pins(number):
+            return found._replace(pin=Pin.TRANSACTION, share=None)
+        left = iter(list(self._ledger.index.queues))
+        for _ in range(JUDGED_A_STEP):
+            keys = self._next_queues(left)
+            now = self._asked(keys, self._looked_us, pressure=self._pressure)
+            if now.verdict is not Verdict.REMOVE:
+                return now
+            if not keys:
+                break
+        if self._end() <= self._writer.removable_below():
+            return Judgement(Verdict.REMOVE, Pin.NOTHING)
+        return Judgement(Verdict.KEEP, Pin.STATE)
+
+    def _still(self, found: Judgement) -> bool:
+        """Return whether what a look found to keep the oldest segment is still there."""
+        journal, views = self._ledger.journal, self._ledger.views
+        share = found.share
+        match found.pin:
+            case Pin.TRANSACTION:
+                return views.undecided.pins(journal.first // journal.segment_size)
+            case Pin.HOLD:
+                return views.lowest_hold is not None and views.lowest_hold < self._end()
+            case Pin.GROUP:
+                return share is not None and self.unread_below(share)
+            case Pin.RETENTION:
+                return share is not None and share.topic in views.catalog.topics
+            case Pin.NOTHING | Pin.ACTIVE | Pin.STATE:
+                return True
+
     @property
     def blocked_by_hold(self) -> bool:
         """Whether sends are refused, and a hold is a reason for it."""
@@ -343,6 +387,7 @@ class Moving:
         pressure = self._ledger.room.used_up or under_pressure(
             self.spec, journal.end - journal.first, free, total
         )
+        self._looked_us, self._pressure = now_us, pressure
         if self._ledger.views.undecided.pins(journal.first // journal.segment_size):
             self._judging = None
             return Judgement(Verdict.REFUSE if pressure else Verdict.KEEP, Pin.TRANSACTION)
@@ -352,21 +397,11 @@ class Moving:
             if not removable and self._free_of_others == (end, self._rewinds, pressure):
                 return self._only_state(now_us, end, pressure=pressure)
             self._judging = iter(list(self._ledger.index.queues))
-        held_from = self._ledger.views.lowest_hold
-        last_us = self._last_us()
         for piece in range(JUDGED_A_STEP):
             if piece and not may_go_on():
                 return None
             keys = self._next_queues(self._judging)
-            found = judge(
-                self,
-                self._shares_of(keys),
-                end=end,
-                last_us=last_us,
-                held_from=held_from,
-                now_us=now_us,
-                pressure=pressure,
-            )
+            found = self._asked(keys, now_us, pressure=pressure)
             if found.verdict is not Verdict.REMOVE:
                 self._judging = None
                 return found
@@ -377,6 +412,18 @@ class Moving:
                 self._free_of_others = end, self._rewinds, pressure
                 return self._only_state(now_us, end, pressure=pressure)
         return None
+
+    def _asked(self, keys: list[int], now_us: int, *, pressure: bool) -> Judgement:
+        """Return the decision as far as it is up to some queues, and the holds."""
+        return judge(
+            self,
+            self._shares_of(keys),
+            end=self._end(),
+            last_us=self._last_us(),
+            held_from=self._ledger.views.lowest_hold,
+            now_us=now_us,
+            pressure=pressure,
+        )
 
     def _next_queues(self, left: Iterator[int]) -> list[int]:
         """Return the queues that are judged next, none at the end."""

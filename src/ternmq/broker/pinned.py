@@ -14,7 +14,7 @@ class Pinned(NamedTuple):
 
     by: Pin
     since_us: int
-    """Broker time; 0 before the first look after a start."""
+    """Broker time; 0 before the first look after a start, and if it keeps it since the last."""
     topic: str = ""
     """Whose messages are kept, where they are a topic's."""
     group: str = ""
@@ -26,8 +26,12 @@ class Pinned(NamedTuple):
 
 
 def pinned(ledger: Ledger, moving: Moving) -> Pinned:
-    """Return what keeps the oldest segment, as the last look found. O(holds + transactions)."""
-    found, since_us = moving.pinned, moving.pinned_since_us
+    """Return what keeps the oldest segment. O(holds + transactions).
+
+    It is what the last look found, up to a second ago; where that is gone since, what else does.
+    """
+    found = moving.present()
+    since_us = moving.pinned_since_us if found.pin is moving.pinned.pin else 0
     end = ledger.journal.first + ledger.journal.segment_size
     if found.pin is Pin.HOLD:
         holds = ledger.views.holds.values()

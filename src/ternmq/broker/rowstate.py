@@ -33,6 +33,8 @@ class RowPlace:
     """Ready: the row of its ordering key that comes before it, if there is one."""
     position: int = 0
     """The record that tells of its newest failure; 0: there is none."""
+    when_us: int = 0
+    """Waiting: broker time from which it is handed out again."""
 
 
 def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
@@ -47,8 +49,14 @@ def row_state(held: GroupQueue, offset: int, first: int) -> RowPlace:
         return RowPlace(RowState.DEAD, dead.attempt, dead.deliveries, position=dead.position)
     waiting = failures.failure(offset)
     if waiting is not None:
-        state = RowState.HELD if waiting.when_us == HELD_US else RowState.WAITING
-        return RowPlace(state, waiting.attempt, waiting.deliveries, position=waiting.position)
+        held_back = waiting.when_us == HELD_US
+        return RowPlace(
+            RowState.HELD if held_back else RowState.WAITING,
+            waiting.attempt,
+            waiting.deliveries,
+            position=waiting.position,
+            when_us=0 if held_back else waiting.when_us,
+        )
     told_at = failures.history.get(offset, 0)
     run = held.ready.find(offset)
     if run is not None:

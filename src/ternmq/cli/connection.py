@@ -359,8 +359,13 @@ def names_of(context: click.Context, what: str, timeout: float) -> list[str]:
     return found
 
 
-def confirm(question: str, *, yes: bool) -> None:
-    """Return only if the user agrees: by ``--yes``, or at the terminal.
+def confirm(question: str, *, yes: bool, option: str = "--yes") -> None:
+    """Return only if the user agrees: by an option, or at the terminal.
+
+    Args:
+        question: What the terminal asks.
+        yes: Whether the option was given.
+        option: The command's option that agrees.
 
     Raises:
         Failed: The user did not agree; nothing was changed.
@@ -368,7 +373,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Failed("nothing was changed: say --yes to do it", ExitCode.FAILED)
+        raise Failed(f"nothing was changed: say {option} to do it", ExitCode.FAILED)
     with _usual_signals():
         agreed = click.confirm(question, err=True)
     if not agreed:

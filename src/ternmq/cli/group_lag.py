@@ -20,6 +20,7 @@ from ternmq.cli.live import Screen, every, looks
 from ternmq.cli.output import Cell
 from ternmq.cli.parameters import POSITIVE_DURATION, group_argument, topic_argument
 from ternmq.client.admin_client import AdminClient
+from ternmq.model.words import counted, verb
 from ternmq.wire.control import GroupInfo, HoldInfo
 
 COLUMNS: Final = (
@@ -92,8 +93,9 @@ async def lag(
     Lag and ready both count messages that wait for a consumer. Lag: messages that were never
     delivered to the group. Ready: messages that were returned, or wait behind another message of
     their ordering key; on an ordered topic, most of a backlog is ready. Failed messages that wait
-    for their retry, and dead letters, are counted separately. Holds on the journal are listed with
-    the bytes that they keep.
+    for their retry, and dead letters, are counted separately. A retry that is due counts as
+    retrying until a consumer asks: while a group has no members, lag, ready and retrying all wait.
+    Holds on the journal are listed with the bytes that they keep.
 
     With --watch, the column `left` estimates the time until no message waits: `done` if none waits,
     `grows` if the number increases, `stands` if it does not change.
@@ -126,6 +128,7 @@ async def lag(
                 spare = _SPARE_OF_QUEUES if by_queue else SPARE
                 none = f"{output.none_of('groups', client.admin.app)}; consuming makes one"
                 output.table(columns, rows, none, spare=spare)
+                _note_unasked(found)
 
 
 async def _live(
@@ -151,6 +154,18 @@ async def _live(
             columns, rows, at = one.view
             spare = _SPARE_OF_QUEUES if by_queue else SPARE
             screen.show(columns, rows, f"{at}, Ctrl-C ends it", one.below, spare)
+
+
+def _note_unasked(groups: Iterable[GroupInfo]) -> None:
+    """Note groups without members that have retries: nobody asks for those that are due."""
+    for one in groups:
+        retrying = sum([queue.waiting for queue in one.queues])
+        if retrying and not one.members:
+            output.note(
+                f"group {one.group} on {one.topic} has no member: its "
+                f"{counted(retrying, 'retrying message')} {verb(retrying, 'waits', 'wait')} for a "
+                "consumer to ask, also when the time of the retry is over"
+            )
 
 
 async def _look(

@@ -250,8 +250,11 @@ def repair(data: Path, donor: Path | None, cut: bool, dry_run: bool, as_json: bo
         else:
             patched = ()
         if not cut:
+            if as_json:
+                raise Failed("nothing was cut: --json asks nothing; say --cut, or --dry-run")
             _preview(found, lost, as_json=False)
-            confirm(f"cut at {found.damage[0].start}, and lose what stands behind it?", yes=False)
+            question = f"cut at {found.damage[0].start}, and lose what stands behind it?"
+            confirm(question, yes=False, option="--cut")
         report = mend(disk, consent=True)
         _done(data, list(patched), report.cut, report.lost, report.saved, as_json=as_json)
     finally:

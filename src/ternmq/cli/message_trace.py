@@ -130,10 +130,10 @@ async def trace(
     their reasons. With --tables, the pipeline's table `trace` adds the time and consumer of each
     delivery and every failure, also for messages that the broker no longer keeps.
 
-    `handed out`: a consumer has the message. `waits for a consumer`: it was returned, or not
-    requested yet. `waits behind offset N of its ordering key`: offset N must be done first. `not
-    owed`: the group is finished with it. It is done, skipped, deleted as a dead letter, or excluded
-    by the group's filter or start; the broker does not keep which.
+    `handed out`: a consumer has the message. `waits for a consumer`: it was returned, its retry is
+    due, or it was not requested yet. `waits behind offset N of its ordering key`: offset N must be
+    done first. `not owed`: the group is finished with it. It is done, skipped, deleted as a dead
+    letter, or excluded by the group's filter or start; the broker does not keep which.
 
     Without --topic or a place, all topics that the app may read are searched. This needs the right
     `consume` on a topic and all its groups.
@@ -340,6 +340,9 @@ def _now(stands: RowStanding) -> str:
             return f"waits behind offset {stands.behind} of its ordering key"
         return f"{_NOW[stands.state]}: given back" if stands.deliveries else _NOW[stands.state]
     what = _NOW.get(stands.state, stands.state)
+    if stands.due:
+        since = output.iso(output.of_us(stands.retry_us))
+        what = f"{_NOW['ready']}, its retry has been due since {since}"
     reason = stands.failures[-1].reason if stands.failures else ""
     return f"{what}: {reason}" if reason and stands.state in {"waiting", "held", "dead"} else what
 

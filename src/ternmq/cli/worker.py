@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import dropwhile, takewhile
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 import click
@@ -24,12 +25,14 @@ from ternmq.cli.commands import Command
 from ternmq.cli.connection import CONTEXT, Where, connection_options, given_options, resolve
 from ternmq.cli.exits import ExitCode, Failed, Interrupted
 from ternmq.cli.parameters import DURATION
-from ternmq.cli.problems import code_of, text_of
+from ternmq.cli.problems import code_of, one_line, text_of
 from ternmq.cli.worker_processes import is_supervised, supervise
 from ternmq.client import exiting
 from ternmq.client.client import Client
 from ternmq.client.connecting import APP, TOKEN, URL, options_of
+from ternmq.client.lifespans import broken_of
 from ternmq.model.errors import TernMQError, UnknownTopic
+from ternmq.model.printing import printable_lines
 from ternmq.model.version import __version__
 from ternmq.sync.client import Client as BlockingClient
 
@@ -116,8 +119,23 @@ def _broken(module: str, error: Exception) -> Failed:
     shown.stack = traceback.StackSummary.from_list(_own_frames(error))
     lines = shown.format(chain=False) if shown.stack else shown.format_exception_only()
     click.echo("".join(lines), err=True, nl=False)
-    code = ExitCode.USAGE if isinstance(error, SyntaxError | ImportError) else ExitCode.FAILED
-    return Failed(f"module {module!r} cannot be imported: {type(error).__name__}, see above", code)
+    return Failed(
+        f"module {module!r} cannot be imported: {type(error).__name__}, see above",
+        _code_of_own(error),
+    )
+
+
+def _code_of_own(error: Exception) -> ExitCode:
+    """Return the exit status for an error of the application's code."""
+    return ExitCode.USAGE if isinstance(error, SyntaxError | ImportError) else ExitCode.FAILED
+
+
+def _print_from(begin: TracebackType | None, error: Exception) -> None:
+    """Print an error with its traceback from a frame on, and what the code itself caught before."""
+    shown = traceback.TracebackException(type(error), error, begin)
+    if isinstance(error.__context__, TernMQError) and error.__cause__ is None:
+        shown.__context__ = None
+    click.echo(printable_lines("".join(shown.format())), err=True, nl=False)
 
 
 def told(context: click.Context) -> Callable[[Client | BlockingClient], None]:
@@ -230,7 +248,11 @@ def worker(
     log.info("ternmq %s, worker %s, process %d", __version__, target, os.getpid())
     try:
         _run(client)
-    except TernMQError as error:
+    except BrokenPipeError as error:
+        if broken_of(error) is None:
+            raise
+        return _shown(error, target)
+    except Exception as error:  # noqa: BLE001 - a lifespan can raise anything
         return _shown(error, target)
     return ExitCode.DONE
 
@@ -298,6 +320,21 @@ def _end_without(unfinished: object, end: ExitCode | Exception) -> None:
 
 def _shown(error: Exception, target: str = "MODULE:CLIENT") -> ExitCode:
     """Print an error that ends the worker; return the exit status."""
+    broken = broken_of(error)
+    if broken is not None:
+        replaced = error.__context__
+        if isinstance(replaced, TernMQError):  # the worker ended by it when the lifespan failed
+            worker_logs.tell_end(text_of(replaced))
+        if not isinstance(error, TernMQError):
+            _print_from(broken.traceback, error)
+            kind, text = type(error).__name__, one_line(str(error))
+            worker_logs.tell_end(
+                f"lifespan {broken.name} failed: {kind}" + (f": {text}" if text else "")
+            )
+            return _code_of_own(error)
+        at = traceback.extract_tb(broken.traceback, 1)
+        where = f" in {at[0].filename}, line {at[0].lineno}" if at else ""
+        worker_logs.tell_end(f"lifespan {broken.name} failed{where}:")
     if isinstance(error, TernMQError):
         if isinstance(error, UnknownTopic):
             error.hint = (

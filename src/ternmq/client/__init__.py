@@ -20,8 +20,8 @@ Reading order:
   process), ``causes``, ``reasons``, ``learning`` (retry policies) and ``telling`` (log texts of
   failures).
 * Calls of functions: ``signature``, ``unawaited``, ``declarations``, ``depends``,
-  ``injection``, ``yielding``, ``middleware``, ``composing``, ``handlers``, ``running``,
-  ``draining``, ``signals``.
+  ``injection``, ``yielding``, ``lifespans``, ``middleware``, ``composing``, ``handlers``,
+  ``running``, ``draining``, ``signals``.
 * Declarations: ``topic``, ``policy``, ``topology``, ``changes`` (differences), ``contradictions``
   (groups that a broker always refuses), ``making`` (a topic at its first use), ``redeclaring`` (at
   a broker that lost its data).

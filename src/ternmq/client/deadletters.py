@@ -131,8 +131,9 @@ class DeadLetters:
         """Return the state of a message in a group, whether it failed or not.
 
         Its ``state`` is ``unread``, ``leased`` (a consumer has it), ``ready`` (it waits for one,
-        given back or ``behind`` another offset of its ordering key), ``waiting`` (for its retry),
-        ``held``, ``dead`` or ``not_owed``. None: the broker is too old for this request.
+        given back or ``behind`` another offset of its ordering key), ``waiting`` (for its
+        retry, or, if ``due``, for a consumer), ``held``, ``dead`` or ``not_owed``. None: the broker
+        is too old for this request.
 
         Raises:
             InvalidRequest: The topic has several queues, and ``queue`` is missing.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ternmq.client.depends import Provider
+from ternmq.client.lifespans import Entered
 from ternmq.client.message import Message, Receipt
 from ternmq.client.signature import name_of, parameters_of
 from ternmq.client.yielding import async_context_of, context_of
@@ -136,17 +137,17 @@ class Middlewares:
     ) -> None:
         """Enter lifespans; the stack leaves them. Call it from the client's loop."""
         for one in lifespans:
-            made = one(*_client_if_taken(one, client))
+            entered = _entered(one, client)
             if self.is_awaited(one):
-                await stack.enter_async_context(made)
+                await stack.enter_async_context(entered)
             else:
-                stack.enter_context(made)
+                stack.enter_context(entered)
 
     def enter_blocking(self, stack: ExitStack, client: object) -> list[Lifespan]:
         """Enter the lifespans that are not async, in this thread; return the others."""
         for one in self.lifespans:
             if not self.is_awaited(one):
-                stack.enter_context(one(*_client_if_taken(one, client)))
+                stack.enter_context(_entered(one, client))
         return [one for one in self.lifespans if self.is_awaited(one)]
 
     def _add(self, to: list[Callable[..., Any]], function: Callable[..., Any], sort: str) -> None:
@@ -158,6 +159,10 @@ class Middlewares:
         to.append(made)
         if awaited:
             self._awaited.add(id(made))
+
+
+def _entered(lifespan: Lifespan, client: object) -> Entered:
+    return Entered(lifespan, lambda: lifespan(*_client_if_taken(lifespan, client)))
 
 
 def _client_if_taken(function: Callable[..., Any], client: object) -> tuple[object, ...]:

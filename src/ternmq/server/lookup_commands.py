@@ -9,6 +9,7 @@ from typing import Final
 from ternmq.access import Authoriser
 from ternmq.broker.catalog import Topic
 from ternmq.broker.queries import FailedRow, Queries
+from ternmq.broker.rowstate import RowState
 from ternmq.journal.lookup import Cursor, Found
 from ternmq.journal.tail import Place
 from ternmq.model.errors import InvalidRequest, MessageNotFound
@@ -131,6 +132,8 @@ class LookupCommands(ControlCommands):
             attempts=place.attempts,
             deliveries=place.deliveries,
             behind=place.behind,
+            retry_us=place.when_us,
+            due=place.state is RowState.WAITING and place.when_us <= self._core.now_us(),
             failures=_failures(failures),
         )
         return control.FailedPage(rows=[], standing=standing)

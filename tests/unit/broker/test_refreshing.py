@@ -327,3 +327,58 @@ def test_what_keeps_the_oldest_segment_has_a_name(
     if by is Pin.HOLD:
         world.run(partial(world.broker.holding.delete, world.now, "archive"))
         assert world.takes_again()
+
+
+def said_of(world: Small) -> str:
+    return sentence(pinned(world.broker.ledger, world.started.upkeep.moving))
+
+
+def test_a_group_that_finished_since_the_last_look_is_not_named() -> None:
+    world = small()
+    world.group("t", "other")
+    session = world.join()
+    world.fill()
+    world.turns(60)
+    world.drain(session, "t", "g")
+    assert said_of(world) == "group other has not finished its messages of topic t"
+    world.drain(session, "t", "other")
+    found = pinned(world.broker.ledger, world.started.upkeep.moving)
+    assert (found.by, found.since_us) == (Pin.STATE, 0)
+    assert world.takes_again()
+
+
+def test_another_topic_whose_group_is_behind_is_named() -> None:
+    world = small()
+    world.topic("u", retention_us=SECOND)
+    world.group("u", "slow")
+    world.send("t", [Row(b"in the oldest file")])
+    world.send("u", [Row(b"in the oldest file, too")])
+    session = world.join()
+    world.fill()
+    world.turns(60)
+    assert "topic t" in said_of(world)
+    world.drain(session, "t", "g")
+    assert said_of(world) == "group slow has not finished its messages of topic u"
+
+
+@pytest.mark.parametrize("keep", [hold, prepare])
+def test_what_kept_it_at_the_last_look_is_not_named_when_it_is_gone(
+    keep: Callable[[Small], None],
+) -> None:
+    world = small()
+    keep(world)
+    world.fill()
+    world.turns(60)
+    if keep is hold:
+        world.run(partial(world.broker.holding.delete, world.now, "archive"))
+    else:
+        world.abort("loader", 1, operator=True)
+    assert said_of(world) == "group g has not finished its messages of topic t"
+
+
+def test_a_deleted_topic_is_not_named() -> None:
+    world = small()
+    world.fill()
+    world.turns(60)
+    world.run(partial(world.broker.administration.delete_topic, world.now, "t"))
+    assert "topic" not in said_of(world)

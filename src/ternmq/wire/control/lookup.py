@@ -140,14 +140,19 @@ class RowStanding(Body, frozen=True, kw_only=True):
 
     state: str
     """``unread``: not delivered yet. ``leased``: a consumer has it. ``ready``: it waits for a
-    consumer, returned or ``behind`` another row. ``waiting``: it waits for the time of its retry.
-    ``held``, ``dead``. ``not_owed``: it is done, skipped, or forgotten."""
+    consumer, returned or ``behind`` another row. ``waiting``: it waits for the time of its retry,
+    or, if ``due``, for a consumer. ``held``, ``dead``. ``not_owed``: it is done, skipped, or
+    forgotten."""
     attempts: int = 0
     """Number of failed attempts that count against the retry policy."""
     deliveries: int = 0
     """Number of deliveries."""
     behind: int | None = None
     """Of a ready row: offset of the first owed row of its ordering key, if that is before it."""
+    retry_us: int = 0
+    """Of a waiting row: time of its retry; else 0."""
+    due: bool = False
+    """Of a waiting row: the time of its retry is over, and no consumer asked since."""
     failures: list[FailureInfo]
     """Oldest first, as far as they are kept."""
 
