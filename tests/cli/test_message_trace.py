@@ -73,6 +73,17 @@ def test_what_the_broker_says(cli: CommandLine, topic: str, ids: dict[int, str])
     cli(*TRACE, f"{topic}/7/3", code=4)
 
 
+def test_an_id_of_ones_own_is_shown(cli: CommandLine, topic: str) -> None:
+    cli("topic", "create", topic)
+    cli("send", topic, "x", "--id", f"mine-{topic}")
+    cli("send", topic, "y")
+    (found,) = cli(*TRACE, f"mine-{topic}", "--json").json
+    assert found["application_id"] == f"mine-{topic}"
+    said = cli(*TRACE, f"mine-{topic}").out
+    assert said.splitlines()[1].split(maxsplit=2) == ["application", "id", f"mine-{topic}"]
+    assert "application id" not in cli(*TRACE, f"{topic}/0/1").out
+
+
 def test_an_id_of_ones_own_that_reads_like_a_place(
     cli: CommandLine, client: ternmq.sync.Client, topic: str
 ) -> None:

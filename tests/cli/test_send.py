@@ -26,6 +26,11 @@ def test_arguments(cli: CommandLine, topic: str, client: ternmq.sync.Client) -> 
         assert (one.key, one.tag, dict(one.headers)) == ("k1", "paid", {"a": "b", "c": ""})
 
 
+def test_a_header_is_given_once(cli: CommandLine, topic: str) -> None:
+    ended = cli("send", topic, "x", "-H", "a=1", "-H", "b=1", "-H", "a=2", code=2)
+    assert "header 'a' is given twice" in ended.err
+
+
 def test_receipts_as_json(cli: CommandLine, topic: str) -> None:
     told = cli("send", topic, "a", "--id", "order-7-paid", "--json").lines
     again = cli("send", topic, "a", "--id", "order-7-paid", "--json").lines

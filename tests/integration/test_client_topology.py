@@ -264,8 +264,9 @@ async def test_an_app_that_may_not_manage_runs_where_all_is_as_declared(api: API
                 "shop", [GrantInfo(right="consume", topic="orders", group="billing")]
             )
             as_shop = {"app": "shop", "token": token}
-            with pytest.raises(ternmq.TopologyMismatch, match=_NO_RIGHTS):
+            with pytest.raises(ternmq.TopologyMismatch, match=_NO_RIGHTS) as refused:
                 await run_until_member(declared(api, one.url, **as_shop), admin)
+            assert "a right to use it is enough" in refused.value.hint
 
             done = await declared(api, one.url).topology.apply(admin.admin)
             assert [str(change).partition(" with")[0] for change in done] == [

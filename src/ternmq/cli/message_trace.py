@@ -64,6 +64,7 @@ class Life:
         stored_at: When it was stored.
         born_at: When it was sent.
         key: Its key, if known.
+        application_id: The id that its sender gave, if known.
         kept: Whether the broker has it.
         traced: Rows of the table, by group.
         now: Its state at the broker in words, by group.
@@ -75,6 +76,7 @@ class Life:
     stored_at: datetime | None
     born_at: datetime | None
     key: str = ""
+    application_id: str = ""
     kept: bool = False
     traced: dict[str, dict[str, Any]] = field(default_factory=dict)
     now: dict[str, str] = field(default_factory=dict)
@@ -349,7 +351,7 @@ def _now(stands: RowStanding) -> str:
 
 def _life(found: Found) -> Life:
     place = found.topic, found.queue, found.offset
-    return Life(found.id, place, found.stored_at, found.born_at, found.key)
+    return Life(found.id, place, found.stored_at, found.born_at, found.key, found.application_id)
 
 
 def _when(life: Life) -> tuple[float, tuple[str, int, int]]:
@@ -358,9 +360,11 @@ def _when(life: Life) -> tuple[float, tuple[str, int, int]]:
 
 def _show(life: Life) -> None:
     topic, queue, offset = life.place
+    given = [("application id", life.application_id)] if life.application_id else []
     output.details(
         [
             ("id", life.id),
+            *given,
             ("place", f"{topic}/{queue}/{offset}"),
             ("born at", output.iso(life.born_at)),
             ("stored at", output.iso(life.stored_at)),
@@ -409,6 +413,7 @@ def _plain(life: Life) -> dict[str, Any]:
         "stored_at": life.stored_at,
         "born_at": life.born_at,
         "key": life.key,
+        "application_id": life.application_id,
         "kept": life.kept,
         "groups": [
             {

@@ -122,6 +122,7 @@ async def send(
     Without BODY, --file and --lines, each line of standard input is a message. The command ends
     when all messages are stored; each message that was not stored is reported on standard error.
     """
+    _check_headers(headers)
     properties = Message(
         b"", key, ordering_key, tag, dict(headers), content_type or "", application_id, queue
     )
@@ -279,6 +280,21 @@ class Told:
             )  # fmt: skip
             new = self.stored - self.duplicates
             output.note(f"stored {counted(new, 'message')} in {self._topic}{more}")
+
+
+def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
+    """Refuse a header that is given twice: a message has one value of each.
+
+    Raises:
+        click.UsageError: It names the header.
+    """
+    names = [name for name, _ in headers]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.UsageError(
+                f"header {name!r} is given twice; a message has one value of each",
+                click.get_current_context(),
+            )
 
 
 async def _send_lines(client: Client, topic: str, path: str, made: Maker, told: Told) -> None:

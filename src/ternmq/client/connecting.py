@@ -87,7 +87,10 @@ def refused(address: Address, error: OSError) -> TernMQError:
         untrusted = CannotConnect(
             f"no broker at {address}: its certificate is not trusted: {error.verify_message}"
         )
-        untrusted.hint = _UNTRUSTED.get(error.verify_code, _NO_AUTHORITY.format(address=address))
+        advice = _OTHER_AUTHORITY if address.ca else _NO_AUTHORITY
+        untrusted.hint = _UNTRUSTED.get(
+            error.verify_code, advice.format(address=address, ca=address.ca)
+        )
         return untrusted
     if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
         return NotABroker(f"{address}: this port speaks no TLS; say ternmq:// if that is meant")
@@ -107,6 +110,9 @@ def none_in_time(address: Address, failure: TernMQError | None) -> CannotConnect
 _NO_AUTHORITY: Final = (
     "{address}?ca=FILE trusts the certificates in a PEM file, such as those of a CA of your own;"
     " the variable SSL_CERT_FILE names one for every program"
+)
+_OTHER_AUTHORITY: Final = (
+    "no certificate in {ca} signed it; ca= names the PEM file of the CA that did"
 )
 _UNTRUSTED: Final = {
     9: "it is not valid yet: look at the clocks of both machines",

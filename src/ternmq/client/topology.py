@@ -134,7 +134,13 @@ class Topology:
             if lacks:
                 before = _made_before(done) or " Nothing was changed:"
                 said = f"{_undone(changes, admin.app)}.{before} {lacks}"
-                raise TopologyMismatch(said) from Forbidden(lacks)
+                mismatch = TopologyMismatch(said)
+                if any(one.action == "create" and not one.group for one in changes):
+                    mismatch.hint = (
+                        "that right makes the topic; for one that is there, a right to use it is "
+                        "enough, such as produce:TOPIC"
+                    )
+                raise mismatch from Forbidden(lacks)
 
             def made(one: Change) -> None:
                 done.append(one)

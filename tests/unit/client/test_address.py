@@ -71,6 +71,8 @@ def test_an_untrusted_certificate_says_what_to_do(code: int, word: str) -> None:
     assert "its certificate is not trusted: as OpenSSL has it" in str(told)
     assert word in told.hint
     assert ("?ca=FILE" in told.hint) == (code in {18, 19, 20}), "another file does not help"
+    named = refused(parse("ternmqs://b?ca=own.pem"), error)
+    assert ("no certificate in own.pem signed it" in named.hint) == (code in {18, 19, 20})
 
 
 @pytest.mark.parametrize(
