@@ -136,9 +136,9 @@ class Topology:
                 said = f"{_undone(changes, admin.app)}.{before} {lacks}"
                 mismatch = TopologyMismatch(said)
                 if any(one.action == "create" and not one.group for one in changes):
-                    mismatch.hint = (
-                        "that right makes the topic; for one that is there, a right to use it is "
-                        "enough, such as produce:TOPIC"
+                    mismatch.hint += (
+                        "; for a topic that is there, a right to use it is enough, such as "
+                        "produce:TOPIC"
                     )
                 raise mismatch from Forbidden(lacks)
 
