@@ -343,6 +343,19 @@ def test_a_lifespan_that_fails_is_named_with_its_line(
     assert lines[-2] == said
 
 
+@pytest.mark.parametrize("client_is", ["sync", "async"])
+def test_a_lifespan_that_calls_exit_ends_the_worker_without_a_traceback(
+    start: Start, topic: str, client_is: str
+) -> None:
+    code = FAILING[client_is].format(
+        at_start="import sys; sys.exit('no database')", at_end="pass", topic=topic
+    )
+    worker = start(code)
+    assert worker.process.wait(DEADLINE) == 1
+    assert worker.said.splitlines()[-1] == "no database"
+    assert "Traceback" not in worker.said
+
+
 def test_an_error_of_the_broker_in_a_lifespan_keeps_its_status(start: Start, topic: str) -> None:
     code = FAILING["sync"].format(
         at_start="client.get('nowhere', 'some-id')", at_end="pass", topic=topic

@@ -270,9 +270,13 @@ def _run(client: Client | BlockingClient) -> None:
     except KeyboardInterrupt:
         _leave(runner, threads, ExitCode.INTERRUPTED)
         raise Interrupted from None
-    except SystemExit:
-        # sys.exit() in a handler only fails its message; this one is from another task.
-        log.exception("a task called sys.exit(): the worker ends")
+    except SystemExit as error:
+        # sys.exit() in a handler only fails its message; this one is from elsewhere.
+        broken = broken_of(error)
+        if broken is None:
+            log.exception("a task called sys.exit(): the worker ends")
+        else:
+            log.error("lifespan %s called sys.exit(): the worker ends", broken.name)  # noqa: TRY400
         _leave(runner, threads, ExitCode.FAILED)
         raise
     except Exception as error:

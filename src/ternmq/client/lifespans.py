@@ -46,7 +46,7 @@ class Entered:
         try:
             self._made = self._make()
             return self._made.__enter__()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._mark(error)
             raise
 
@@ -58,7 +58,7 @@ class Entered:
     ) -> bool | None:
         try:
             return bool(self._made.__exit__(kind, inner, traceback))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if error is not inner:
                 self._mark(error)
             raise
@@ -67,7 +67,7 @@ class Entered:
         try:
             self._made = self._make()
             return await self._made.__aenter__()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._mark(error)
             raise
 
@@ -79,12 +79,12 @@ class Entered:
     ) -> bool | None:
         try:
             return bool(await self._made.__aexit__(kind, inner, traceback))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if error is not inner:
                 self._mark(error)
             raise
 
-    def _mark(self, error: Exception) -> None:
+    def _mark(self, error: BaseException) -> None:
         inner = innermost(self._lifespan)
         module = getattr(inner, "__module__", None) or "?"
         name = f"{module}.{getattr(inner, '__qualname__', None) or name_of(self._lifespan)}"
