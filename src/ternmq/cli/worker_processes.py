@@ -25,6 +25,7 @@ from typing import Final
 
 from ternmq.cli import sources
 from ternmq.cli.exits import ExitCode
+from ternmq.client.backoff import Backoff
 
 log: Final = logging.getLogger("ternmq")
 
@@ -32,8 +33,7 @@ LIFELINE: Final = "TERNMQ_WORKER_LIFELINE"
 """Variable of a supervised process: the descriptor of its pipe."""
 FOR_GOOD: Final = frozenset({ExitCode.USAGE, ExitCode.NOT_ALLOWED, ExitCode.UNSOUND})
 """A new process would end with the same status until something is changed."""
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 30.0
+_BACKOFF: Final = Backoff(1.0, 30.0)
 _HEALTHY: Final = 60.0
 """A process that lived this long counts as healthy: the next pause is the first one again."""
 _LOOK_EVERY: Final = 0.5
@@ -113,7 +113,7 @@ class _Supervisor:
     async def _keep(self) -> None:
         """Run one process, again and again, until it is done."""
         loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE
+        pauses = _BACKOFF.pauses()
         while not self._over.is_set():
             change = self._change
             began = loop.time()
@@ -142,10 +142,10 @@ class _Supervisor:
                 return
             else:
                 if loop.time() - began >= _HEALTHY:
-                    pause = _FIRST_PAUSE
+                    pauses = _BACKOFF.pauses()
+                pause = next(pauses)
                 log.error("process %d ended with %s: another begins in %g s", child.pid, how, pause)
                 await _within(self._over, pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _start(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

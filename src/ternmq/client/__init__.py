@@ -6,7 +6,7 @@ end them. ``ternmq.sync`` is the same client behind a loop in a thread.
 
 Reading order:
 
-* Arguments of connect: ``address``, ``options``, ``connecting`` (the environment).
+* Arguments of connect: ``address``, ``options``, ``connecting`` (the environment), ``backoff``.
 * Connections: ``link`` (one), ``session`` (one after the other), ``requests`` (control requests
   and their errors), ``forking``.
 * Sending: ``message``, ``outgoing``, ``singles``, ``many``, ``receipts``, ``lanes``, ``placing``,

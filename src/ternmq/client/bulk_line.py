@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, NamedTuple, Protocol
 
+from ternmq.client.backoff import Backoff
 from ternmq.client.connecting import closed_at_once, known_at, options_of, refused
 from ternmq.client.options import Options
 from ternmq.client.validation import length_of, seconds_of
@@ -108,6 +109,11 @@ class BulkOptions:
         put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
         put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
         put(self, "read_bytes", read_bytes)
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between tries."""
+        return Backoff(self.first_backoff, self.longest_backoff)
 
     def __repr__(self) -> str:
         """Show no secret: neither the token nor what precedes the host in the url."""
@@ -237,7 +243,7 @@ class BulkLine:
     def _again(self, attempt: _Attempt) -> bytes | None:
         """Run an attempt until it succeeds, or the tries are used up."""
         options = self.options
-        pause = options.first_backoff
+        pauses = options.backoff.pauses()
         failure: Exception = ConnectionLost("nothing was tried")
         for left in reversed(range(options.tries)):
             try:
@@ -253,8 +259,7 @@ class BulkLine:
                 self._hang_up()
                 raise
             if left:
-                time.sleep(pause)
-                pause = min(2 * pause, options.longest_backoff)
+                time.sleep(next(pauses))
         if isinstance(failure, TernMQError):
             raise failure
         raise ConnectionLost(

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final
 
 from ternmq.client.address import Address
+from ternmq.client.backoff import Backoff
 from ternmq.client.validation import length_of, seconds_of
 
 KIB: Final = 1024
@@ -84,6 +85,11 @@ class Options:
         put(self, "drain_timeout", drain and length_of("drain_timeout", drain))
         put(self, "first_backoff", seconds_of("first_backoff", first_backoff))
         put(self, "longest_backoff", seconds_of("longest_backoff", longest_backoff))
+
+    @property
+    def backoff(self) -> Backoff:
+        """The pauses between tries."""
+        return Backoff(self.first_backoff, self.longest_backoff)
 
     def __repr__(self) -> str:
         return f"Options({self.address}, app={self.app!r}, token={'***' if self.token else ''!r})"

@@ -29,7 +29,6 @@ from ternmq.wire.commands import Command
 if TYPE_CHECKING:
     from ternmq.client.producer import Producer
 
-_MOST_DOUBLINGS: Final = 10
 _SIZE: Final = attrgetter("size_bytes")
 _QUEUE: Final = attrgetter("queue")
 _ORDERING_KEY: Final = attrgetter("ordering_key")
@@ -136,9 +135,8 @@ class Placing:
                 for load in lane.loads:
                     load.last_error = error
             topic.tries += 1
-            options = self._producer.options
-            pause = options.first_backoff * 2 ** min(topic.tries - 1, _MOST_DOUBLINGS)
-            self._session.loop.call_later(min(pause, options.longest_backoff), self._again, topic)
+            pause = self._producer.options.backoff.pause(topic.tries)
+            self._session.loop.call_later(pause, self._again, topic)
             return
         topic.asking = False
         for lane in lanes:

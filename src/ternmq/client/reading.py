@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from ternmq.client.backoff import Backoff
 from ternmq.client.chunk import chunks_of
 from ternmq.client.codecs import Codecs
 from ternmq.client.delivery import Delivery
@@ -25,8 +26,7 @@ from ternmq.wire.commands import Command
 
 _ROWS: Final = 1000
 _WAIT: Final = 20.0
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 1.0
+_UNTIL_THERE: Final = Backoff(0.1, 1.0)
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,7 +94,7 @@ async def _followed(reader: _Reader) -> AsyncIterator[Delivery]:
 
 async def _until_there(session: Session, topic: str, number: int) -> list[control.QueueInfo]:
     """Wait for a queue of a topic; return the topic's queues."""
-    pause = _FIRST_PAUSE
+    pauses = _UNTIL_THERE.pauses()
     while True:
         try:
             infos = await _queues(session, topic)
@@ -102,8 +102,7 @@ async def _until_there(session: Session, topic: str, number: int) -> list[contro
             infos = []  # it is gone again; the session reconnects by itself
         if number < len(infos):
             return infos
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        await asyncio.sleep(next(pauses))
 
 
 async def _queues(session: Session, topic: str) -> list[control.QueueInfo]:

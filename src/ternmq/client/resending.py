@@ -48,10 +48,8 @@ class Resending:
         if error.retriable:
             load.last_error = error
             load.tries += 1
-            options, loop = self._producer.options, self._session.loop
-            pause = min(
-                options.first_backoff * 2 ** min(load.tries - 1, 10), options.longest_backoff
-            )
+            loop = self._session.loop
+            pause = self._producer.options.backoff.pause(load.tries)
             if loop.time() + pause < load.deadline and not self._session.closed:
                 load.resting = True
                 loop.call_later(pause, self._rested, load)

@@ -285,9 +285,10 @@ class Session:
             self._waiters.discard(waiter)
 
     async def _reconnect(self) -> None:
-        backoff = self.options.first_backoff
         try:
-            while not self.closed:
+            for pause in self.options.backoff.pauses():
+                if self.closed:
+                    return
                 try:
                     await self._attempt()
                     return
@@ -295,13 +296,12 @@ class Session:
                     if not error.retriable:
                         self._give_up(error)
                         return
-                    log.debug("%s; again in %.2f s", error, backoff)
+                    log.debug("%s; again in %.2f s", error, pause)
                 # Randomized, so that a thousand clients do not return in the same millisecond.
                 self._hurry.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(backoff * random.uniform(0.5, 1.0)):  # noqa: S311
+                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
                         await self._hurry.wait()
-                backoff = min(backoff * 2, self.options.longest_backoff)
         finally:
             self._connecting = None
 
@@ -472,7 +472,7 @@ class Session:
         self.bind()
         timeout = self.options.timeout if timeout is None else seconds_of("timeout", timeout)
         until = self.loop.time() + timeout
-        backoff = self.options.first_backoff
+        pauses = self.options.backoff.pauses()
         while True:
             left = until - self.loop.time()
             link = await self.opened(max(0.0, left))
@@ -491,10 +491,10 @@ class Session:
                 if self.closed or self.loop.time() >= until:
                     raise
             except TernMQError as error:
-                if not error.retriable or self.loop.time() + backoff >= until:
+                pause = next(pauses)
+                if not error.retriable or self.loop.time() + pause >= until:
                     raise
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, self.options.longest_backoff)
+                await asyncio.sleep(pause)
 
     async def control(
         self,
