@@ -28,7 +28,7 @@ Reading order:
   ``heldobjects``, ``heldpage``, ``shards``, ``transactionobjects``.
 * What the broker does without a command: ``upkeep``, ``moving``, ``copied``, ``removal``,
   ``refreshing``, ``pinned`` (what keeps the oldest segment).
-* Numbers: ``figures`` (sums over all groups, kept as they change), ``metrics``.
+* Numbers: ``figures`` (sums over all groups, updated as they change), ``metrics``.
 
 Invariants: nothing but ``ledger`` appends a record or applies a fact, and no part takes the whole
 ``Broker``; the same records give the same state; applying a record reads that record and the

@@ -255,11 +255,11 @@ class Broker:
         return self.parking.cancel(token)
 
     def committed(self) -> None:
-        """The durable mark moved: rows below it may wake parked pulls."""
+        """Wake parked pulls for the rows below the durable mark, which has moved."""
         self.parking.committed()
 
     def woken_pulls(self, now_us: int) -> list[Woken]:
-        """Return the parked pulls that are over; of each group the oldest first.
+        """Return the parked pulls that are over, the oldest of each group first.
 
         Raises:
             WouldBlock: see ``Parking.over``.
@@ -322,10 +322,10 @@ class Broker:
         lease: int,
         seconds_us: int,
     ) -> DoneReply:
-        """Let a lease last until ``seconds_us`` from now.
+        """Extend a lease to ``seconds_us`` from now; never shorten it.
 
         Raises:
-            LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue.
+            LeaseExpired, UnknownTopic, UnknownGroup, UnknownQueue, InvalidRequest.
         """
         subscription = self.views.catalog.subscription(topic, group)
         if not 0 <= queue < len(subscription.queues):

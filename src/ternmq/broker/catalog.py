@@ -25,7 +25,7 @@ PAGE_BITS: Final = 6
 QUEUE_BITS: Final = 4
 """STATE pages of offsets have 16 queues of 64 topics, those of cursors 16 queues of 64 groups."""
 APP_PAGES: Final = 1024
-"""Most STATE pages of apps; the hash of an app's name is its page. With ten thousand apps, ten
+"""Most STATE pages of apps; the hash of an app's name selects its page. With ten thousand apps, ten
 share a page, which stays far below 64 KiB unless they have very many grants."""
 
 
@@ -72,7 +72,7 @@ class Queue:
         self.recovered = 0
         """Volatile: value of ``next`` when this epoch began."""
         self.watched = False
-        """Volatile: a parked pull or a reader waits for rows; durable ones must be noticed."""
+        """Volatile: a parked pull or a reader waits for new rows; see ``Parking.grew``."""
         self.followed = False
         """Volatile: a reader waits for the next rows; see ``Parking.follow``."""
 

@@ -1,4 +1,4 @@
-"""Broker time: never backwards, never a jump, close to the wall clock.
+"""Broker time: it never goes back, never jumps by itself, and stays close to the wall clock.
 
 Broker time is a base plus the time that a monotonic clock has counted since; the base is the larger
 of the last record's time and the wall clock at start. While running it drifts towards the wall

@@ -141,9 +141,9 @@ class Copied:
         found: list[OwedRow] = []
         for row in rows:
             content = safe <= row.offset < boundary and copies.get(row.offset, 0) < end
-            # Also a row whose newest failure is recorded before its copy: the record of the failure
-            # that was to follow the copy was lost in a crash, and the older one may be removed at
-            # any time.
+            # Also a row whose newest failure is recorded in the segment, or before its copy. In the
+            # second case the record of the failure that was to follow the copy was lost in a crash,
+            # and the older one may be removed at any time.
             if content or 0 < row.position < max(end, copies.get(row.offset, 0)):
                 found.append(OwedRow(row.offset, content))
         stand += [position for position in copies.values() if position >= end]

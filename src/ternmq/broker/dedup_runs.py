@@ -45,7 +45,7 @@ RUN_IDS: Final = 1300
 _HEAD: Final = struct.Struct("<IIII")
 PRODUCER, FIRST, POSITION, META, TIME = range(ENTRY_WORDS)
 _TIMES: Final = 3
-"""Number of the column of times in a frame, where META comes last."""
+"""Number of the column of times in a frame; in memory, META comes before it."""
 _DIFFERENCES: Final = (FIRST, POSITION, TIME)
 _LEVEL: Final = 3  # of columns that hardly change, level 1 makes 2 bytes an entry, level 3 none
 _COLUMNS_BYTES: Final = 36

@@ -157,7 +157,7 @@ class Figures:
             self.with_dead.pop(held, None)
 
     def lease_begun(self, held: GroupQueue, session: int) -> None:
-        """A session has one more lease of a group queue."""
+        """Count one more lease of a group queue for a session."""
         held_by = self.by_session.get(session)
         if held_by is None:
             self.by_session[session] = {held: 1}
@@ -165,7 +165,7 @@ class Figures:
             held_by[held] = held_by.get(held, 0) + 1
 
     def lease_ended(self, held: GroupQueue, session: int) -> None:
-        """A lease is over."""
+        """Count one lease of a group queue less for a session."""
         held_by = self.by_session.get(session)
         if held_by is None or held not in held_by:
             return
@@ -176,7 +176,7 @@ class Figures:
                 del self.by_session[session]
 
     def leases_ended(self, held: GroupQueue, sessions: Iterable[int]) -> None:
-        """All leases of a group queue are over; these sessions had them."""
+        """Forget all leases of a group queue; ``sessions`` had them."""
         for session in sessions:
             held_by = self.by_session.get(session)
             if held_by is not None:

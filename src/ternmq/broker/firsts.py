@@ -25,7 +25,8 @@ class Firsts:
 
     Args:
         index: Finds the first offset of a queue.
-        on_removed: Called with a queue whose segments were removed, and its former first offset.
+        on_removed: Called with a queue that is looked up after a removal, and its former first
+            offset.
 
     Attributes:
         removed: Number of segments removed since the start.

@@ -1,9 +1,9 @@
 """What one consumer group holds of one queue, and how facts change it.
 
 Rows below the ``cursor`` are done unless they are *owed*: leased, ready (released, or parked behind
-a busy key), waiting for a retry, or dead. Rows at or above it were never handed out. Those in
-``ahead`` were settled all the same (the record of their hand-out was lost in a power cut) and will
-be passed over. Progress is therefore the cursor and a few runs, however many messages are settled.
+a busy key), waiting for a retry, or dead. Rows at or above it were never handed out, except those
+in ``ahead``: they were settled, but the record of their hand-out was lost in a power cut, so pulls
+pass over them. Progress is therefore the cursor and a few runs, however many messages are settled.
 
 The rows are cut into **shards** of ``SHARD_ROWS`` offsets, which are objects of their own in STATE
 (`shards`). While a journal is replayed, a fact changes only the shards (and the cursor) whose chunk
@@ -435,9 +435,10 @@ class GroupQueue:
             self.page.figures.changed.append(self)
 
     def forget_shards(self, there: list[int]) -> None:
-        """Forget which record changed shards that are empty now: STATE does not contain them.
+        """Forget which records changed the shards that are not in ``there``.
 
-        A shard that is filled again is written again, since the set being written does not name it.
+        They are empty, and STATE does not contain them. A shard that is filled again is written
+        again, since the set being written does not name it.
         """
         changed = self.shard_changed
         if len(changed) > len(there):

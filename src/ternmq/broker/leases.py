@@ -97,7 +97,7 @@ class Leases:
         """Extend a lease to ``until_us``, never shorten it; return the end of the record.
 
         Raises:
-            LeaseExpired: it is over.
+            LeaseExpired: the lease is over.
         """
         lease = held.leases.get(epoch << LEASE_BITS | number)
         if lease is None:
@@ -161,9 +161,9 @@ class Leases:
         Leases in ``kept``, and those newer than the lease ``newest``, do not end.
 
         With cause SESSION the attempt counts, and the rows are delivered again at once (or are dead
-        after the last attempt); of the rows of a key only the first counts. The caller, who knows
-        the other queues, must release the rows that were not begun before. With cause DRAIN no
-        attempt counts.
+        after the last attempt); of the rows of a key only the first counts. The caller must first
+        release the rows that were not begun, since this depends on the group's other queues. With
+        cause DRAIN no attempt counts.
 
         In an ordered group, the last rows of a lease end first: if the budget does not suffice for
         all, no row is delivered again while a later one of its key is leased.

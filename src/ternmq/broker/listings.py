@@ -32,8 +32,8 @@ from ternmq.record.control import App
 MAX_LISTED: Final = 1000
 """Most entries of a page."""
 PAGE_WORK: Final = 300
-"""Work units that one page may take, 2 to 3 us each: a page takes less than a millisecond. A page
-has at least one entry, whatever its work."""
+"""Work units that one page may take, 2 to 3 us each: a page takes less than a millisecond. Only the
+first entry of a page may take more."""
 ENTRY_WORK: Final = 2
 """Work units of a topic, group, session or app, besides its queues, groups, leases or grants."""
 

@@ -100,7 +100,7 @@ class Views:
         self.objects = StateObjects(self)
         """The views as objects of STATE."""
         self.suspect_below = 0
-        """Rows stored below this position may have been handed out before: see ``PullReply``."""
+        """Rows stored below may have been handed out before without a record: see ``PullReply``."""
         self.last_time_us = 0
         self.index_from = 0
         """Replay only: the index already has the records below this position."""
@@ -427,7 +427,7 @@ class Views:
         self.objects.load(key, payload, stamp)
 
     def loaded(self, begin: Position) -> None:
-        """All objects are loaded; the facts from ``begin`` on follow."""
+        """Prepare for the facts from ``begin`` on, once all objects are loaded."""
         self.begin = begin
         self.dedup.loaded()
         for topic in self.catalog.topics.values():
