@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final, Protocol
 
 STALE: Final = 1000
-"""Stale deadlines that are kept at most, besides twice the number of waiting tokens."""
+"""Deadlines, beyond twice the number of waiting tokens, from which the heap is set aside."""
 _MOVED: Final = 8
 """Deadlines taken from the old heap with each new one."""
 
